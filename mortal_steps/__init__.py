@@ -1,0 +1,1 @@
+"""Everything that runs inside a worker. Never imports prefect, flows or tasks."""

@@ -1,0 +1,75 @@
+"""The compute protocol: named roles of stateful workers, called by method with small payloads.
+
+A worker is a plain class constructed inside its container; its methods are synchronous, take
+keyword arguments and return the records of `mortal_steps.types`. The same classes serve in local
+processes and in Modal containers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+Role = Literal["actor", "rollout", "reward"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallKey:
+    """Identity of a call: whoever asks with the same key means the same piece of work."""
+
+    run_id: str
+    stage: str
+    step: int
+    index: int = 0
+    """Shard or worker, where the stage is fanned out."""
+
+    def __str__(self) -> str:
+        return f"{self.run_id}/{self.stage}/{self.step}/{self.index}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerSpec:
+    """How the workers of a role are made."""
+
+    factory: str
+    """`module:Class` of the worker."""
+    kwargs: Mapping[str, Any]
+    """Constructor arguments; picklable."""
+    count: int = 1
+    python: str | None = None
+    """Interpreter; default: this one."""
+    threads: int = 1
+    """OMP_NUM_THREADS."""
+    devices: tuple[str, ...] = ()
+    """CUDA_VISIBLE_DEVICES, dealt out to the workers in turn."""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+class Compute(Protocol):
+    """Where workers run."""
+
+    async def call(
+        self,
+        role: Role,
+        method: str,
+        *,
+        key: CallKey,
+        worker: int | None = None,
+        **payload: Any,
+    ) -> Any:
+        """Call a method of one worker of `role`: the numbered one, or whichever is free first.
+
+        Raises the worker's own `MortalError`; `WorkerError` for any other exception there;
+        `WorkerLostError` (transient) if the worker ended in mid-call. A lost worker is replaced
+        at the next call.
+        """
+        ...
+
+    def num_workers(self, role: Role) -> int:
+        """How many workers the role has."""
+        ...
+
+    async def close(self) -> None:
+        """End every worker."""
+        ...

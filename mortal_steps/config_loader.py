@@ -1,0 +1,115 @@
+"""Reading a configuration: a TOML file, `--set` overrides, and errors a user can act on."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError
+
+
+def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
+    """The configuration of a TOML file with `section.key=value` overrides applied.
+
+    Raises `ConfigError` that names the key, the value and the remedy.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"no such configuration file: {path}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder; name a TOML file in it") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    for override in overrides:
+        _apply_override(values, override)
+    return parse_config(values, origin=str(path))
+
+
+def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> RunConfig:
+    """Plain nested values as a `RunConfig`; raises `ConfigError`."""
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        lines = [_explain(detail) for detail in error.errors()]
+        raise ConfigError("\n".join([f"{origin}:", *(f"  {line}" for line in lines)])) from None
+
+
+def dump_toml(config: RunConfig) -> str:
+    """The resolved configuration as TOML; keys without a value are left out."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _apply_override(values: dict[str, Any], override: str) -> None:
+    dotted, separator, text = override.partition("=")
+    keys = [key.strip() for key in dotted.split(".")]
+    if not separator or not all(keys):
+        raise ConfigError(f"--set {override!r}: write it as section.key=value")
+    table = values
+    for key in keys[:-1]:
+        table = table.setdefault(key, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"--set {override!r}: {key!r} is a value, not a section")
+    table[keys[-1]] = _parse_value(text.strip())
+
+
+def _parse_value(text: str) -> Any:
+    """A TOML value; what is none is a plain string, so that quotes may be left out."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _explain(detail: Mapping[str, Any]) -> str:
+    location = [part for part in detail["loc"] if isinstance(part, str)]
+    key = ".".join(location) or "configuration"
+    if detail["type"] == "extra_forbidden":
+        return f"{key}: unknown key{_suggest(location)}"
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    if detail["type"] == "value_error":
+        return f"{key}: {message}"
+    return f"{key} = {detail['input']!r}: {message}"
+
+
+def _suggest(location: list[str]) -> str:
+    section = _section_at(location[:-1])
+    siblings = list(section.model_fields) if section else []
+    near = difflib.get_close_matches(location[-1], siblings, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {'.'.join([*location[:-1], near[0]])}?"
+    everywhere = dict(_all_keys(RunConfig))
+    near = difflib.get_close_matches(location[-1], everywhere, n=1, cutoff=0.75)
+    if near:
+        return f"; did you mean {everywhere[near[0]]}?"
+    return f"; known keys here: {', '.join(siblings)}" if siblings else ""
+
+
+def _section_at(location: Iterable[str]) -> type[BaseModel] | None:
+    section: type[BaseModel] | None = RunConfig
+    for part in location:
+        field = section.model_fields.get(part) if section else None
+        section = _section_of(field.annotation) if field else None
+    return section
+
+
+def _section_of(annotation: Any) -> type[BaseModel] | None:
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def _all_keys(section: type[BaseModel], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for name, field in section.model_fields.items():
+        inner = _section_of(field.annotation)
+        if inner:
+            yield from _all_keys(inner, f"{prefix}{name}.")
+        yield name, f"{prefix}{name}"

@@ -1,0 +1,66 @@
+"""One tree of errors, each named after the boundary it crossed. All survive pickling.
+
+`TransientError` and what is below it may be retried; everything else is final.
+"""
+
+from __future__ import annotations
+
+
+class MortalError(Exception):
+    """Base of every error that MORTAL raises on purpose. The message says what to do."""
+
+
+class ConfigError(MortalError):
+    """A configuration key is unknown, malformed, or contradicts another one."""
+
+
+class DataError(MortalError):
+    """A dataset cannot be found, read or used."""
+
+
+class ModelError(MortalError):
+    """A model folder or its tokenizer cannot be used."""
+
+
+class RewardError(MortalError):
+    """A reward function cannot be imported, raised, or returned something that is no score."""
+
+
+class StoreError(MortalError):
+    """The run directory cannot be used, or contradicts what is asked of it."""
+
+
+class CorruptFileError(StoreError):
+    """A committed file is missing, truncated or altered; the message names it."""
+
+
+class RunNotFoundError(StoreError):
+    """There is no such run under this runs directory."""
+
+
+class WeightsMismatchError(MortalError):
+    """A rollout worker's weights are not the version it was told to sample with."""
+
+
+class ActorStateError(MortalError):
+    """The actor was asked for a step that its committed state cannot reach."""
+
+
+class EngineError(MortalError):
+    """An inference engine refused a request or gave an unusable answer."""
+
+
+class WorkerError(MortalError):
+    """A worker's method raised an error of its own; the message carries the remote traceback."""
+
+
+class ServerError(MortalError):
+    """The Prefect server cannot be started or reached."""
+
+
+class TransientError(MortalError):
+    """Infrastructure failed; the same call may succeed when repeated."""
+
+
+class WorkerLostError(TransientError):
+    """A worker process ended in mid-call (killed, out of memory, machine lost)."""

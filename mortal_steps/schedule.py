@@ -1,0 +1,77 @@
+"""The run's schedule: pure functions of its seed and the step, never of time or of workers.
+
+Contract 1 (which problems, which seeds) and contract 5 (which policy version samples what).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import random
+from collections.abc import Sequence
+
+from mortal_steps.types import PolicyVersion
+
+
+def problem_indices(
+    num_problems: int, *, batch_size: int, step: int, seed: int, shuffle: bool
+) -> list[int]:
+    """Rows of the dataset that step `step` trains on; length `batch_size`.
+
+    Rows come in epochs, each a permutation of its own (or the dataset's order without `shuffle`);
+    a batch may reach over the end of an epoch, so that every batch is full.
+    """
+    first = step * batch_size
+    return [
+        _epoch_order(num_problems, position // num_problems, seed, shuffle)[position % num_problems]
+        for position in range(first, first + batch_size)
+    ]
+
+
+@functools.lru_cache(maxsize=4)
+def _epoch_order(num_problems: int, epoch: int, seed: int, shuffle: bool) -> Sequence[int]:
+    order = list(range(num_problems))
+    if shuffle:
+        random.Random(derive_seed("epoch", seed, epoch)).shuffle(order)
+    return order
+
+
+def num_train_steps(num_problems: int, *, batch_size: int, max_steps: int, num_epochs: int) -> int:
+    """`max_steps`, or the batches that `num_epochs` passes fill (at least one)."""
+    if max_steps > 0:
+        return max_steps
+    return max(1, num_problems * num_epochs // batch_size)
+
+
+def shard_bounds(num_problems: int, num_shards: int) -> list[tuple[int, int]]:
+    """Half-open ranges of problems per shard, sizes as even as possible, none empty."""
+    num_shards = min(num_shards, num_problems)
+    edges = [num_problems * shard // num_shards for shard in range(num_shards + 1)]
+    return list(itertools.pairwise(edges))
+
+
+def policy_version(step: int, *, staleness: int = 0, sync_weights_every: int = 1) -> PolicyVersion:
+    """The version that samples the batch of `step`.
+
+    With `staleness` k, weights of step t - k are the newest there can be; of those, the last
+    published one counts. `sync_weights_every=3`: steps 0..7 sample with 0 0 0 3 3 3 6 6.
+    """
+    newest = max(0, step - staleness)
+    return PolicyVersion(newest - newest % sync_weights_every)
+
+
+def completion_seed(run_seed: int, step: int, problem_id: str, generation: int) -> int:
+    """Seed of one completion's random stream."""
+    return derive_seed("completion", run_seed, step, problem_id, generation)
+
+
+def train_seed(run_seed: int, step: int) -> int:
+    """Torch seed of a train step (TRL's shuffle, dropout)."""
+    return derive_seed("train", run_seed, step)
+
+
+def derive_seed(*parts: int | str) -> int:
+    """A seed in [0, 2**63) from the parts, the same on every machine."""
+    text = "\x1f".join(map(str, parts))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
