@@ -1,0 +1,94 @@
+"""The inside of a local container: one process, one worker, one call at a time.
+
+Started by `LocalCompute` as `python -m mortal_steps.compute.container FD`; whatever the worker
+prints goes to its log file, the protocol has a socket of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import pickle
+import select
+import socket
+import sys
+import threading
+import traceback
+from typing import Any
+
+from mortal_steps.compute.frames import Answer, Construct, receive_frame, send_frame
+from mortal_steps.errors import MortalError, WorkerError
+
+
+def main() -> None:
+    """Serve calls until the owner closes the socket."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    _end_with(os.getppid())
+    with socket.socket(fileno=int(sys.argv[1])) as connection:
+        try:
+            worker = _construct(receive_frame(connection))
+            send_frame(connection, Answer(number=0))
+        except EOFError:
+            return
+        except Exception as error:  # noqa: BLE001 - the boundary: any error travels to the owner
+            send_frame(connection, _failure(0, error))
+            return
+        _serve(connection, worker)
+
+
+def _serve(connection: socket.socket, worker: Any) -> None:
+    while True:
+        try:
+            request = receive_frame(connection)
+        except EOFError:
+            return
+        try:
+            value = getattr(worker, request.method)(**request.payload)
+            answer = Answer(number=request.number, value=value)
+        except Exception as error:  # noqa: BLE001 - the boundary: any error travels to the owner
+            answer = _failure(request.number, error)
+        send_frame(connection, answer)
+
+
+def _construct(order: Construct) -> Any:
+    module, _, name = order.factory.partition(":")
+    return getattr(importlib.import_module(module), name)(**order.kwargs)
+
+
+def _failure(number: int, error: Exception) -> Answer:
+    """The error as the owner may raise it: MORTAL's own as it is, others as a `WorkerError`."""
+    logging.getLogger(__name__).error("call failed", exc_info=error)
+    if isinstance(error, MortalError) and _survives_pickling(error):
+        return Answer(number=number, error=error)
+    trace = "".join(traceback.format_exception(error))
+    return Answer(number=number, error=WorkerError(f"{type(error).__name__}: {error}\n{trace}"))
+
+
+def _survives_pickling(error: Exception) -> bool:
+    try:
+        return type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:  # noqa: BLE001 - whatever fails here would fail on the way to the owner
+        return False
+
+
+def _end_with(owner: int) -> None:
+    """End this process when its owner ends, even in the middle of a call."""
+    if not hasattr(os, "pidfd_open"):
+        return  # elsewhere the closed socket ends it, after the call in hand
+    try:
+        handle = os.pidfd_open(owner)
+    except ProcessLookupError:
+        os._exit(1)
+
+    def wait() -> None:
+        select.select([handle], [], [])
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True, name="owner-watch").start()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Workers in processes on this machine: each container is one OS process of its own.
+
+Killing one is survived like losing a Modal container: the call in flight raises
+`WorkerLostError`, the next call starts a fresh process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.compute.base import CallKey, Role, WorkerSpec
+from mortal_steps.compute.frames import Answer, Construct, Request, encode_frame, read_frame
+from mortal_steps.errors import MortalError, WorkerLostError
+
+CLOSE_GRACE_S = 2.0
+"""How long a container may take to end by itself before it is killed."""
+
+
+class LocalCompute:
+    """`Compute` on local processes.
+
+    `working_dir` is the current directory of every worker, so that relative paths mean the same
+    there as here; `log_dir` receives one log file per worker.
+    """
+
+    def __init__(
+        self, specs: Mapping[Role, WorkerSpec], *, working_dir: Path, log_dir: Path
+    ) -> None:
+        self._containers: dict[Role, list[LocalContainer]] = {
+            role: [
+                LocalContainer(f"{role}-{index}", spec, index, working_dir, log_dir)
+                for index in range(spec.count)
+            ]
+            for role, spec in specs.items()
+        }
+        self._free: dict[Role, asyncio.Queue[LocalContainer]] = {}
+        for role, containers in self._containers.items():
+            self._free[role] = asyncio.Queue()
+            for container in containers:
+                self._free[role].put_nowait(container)
+
+    async def call(
+        self, role: Role, method: str, *, key: CallKey, worker: int | None = None, **payload: Any
+    ) -> Any:
+        """See `Compute.call`; raises `KeyError` for a role that was not configured."""
+        if worker is not None:
+            return await self._containers[role][worker].call(method, payload)
+        container = await self._free[role].get()
+        try:
+            return await container.call(method, payload)
+        finally:
+            self._free[role].put_nowait(container)
+
+    def num_workers(self, role: Role) -> int:
+        """How many workers the role has."""
+        return len(self._containers[role])
+
+    def processes(self) -> dict[str, int]:
+        """Process id of each running container, by name such as `rollout-0`."""
+        everyone = itertools.chain.from_iterable(self._containers.values())
+        return {c.name: c.process.pid for c in everyone if c.process is not None}
+
+    async def close(self) -> None:
+        """End every container: it gets a moment to leave by itself, then it is killed."""
+        everyone = itertools.chain.from_iterable(self._containers.values())
+        await asyncio.gather(*(container.close() for container in everyone))
+
+
+class LocalContainer:
+    """One worker process, started at its first call and again after it was lost."""
+
+    def __init__(
+        self, name: str, spec: WorkerSpec, index: int, working_dir: Path, log_dir: Path
+    ) -> None:
+        self.name = name
+        self.process: asyncio.subprocess.Process | None = None
+        self._spec = spec
+        self._index = index
+        self._working_dir = working_dir
+        self._log_path = log_dir / f"{name}.log"
+        self._starting = asyncio.Lock()
+        self._numbers = itertools.count(1)
+        self._pending: dict[int, asyncio.Future[Any]] = {}
+        self._writer: asyncio.StreamWriter | None = None
+        self._listener: asyncio.Task[None] | None = None
+
+    async def call(self, method: str, payload: Mapping[str, Any]) -> Any:
+        """The method's result; see `Compute.call` for the errors."""
+        async with self._starting:
+            if self.process is None:
+                await self._start()
+        number = next(self._numbers)
+        return await self._ask(number, Request(number=number, method=method, payload=payload))
+
+    async def close(self) -> None:
+        """Close the socket, wait a moment, then kill."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        if self._writer is not None:
+            self._writer.close()
+        try:
+            await asyncio.wait_for(process.wait(), CLOSE_GRACE_S)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        if self._listener is not None:
+            await self._listener
+
+    async def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        python = self._spec.python or sys.executable
+        with theirs, self._log_path.open("ab") as log:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    python,
+                    "-m",
+                    "mortal_steps.compute.container",
+                    str(theirs.fileno()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[theirs.fileno()],
+                    cwd=self._working_dir,
+                    env=self._environment(),
+                    start_new_session=True,  # Ctrl-C reaches the flow alone, which ends us in order
+                )
+            except OSError as error:
+                ours.close()
+                raise MortalError(
+                    f"cannot start {self.name} with {python}: {error.strerror or error}"
+                ) from error
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        self.process = process
+        self._listener = asyncio.create_task(self._listen(reader, process))
+        await self._ask(0, Construct(factory=self._spec.factory, kwargs=self._spec.kwargs))
+
+    def _environment(self) -> dict[str, str]:
+        spec = self._spec
+        env = {**os.environ, "OMP_NUM_THREADS": str(spec.threads), "PYTHONUNBUFFERED": "1"}
+        env["TOKENIZERS_PARALLELISM"] = "false"
+        if spec.devices:
+            env["CUDA_VISIBLE_DEVICES"] = spec.devices[self._index % len(spec.devices)]
+        return {**env, **spec.env}
+
+    async def _ask(self, number: int, message: object) -> Any:
+        if self._writer is None or self.process is None:
+            raise WorkerLostError(f"{self.name} is not running")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._pending[number] = future
+        try:
+            self._writer.write(encode_frame(message))
+            await self._writer.drain()
+        except (ConnectionError, OSError):
+            pass  # the listener sees the same end and fails the future with its cause
+        try:
+            return await future
+        finally:
+            self._pending.pop(number, None)
+
+    async def _listen(
+        self, reader: asyncio.StreamReader, process: asyncio.subprocess.Process
+    ) -> None:
+        """Hand answers to whoever waits for them, until the container is gone."""
+        try:
+            while True:
+                answer: Answer = await read_frame(reader)
+                future = self._pending.get(answer.number)
+                if future is None or future.done():
+                    continue  # its caller was cancelled
+                if answer.error is not None:
+                    future.set_exception(answer.error)
+                else:
+                    future.set_result(answer.value)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            code = await process.wait()
+        if self.process is process:
+            self.process = None
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(WorkerLostError(self._epitaph(process.pid, code)))
+
+    def _epitaph(self, pid: int, code: int) -> str:
+        how = f"exit code {code}"
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                how = signal.Signals(-code).name
+        tail = ""
+        if self._log_path.exists():
+            lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+            tail = "".join(f"\n    {line}" for line in lines[-5:])
+        return f"{self.name} (process {pid}) ended: {how}; log {self._log_path}:{tail}"

@@ -1,0 +1,131 @@
+"""Local containers are real processes: killed for real, lost for real, replaced for real."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.local import LocalCompute
+from mortal_steps.errors import DataError, MortalError, WorkerError, WorkerLostError
+
+KEY = CallKey(run_id="test", stage="test", step=0)
+FACTORY = "tests.compute.workers:Counter"
+
+
+@pytest.fixture
+async def make_compute(tmp_path):
+    made = []
+
+    def make(**options):
+        spec = WorkerSpec(**{"factory": FACTORY, "kwargs": {}, **options})
+        compute = LocalCompute({"rollout": spec}, working_dir=os.getcwd(), log_dir=tmp_path)
+        made.append(compute)
+        return compute
+
+    yield make
+    await asyncio.gather(*(compute.close() for compute in made))
+
+
+async def call(compute, method, **arguments):
+    return await compute.call("rollout", method, key=KEY, **arguments)
+
+
+async def test_state_lives_in_its_own_process(make_compute):
+    compute = make_compute(kwargs={"start": 5})
+    assert await call(compute, "add", amount=1) == 6
+    assert await call(compute, "add", amount=1) == 7
+    assert await call(compute, "pid") != os.getpid()
+
+
+async def test_a_killed_worker_is_named_and_replaced(make_compute):
+    compute = make_compute()
+    await call(compute, "add", amount=3)
+    victim = compute.processes()["rollout-0"]
+    sleeping = asyncio.create_task(call(compute, "sleep", seconds=30))
+    await asyncio.sleep(0.2)
+    os.kill(victim, signal.SIGKILL)
+    with pytest.raises(WorkerLostError, match=rf"rollout-0 \(process {victim}\) ended: SIGKILL"):
+        await sleeping
+    assert await call(compute, "add", amount=3) == 3, "a fresh worker has fresh state"
+
+
+async def test_errors_keep_their_kind(make_compute):
+    compute = make_compute()
+    with pytest.raises(DataError, match="no such thing"):
+        await call(compute, "fail", kind="own")
+    with pytest.raises(WorkerError, match=r"ZeroDivisionError: one by none[\s\S]*Traceback"):
+        await call(compute, "fail", kind="foreign")
+    assert await call(compute, "add", amount=1) == 1, "an error does not end the worker"
+
+
+async def test_an_error_in_the_constructor_reaches_the_caller(make_compute):
+    with pytest.raises(DataError, match="must not be negative"):
+        await call(make_compute(kwargs={"start": -1}), "pid")
+
+
+async def test_a_missing_interpreter_is_named(make_compute):
+    with pytest.raises(MortalError, match="cannot start rollout-0 with /no/such/python"):
+        await call(make_compute(python="/no/such/python"), "pid")
+
+
+async def test_calls_go_to_whoever_is_free(make_compute):
+    compute = make_compute(count=2, devices=("0", "1"), threads=3)
+    slow = asyncio.create_task(call(compute, "sleep", seconds=1.0))
+    await asyncio.sleep(0)
+    others = {await call(compute, "pid") for _ in range(3)}
+    assert len(others) == 1, "the busy worker is left alone"
+    assert await slow == "slept"
+    places = [await call(compute, "where", worker=index) for index in (0, 1)]
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in places] == ["0", "1"]
+    assert {place["OMP_NUM_THREADS"] for place in places} == {"3"}
+
+
+async def test_a_cancelled_call_does_not_confuse_the_next(make_compute):
+    compute = make_compute()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(call(compute, "sleep", seconds=0.5), 0.1)
+    assert await call(compute, "add", amount=2) == 2
+
+
+async def test_large_payloads(make_compute):
+    blob = os.urandom(5 << 20)
+    assert await call(make_compute(), "echo", blob=blob) == blob
+
+
+def test_workers_end_with_their_owner(tmp_path):
+    owner = textwrap.dedent(f"""
+        import asyncio, os, pathlib
+        from mortal_steps.compute.base import CallKey, WorkerSpec
+        from mortal_steps.compute.local import LocalCompute
+
+        async def main():
+            spec = WorkerSpec(factory={FACTORY!r}, kwargs={{}})
+            here = pathlib.Path.cwd()
+            compute = LocalCompute(
+                {{"rollout": spec}}, working_dir=here, log_dir=pathlib.Path({str(tmp_path)!r})
+            )
+            key = CallKey(run_id="t", stage="t", step=0)
+            print(await compute.call("rollout", "pid", key=key), flush=True)
+            await compute.call("rollout", "sleep", key=key, seconds=60)
+
+        asyncio.run(main())
+    """)
+    process = subprocess.Popen([sys.executable, "-c", owner], stdout=subprocess.PIPE, text=True)
+    worker = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            os.kill(worker, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    pytest.fail("the worker outlived its owner")
