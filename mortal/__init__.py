@@ -1,0 +1,1 @@
+"""MORTAL's public face: the configuration, the flow and the `mortal` command."""

@@ -59,7 +59,7 @@ class Section(BaseModel):
 
 
 class NewModelConfig(Section):
-    """`[model.new]`: build a small Qwen2-shaped model with a character tokenizer from a seed."""
+    """`[model.new]`: build a small Qwen3-shaped model with a character tokenizer from a seed."""
 
     alphabet: str = "abcdefghijklmnopqrstuvwxyz =>:?().,ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789'-\n"
     """Characters the tokenizer knows; anything else becomes the unknown token."""

@@ -194,7 +194,9 @@ class BatchRef:
 
     step: int
     file: FileRef
+    """Record of `list[Problem]`."""
     num_problems: int
+    timing: StageTiming
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -295,6 +297,7 @@ class ActorReady:
     """Published version that samples the batch of `step`."""
     num_parameters: int
     """Parameters of the model, frozen ones included."""
+    timing: StageTiming = StageTiming(stage="start_workers", step=0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

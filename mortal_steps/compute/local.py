@@ -7,12 +7,14 @@ Killing one is survived like losing a Modal container: the call in flight raises
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import itertools
 import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -201,3 +203,21 @@ class LocalContainer:
             lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
             tail = "".join(f"\n    {line}" for line in lines[-5:])
         return f"{self.name} (process {pid}) ended: {how}; log {self._log_path}:{tail}"
+
+
+def call_once(spec: WorkerSpec, method: str, **payload: Any) -> Any:
+    """One call of one worker in a process that lives for this call alone; blocking.
+
+    May be used where an event loop runs already. Raises what `Compute.call` raises.
+    """
+
+    async def call() -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            container = LocalContainer("rehearsal", spec, 0, Path.cwd(), Path(folder))
+            try:
+                return await container.call(method, payload)
+            finally:
+                await container.close()
+
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(asyncio.run, call()).result()

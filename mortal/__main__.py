@@ -1,0 +1,5 @@
+"""`python -m mortal`."""
+
+from mortal.cli import main
+
+main()

@@ -1,0 +1,180 @@
+"""The `mortal` command. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from mortal_steps.errors import MortalError
+
+app = typer.Typer(
+    name="mortal",
+    help="Reinforcement post-training of language models as a durable pipeline.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+RunsDir = Annotated[
+    Path, typer.Option("--runs-dir", help="Folder of all runs.", envvar="MORTAL_RUNS_DIR")
+]
+Port = Annotated[
+    int, typer.Option(help="Port of mortal's own Prefect server; 0 takes any free one.")
+]
+KeepServer = Annotated[
+    bool, typer.Option("--keep-server", help="Leave mortal's own Prefect server running.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+RunId = Annotated[str, typer.Argument(help="Run id, as `mortal runs` lists it.")]
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="TOML file; see deployments/configs.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override: section.key=value. Repeatable."),
+    ] = None,
+    run_id: Annotated[
+        str | None, typer.Option(help="Identity of the run; the same id goes on with it.")
+    ] = None,
+    runs_dir: Annotated[Path | None, typer.Option(help="Folder of all runs.")] = None,
+    port: Port = 0,
+    keep_server: KeepServer = False,
+) -> None:
+    """Train the model of a configuration file."""
+    from mortal_steps.config_loader import load_config
+    from mortal_steps.run import new_run_id
+
+    settings = load_config(config, overrides or [])
+    changes: dict[str, Any] = {"run_id": run_id or settings.run_id or new_run_id(settings)}
+    if runs_dir is not None:
+        changes["runs_dir"] = str(runs_dir)
+    _drive(settings.model_copy(update=changes), port=port, keep_server=keep_server)
+
+
+@app.command()
+def resume(
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    port: Port = 0,
+    keep_server: KeepServer = False,
+) -> None:
+    """Go on with a run after its last checkpoint, reusing what was already generated."""
+    from mortal_steps.run import find_run
+
+    run = find_run(runs_dir, run_id)
+    if run.manifest.status == "completed":
+        typer.echo(f"run {run_id} is complete")
+        return
+    settings = run.config.model_copy(
+        update={"run_id": run_id, "runs_dir": str(runs_dir.absolute())}
+    )
+    os.chdir(run.info.working_dir)
+    _drive(settings, port=port, keep_server=keep_server)
+
+
+@app.command()
+def runs(runs_dir: RunsDir = Path("runs"), as_json: AsJson = False) -> None:
+    """List the runs."""
+    from mortal.display import runs_table
+    from mortal_steps.report.summary import summarize
+    from mortal_steps.run import list_runs
+
+    summaries = [summarize(run) for run in list_runs(runs_dir)]
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(summary) for summary in summaries], indent=1))
+    elif summaries:
+        runs_table(summaries)
+    else:
+        typer.echo(f"no runs in {runs_dir}")
+
+
+@app.command()
+def show(run_id: RunId, runs_dir: RunsDir = Path("runs"), as_json: AsJson = False) -> None:
+    """Show where a run stands, what it reached and where its time went."""
+    from mortal.display import show_run
+    from mortal_steps.report.summary import summarize
+    from mortal_steps.run import find_run
+
+    summary = summarize(find_run(runs_dir, run_id))
+    if as_json:
+        typer.echo(json.dumps(dataclasses.asdict(summary), indent=1))
+    else:
+        show_run(summary)
+
+
+@app.command()
+def new_model(
+    folder: Annotated[Path, typer.Argument(help="Where the model goes; must not exist.")],
+    seed: Annotated[int, typer.Option(help="Seed of the weights.")] = 0,
+    hidden_size: Annotated[int, typer.Option(help="Width of the model.")] = 64,
+    num_layers: Annotated[int, typer.Option(help="Transformer layers.")] = 2,
+    head_dim: Annotated[int, typer.Option(help="Size of a head; vLLM needs 32 or more.")] = 32,
+    intermediate_size: Annotated[int, typer.Option(help="Width of the MLP.")] = 128,
+    context: Annotated[int, typer.Option(help="Context length in tokens.")] = 512,
+    alphabet: Annotated[str | None, typer.Option(help="Characters the tokenizer knows.")] = None,
+) -> None:
+    """Build a tiny Qwen2-shaped model with a character tokenizer."""
+    from mortal_steps.config import NewModelConfig
+    from mortal_steps.errors import ModelError
+
+    if folder.exists():
+        raise ModelError(f"{folder} exists; name a folder that does not")
+    shape: dict[str, Any] = {
+        "hidden_size": hidden_size,
+        "num_layers": num_layers,
+        "head_dim": head_dim,
+        "intermediate_size": intermediate_size,
+        "max_position_embeddings": context,
+    }
+    if alphabet is not None:
+        shape["alphabet"] = alphabet
+    from mortal_steps.policy.new_model import build_model
+
+    build_model(folder, NewModelConfig(**shape), seed)
+    typer.echo(f"{folder}: a model to name in [model] name_or_path")
+
+
+@app.command()
+def server(port: Port = 4200) -> None:
+    """Run mortal's own Prefect server until Ctrl-C, to look at past runs in the UI."""
+    import time
+
+    from mortal.prefect_server import prefect_server
+
+    with prefect_server(port=port, keep=False, say=typer.echo) as running:
+        typer.echo(f"Prefect UI: {running.ui_url}  (Ctrl-C stops it)")
+        while True:
+            time.sleep(3600)
+
+
+def _drive(settings: Any, *, port: int, keep_server: bool) -> None:
+    """Run the flow against a server, then say what came of it."""
+    from mortal.driver import drive
+
+    drive(settings, port=port, keep_server=keep_server)
+
+
+def main() -> NoReturn:
+    """Entry point: a `MortalError` is a message and exit code 1, Ctrl-C is exit code 130."""
+    try:
+        app(standalone_mode=False)
+    except MortalError as error:
+        typer.secho(f"error: {error}", err=True, fg="red")
+        sys.exit(1)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    except typer.Exit as error:
+        sys.exit(error.exit_code)
+    except typer.TyperException as error:  # bad command line
+        error.show()
+        sys.exit(error.exit_code)
+    sys.exit(0)

@@ -1,0 +1,84 @@
+"""How runs look on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from mortal_steps.report.summary import RunSummary
+from mortal_steps.report.timings import StageRow, table_cells
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def runs_table(summaries: Sequence[RunSummary]) -> None:
+    """One line per run."""
+    table = Table("run", "status", "step", "reward first 20", "reward last 20", "evaluation")
+    for run in summaries:
+        table.add_row(
+            run.run_id,
+            run.status,
+            f"{run.step}/{run.max_steps}",
+            _number(run.reward_first20),
+            _number(run.reward_last20),
+            _scores(run),
+        )
+    console.print(table)
+
+
+def show_run(run: RunSummary) -> None:
+    """Everything about one run."""
+    console.print(f"[bold]{run.run_id}[/bold]  {run.status}, step {run.step} of {run.max_steps}")
+    if run.error:
+        console.print(f"  error        {run.error}", markup=False)
+    rewards = f"{_number(run.reward_first20)} -> {_number(run.reward_last20)}"
+    console.print(f"  reward       {rewards}  (first 20 steps -> last 20)")
+    if run.eval:
+        console.print(f"  evaluation   {_scores(run)}  (after step {run.eval_step})")
+    if run.checkpoints:
+        best = f", best {run.best_step}" if run.best_step is not None else ""
+        console.print(f"  checkpoints  {', '.join(map(str, run.checkpoints))}{best}")
+    if run.model_path:
+        console.print(f"  model        {run.model_path}")
+        console.print(f"  sha256       {run.final_weights_sha256}")
+    console.print(f"  files        {run.run_dir}")
+    _show_timings(run)
+
+
+def show_outcome(run: RunSummary, seconds: float) -> None:
+    """What a command that drove a run says at its end."""
+    console.print()
+    show_run(run)
+    console.print(f"  this command took {seconds:.0f} s")
+    if run.ui_url:
+        console.print(f"  Prefect UI   {run.ui_url}  (`mortal server` if it is not running)")
+    if run.status != "completed":
+        folder = Path(run.run_dir).parent
+        console.print(
+            f"[bold]go on with[/bold]   mortal resume {run.run_id} --runs-dir {folder}"
+            f"   (from step {run.checkpoint_step or 0})"
+        )
+
+
+def _show_timings(run: RunSummary) -> None:
+    if not run.timings:
+        return
+    rows = [StageRow(stage=stage, **numbers) for stage, numbers in run.timings.items()]
+    cells = table_cells(rows)
+    table = Table(title="where the time went", title_justify="left")
+    for heading in cells[0]:
+        table.add_column(heading, justify="left" if heading == "stage" else "right")
+    for row in cells:
+        table.add_row(*row.values())
+    console.print(table)
+
+
+def _scores(run: RunSummary) -> str:
+    return ", ".join(f"{name} {value:.3f}" for name, value in run.eval.items())
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

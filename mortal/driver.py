@@ -1,0 +1,62 @@
+"""One run from the command line: check, start a server, run the flow, say what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import typer
+
+from mortal.display import show_outcome
+from mortal.prefect_server import Server, prefect_server, wait_for_history
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ServerError
+from mortal_steps.report.summary import summarize
+from mortal_steps.run import Run, find_run, open_run
+
+QUIET_PREFECT = {
+    # Task runs have the UI and the progress line; two log records each would drown both.
+    "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "WARNING",
+    "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
+
+
+def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
+    """Run `config` to its end; raises the `MortalError` that ended it early.
+
+    Everything that can be checked without starting anything is checked first.
+    """
+    for name, value in QUIET_PREFECT.items():
+        os.environ.setdefault(name, value)
+    run = open_run(config)
+    began = time.monotonic()
+    typer.echo(f"run {run.info.run_id} in {run.store.root}")
+    try:
+        with prefect_server(port=port, keep=keep_server, say=typer.echo) as server:
+            _run_flow(config, server)
+    finally:
+        finished = find_run(Path(config.runs_dir), run.info.run_id)
+        _report(finished, time.monotonic() - began)
+
+
+def _run_flow(config: RunConfig, server: Server) -> None:
+    from flows.grpo_train import grpo_train  # Prefect reads its settings when it is imported
+
+    flow_runs = []
+    try:
+        state = asyncio.run(grpo_train(config, return_state=True))
+        flow_runs.append(state.state_details.flow_run_id)
+        state.result()
+    finally:
+        for flow_run_id in flow_runs:
+            try:
+                wait_for_history(server, flow_run_id)
+            except ServerError as error:
+                typer.secho(f"warning: {error}", err=True, fg="yellow")
+
+
+def _report(run: Run, seconds: float) -> None:
+    show_outcome(summarize(run), seconds)

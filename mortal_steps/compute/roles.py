@@ -1,0 +1,53 @@
+"""Which workers a run has: the roles' classes and what each is constructed with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.config import RoleConfig, RunConfig
+
+FACTORIES: dict[Role, str] = {
+    "actor": "mortal_steps.policy.actor:Actor",
+    "rollout": "mortal_steps.rollout.worker:RolloutWorker",
+    "reward": "mortal_steps.rewards.worker:RewardWorker",
+}
+
+
+def worker_specs(
+    config: RunConfig, *, run_dir: Path, model_path: str, num_steps: int
+) -> dict[Role, WorkerSpec]:
+    """One actor, the rollout workers and the reward worker of a run on this machine."""
+    common = {"run_dir": str(run_dir), "config": config}
+    local = config.compute.local
+    return {
+        "actor": _spec(
+            "actor", local.actor, {**common, "model_path": model_path, "num_steps": num_steps}
+        ),
+        "rollout": _spec(
+            "rollout",
+            local.rollout,
+            {**common, "model_path": model_path},
+            count=config.rollout.num_rollout_workers,
+        ),
+        "reward": _spec("reward", local.reward, {**common, "num_steps": num_steps}),
+    }
+
+
+def _spec(
+    role: Role,
+    place: RoleConfig,
+    kwargs: dict[str, Any],
+    *,
+    count: int = 1,
+) -> WorkerSpec:
+    return WorkerSpec(
+        factory=FACTORIES[role],
+        kwargs=kwargs,
+        count=count,
+        python=place.python,
+        threads=place.threads,
+        devices=place.devices,
+        env=place.env,
+    )

@@ -1,0 +1,44 @@
+"""The reward curve as a picture beside the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+WINDOW = 10
+"""Steps of the running mean."""
+
+
+def draw_reward_curve(
+    path: Path,
+    title: str,
+    metrics: Sequence[Mapping[str, Any]],
+    evaluations: Sequence[Mapping[str, Any]],
+) -> None:
+    """Write a PNG of the reward per step, its running mean, and the held-out reward."""
+    from matplotlib.figure import Figure  # slow to import, needed once a run
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    steps = [row["step"] for row in metrics]
+    rewards = [row["reward"] for row in metrics]
+    means = [
+        sum(rewards[max(0, i - WINDOW + 1) : i + 1]) / min(WINDOW, i + 1)
+        for i in range(len(rewards))
+    ]
+    axes.plot(steps, rewards, color="#9ecae1", linewidth=1, label="reward of the step")
+    axes.plot(steps, means, color="#08519c", linewidth=2, label=f"mean of {WINDOW} steps")
+    if evaluations:
+        axes.plot(
+            [row["step"] for row in evaluations],
+            [row["reward"] for row in evaluations],
+            color="#d94801",
+            marker="o",
+            linewidth=1.5,
+            label="held-out problems",
+        )
+    axes.set(title=title, xlabel="train step", ylabel="mean reward")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="best")
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,95 @@
+"""The live line: a bar on a terminal, a line now and then where there is none."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+LINE_EVERY_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepReport:
+    """What the line says of a step."""
+
+    step: int
+    """Train steps done."""
+    reward: float
+    loss: float
+    num_tokens: int
+    """Tokens sampled for the step."""
+    seconds: float
+    """Wall time of the step."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Sampled tokens per second of wall time."""
+        return self.num_tokens / self.seconds if self.seconds else 0.0
+
+    def text(self) -> str:
+        """Reward, loss and speed as the line shows them."""
+        return f"reward {self.reward:.3f}  loss {self.loss:+.4f}  {self.tokens_per_s:,.0f} tokens/s"
+
+
+class ProgressLine:
+    """Shows steps as they end; `say` receives the lines where there is no terminal."""
+
+    def __init__(self, *, start: int, num_steps: int, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._start = start
+        self._num_steps = num_steps
+        self._began = self._said = time.monotonic()
+        self._bar: Progress | None = None
+        if sys.stderr.isatty():
+            self._bar = Progress(
+                TextColumn("step"),
+                MofNCompleteColumn(),
+                BarColumn(),
+                TextColumn("{task.fields[report]}"),
+                TextColumn("ETA"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+            self._task = self._bar.add_task("steps", total=num_steps, completed=start, report="")
+
+    def __enter__(self) -> Self:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def update(self, report: StepReport) -> None:
+        """A step ended."""
+        if self._bar:
+            self._bar.update(self._task, completed=report.step, report=report.text())
+            return
+        now = time.monotonic()
+        if now - self._said < LINE_EVERY_S and report.step < self._num_steps:
+            return
+        self._said = now
+        per_step = (now - self._began) / (report.step - self._start)
+        remaining = per_step * (self._num_steps - report.step)
+        self._say(
+            f"step {report.step}/{self._num_steps}  {report.text()}  ETA {_duration(remaining)}"
+        )
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

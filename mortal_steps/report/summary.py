@@ -1,0 +1,85 @@
+"""A run in one record: what `mortal show` prints and the flow returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mortal_steps.report.timings import stage_totals
+from mortal_steps.run import Run
+
+REWARD_WINDOW = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSummary:
+    """What there is to know about a run, small enough to print."""
+
+    run_id: str
+    status: str
+    """created, running, completed, failed, stopped; interrupted: running, but by no process."""
+    step: int
+    """Train steps done."""
+    max_steps: int
+    """Train steps of the whole run."""
+    reward_first20: float | None
+    """Mean training reward of the first 20 steps."""
+    reward_last20: float | None
+    """Mean training reward of the last 20 steps."""
+    eval: Mapping[str, float]
+    """Last evaluation: mean score per reward function and `reward`."""
+    eval_step: int | None
+    """Step of the last evaluation."""
+    final_weights_sha256: str | None
+    model_path: str | None
+    checkpoint_step: int | None
+    """Where a resume would go on."""
+    checkpoints: list[int]
+    best_step: int | None
+    error: str | None
+    ui_url: str | None
+    run_dir: str
+    fingerprint: str
+    timings: Mapping[str, Mapping[str, Any]]
+    """Stage -> calls, total_s, mean_s, share, wait_s."""
+
+
+def summarize(run: Run) -> RunSummary:
+    """Read the run directory; changes nothing."""
+    manifest, store = run.manifest, run.store
+    rewards = [row["reward"] for row in run.metrics()]
+    steps = [checkpoint.step for checkpoint in manifest.checkpoints]
+    return RunSummary(
+        run_id=run.info.run_id,
+        status=run.status(),
+        step=manifest.step,
+        max_steps=run.info.num_steps,
+        reward_first20=_mean(rewards[:REWARD_WINDOW]),
+        reward_last20=_mean(rewards[-REWARD_WINDOW:]),
+        eval=dict(manifest.evaluation.metrics) if manifest.evaluation else {},
+        eval_step=manifest.evaluation.step if manifest.evaluation else None,
+        final_weights_sha256=manifest.final.weights_sha256 if manifest.final else None,
+        model_path=str(store.path(manifest.final.path).absolute()) if manifest.final else None,
+        checkpoint_step=steps[-1] if steps else None,
+        checkpoints=steps,
+        best_step=manifest.best_step,
+        error=manifest.error,
+        ui_url=manifest.ui_url,
+        run_dir=str(store.root.absolute()),
+        fingerprint=run.info.fingerprint,
+        timings={
+            row.stage: {
+                "calls": row.calls,
+                "total_s": row.total_s,
+                "mean_s": row.mean_s,
+                "share": row.share,
+                "wait_s": row.wait_s,
+            }
+            for row in stage_totals(run.timings()).rows()
+        },
+    )
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

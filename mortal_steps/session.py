@@ -1,0 +1,282 @@
+"""A run at work: the run directory together with the workers that serve it.
+
+What each stage asks of which worker, and where in the store its outcome belongs, stands here once;
+the tasks wrap these calls with retries, caching and names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.compute.base import CallKey, Compute, Role
+from mortal_steps.compute.local import LocalCompute
+from mortal_steps.compute.roles import worker_specs
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import MortalError
+from mortal_steps.policy.base_model import base_model_path
+from mortal_steps.run import Run
+from mortal_steps.schedule import policy_version, problem_indices, shard_bounds
+from mortal_steps.store import RunStore
+from mortal_steps.types import (
+    ActorReady,
+    BatchRef,
+    Checkpoint,
+    FileRef,
+    FinalModel,
+    GenerateRequest,
+    GenerationRef,
+    Problem,
+    RewardRef,
+    RewardRequest,
+    SamplingParams,
+    StageTiming,
+    StepResult,
+    TrainRequest,
+    WeightsRef,
+)
+
+
+class Session:
+    """One run and its workers. A plain class, so that Prefect never looks inside."""
+
+    def __init__(self, run: Run, compute: Compute) -> None:
+        self.run = run
+        self.compute = compute
+
+    @property
+    def config(self) -> RunConfig:
+        """The run's configuration."""
+        return self.run.config
+
+    @property
+    def store(self) -> RunStore:
+        """The run's directory."""
+        return self.run.store
+
+    @functools.cached_property
+    def problems(self) -> list[Problem]:
+        """The training problems, as committed when the run was created."""
+        return self.store.read_record(self.run.info.train_problems, list[Problem])
+
+    # schedule
+
+    def publishes(self, step: int) -> bool:
+        """Whether the weights after `step` train steps are needed by rollout workers."""
+        next_version = policy_version(
+            step, sync_weights_every=self.config.rollout.sync_weights_every
+        )
+        return next_version == step or self.evaluates(step)
+
+    def evaluates(self, step: int) -> bool:
+        """Whether the policy is evaluated after `step` train steps."""
+        every = self.config.evaluation.eval_steps
+        if not every:
+            return False
+        if step == 0:
+            return self.config.evaluation.on_start
+        return step % every == 0 or step == self.run.info.num_steps
+
+    def checkpoints(self, step: int) -> bool:
+        """Whether the actor's state is saved after `step` train steps."""
+        return step % self.config.checkpoints.save_steps == 0 or step == self.run.info.num_steps
+
+    # stages
+
+    def get_batch(self, step: int) -> BatchRef:
+        """Commit the problems of a step."""
+        started = time.perf_counter()
+        rows = problem_indices(
+            len(self.problems),
+            batch_size=self.config.training.batch_size,
+            step=step,
+            seed=self.config.seed,
+            shuffle=self.config.data.shuffle,
+        )
+        batch = [self.problems[row] for row in rows]
+        file = self.store.write_record(f"steps/{step:06d}/batch.json", batch, list[Problem])
+        timing = StageTiming(stage="get_batch", step=step, busy_s=time.perf_counter() - started)
+        return BatchRef(step=step, file=file, num_problems=len(batch), timing=timing)
+
+    async def generate(self, batch: BatchRef, shard: int, weights: WeightsRef) -> GenerationRef:
+        """Sample one shard of a step on whichever rollout worker is free."""
+        rollout = self.config.rollout
+        start, stop = shard_bounds(batch.num_problems, self.config.num_shards)[shard]
+        request = GenerateRequest(
+            stage="generate",
+            step=batch.step,
+            shard=shard,
+            problems=batch.file,
+            start=start,
+            stop=stop,
+            num_generations=self.config.training.num_generations,
+            sampling=SamplingParams(
+                max_tokens=rollout.max_tokens,
+                temperature=rollout.temperature,
+                top_p=rollout.top_p,
+                top_k=rollout.top_k,
+                min_p=rollout.min_p,
+                stop=rollout.stop,
+            ),
+            weights=weights,
+            output=f"steps/{batch.step:06d}/generations-{shard}.json",
+        )
+        return await self._call("rollout", "generate", request)
+
+    async def reward(self, generation: GenerationRef) -> RewardRef:
+        """Score one shard of a step."""
+        request = RewardRequest(
+            stage="reward",
+            generation=generation,
+            output=f"steps/{generation.step:06d}/rewards-{generation.shard}.json",
+        )
+        return await self._call("reward", "reward", request)
+
+    async def train_step(self, step: int, rewards: list[RewardRef]) -> StepResult:
+        """Let the actor take the step; asked twice, it answers twice and trains once."""
+        request = TrainRequest(step=step, rewards=rewards, publish=self.publishes(step + 1))
+        return await self._call("actor", "train_step", request)
+
+    async def sync_weights(self, weights: WeightsRef, worker: int) -> StageTiming:
+        """Let one rollout worker load and verify a published version."""
+        key = self._key("sync_weights", weights.version, worker)
+        started = time.perf_counter()
+        timing = await self.compute.call(
+            "rollout", "sync_weights", key=key, worker=worker, weights=weights
+        )
+        return _with_wait(timing, started, worker)
+
+    async def checkpoint(self, step: int, *, best: bool) -> Checkpoint:
+        """Save the actor's whole state."""
+        key = self._key("checkpoint", step)
+        started = time.perf_counter()
+        saved = await self.compute.call("actor", "checkpoint", key=key, step=step, best=best)
+        return dataclasses.replace(saved, timing=_with_wait(saved.timing, started))
+
+    async def evaluate_shard(self, step: int, shard: int, weights: WeightsRef) -> RewardRef:
+        """Sample and score one shard of the held-out problems, one completion each."""
+        info = self.run.info
+        start, stop = shard_bounds(info.num_eval_problems, self.config.num_shards)[shard]
+        folder = f"evaluations/{step:06d}"
+        generation = await self._call(
+            "rollout",
+            "generate",
+            GenerateRequest(
+                stage="evaluate",
+                step=step,
+                shard=shard,
+                problems=info.eval_problems,
+                start=start,
+                stop=stop,
+                num_generations=1,
+                sampling=SamplingParams(
+                    max_tokens=self.config.rollout.max_tokens,
+                    temperature=self.config.evaluation.temperature,
+                    stop=self.config.rollout.stop,
+                ),
+                weights=weights,
+                output=f"{folder}/generations-{shard}.json",
+            ),
+        )
+        request = RewardRequest(
+            stage="evaluate", generation=generation, output=f"{folder}/rewards-{shard}.json"
+        )
+        return await self._call("reward", "reward", request)
+
+    # the run's beginning and end
+
+    async def build_base_model(self, problems: FileRef) -> StageTiming:
+        """Build and warm-start the model that the run begins with, where the config asks."""
+        started = time.perf_counter()
+        key = self._key("warm_start", 0)
+        await self.compute.call("actor", "build_base_model", key=key, problems=problems)
+        return StageTiming(stage="warm_start", step=0, busy_s=time.perf_counter() - started)
+
+    async def start_workers(self, step: int) -> ActorReady:
+        """Bring the actor to `step`, then start the rollout workers: no rollout GPU before the
+        actor has accepted the configuration."""
+        started = time.perf_counter()
+        key = self._key("start_workers", step)
+        ready: ActorReady = await self.compute.call("actor", "prepare", key=key, step=step)
+        await asyncio.gather(
+            *(
+                self.compute.call("rollout", "start", key=key, worker=worker)
+                for worker in range(self.compute.num_workers("rollout"))
+            )
+        )
+        seconds = time.perf_counter() - started
+        timing = StageTiming(stage="start_workers", step=step, busy_s=seconds)
+        return dataclasses.replace(ready, timing=timing)
+
+    async def save_final(self) -> FinalModel:
+        """Save the trained model as a plain folder."""
+        key = self._key("save_final", self.run.info.num_steps)
+        return await self.compute.call("actor", "save_final", key=key)
+
+    async def _call(
+        self,
+        role: Role,
+        method: str,
+        request: GenerateRequest | RewardRequest | TrainRequest,
+    ) -> Any:
+        """Ask with a request whose answer carries a timing; complete it with the waiting time."""
+        index = _shard_of(request)
+        step = request.generation.step if isinstance(request, RewardRequest) else request.step
+        started = time.perf_counter()
+        key = self._key(getattr(request, "stage", method), step, index)
+        answer = await self.compute.call(role, method, key=key, request=request)
+        return dataclasses.replace(answer, timing=_with_wait(answer.timing, started, index))
+
+    def _key(self, stage: str, step: int, index: int = 0) -> CallKey:
+        return CallKey(run_id=self.run.info.run_id, stage=stage, step=step, index=index)
+
+
+@contextlib.asynccontextmanager
+async def at_work(run: Run, ui_url: str | None = None) -> AsyncIterator[Session]:
+    """The run's workers, for as long as this process drives it.
+
+    The manifest's status tells how it ended. Raises `StoreError` if another process drives it.
+    """
+    run.acquire()
+    compute = LocalCompute(
+        worker_specs(
+            run.config,
+            run_dir=run.store.root.absolute(),
+            model_path=base_model_path(run.config, run.info.dataset_fingerprint),
+            num_steps=run.info.num_steps,
+        ),
+        working_dir=Path(run.info.working_dir),
+        log_dir=run.store.path("logs").absolute(),
+    )
+    try:
+        run.update(status="running", error=None, ui_url=ui_url)
+        yield Session(run, compute)
+        run.update(status="completed")
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        run.update(status="stopped", error="interrupted")
+        raise
+    except Exception as error:
+        reason = str(error) if isinstance(error, MortalError) else repr(error)
+        run.update(status="failed", error=reason)
+        raise
+    finally:
+        await compute.close()
+        run.release()
+
+
+def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest) -> int:
+    if isinstance(request, RewardRequest):
+        return request.generation.shard
+    return request.shard if isinstance(request, GenerateRequest) else 0
+
+
+def _with_wait(timing: StageTiming, started: float, index: int = 0) -> StageTiming:
+    """The worker's timing, with the rest of the call's wall time as waiting."""
+    wait = max(0.0, time.perf_counter() - started - timing.busy_s)
+    return dataclasses.replace(timing, index=index, wait_s=wait)

@@ -1,0 +1,19 @@
+"""checkpoint: the actor's whole state; and the finished model."""
+
+from prefect import task
+
+from mortal_steps.session import Session
+from mortal_steps.types import Checkpoint, FinalModel
+from tasks.durability import DURABLE
+
+
+@task(name="checkpoint", task_run_name="checkpoint/{step}", **DURABLE)
+async def checkpoint(session: Session, step: int, best: bool) -> Checkpoint:
+    """Save model, optimizer, scheduler, random streams and counters."""
+    return await session.checkpoint(step, best=best)
+
+
+@task(name="save_final", task_run_name="save_final", **DURABLE)
+async def save_final(session: Session) -> FinalModel:
+    """Save the trained model as a plain `from_pretrained` folder."""
+    return await session.save_final()

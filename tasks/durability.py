@@ -1,0 +1,56 @@
+"""What every stage's task has in common: when it is retried and what its result is called.
+
+A cache key names the run directory (by its random uid), the stage, the step, the shard and the
+policy version, so a Retry of the flow run and a new flow run for the same run id find the same
+result. What is cached is a reference; `committed` looks whether the store still has the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from prefect import Task
+from prefect.cache_policies import CacheKeyFnPolicy
+from prefect.client.schemas.objects import TaskRun
+from prefect.context import TaskRunContext
+from prefect.states import State
+
+from mortal_steps.errors import TransientError
+from mortal_steps.session import Session
+
+RETRIES = 3
+RETRY_DELAYS_S = [1.0, 5.0, 15.0]
+
+
+def is_transient(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
+    """Retry what infrastructure broke, nothing else."""
+    return isinstance(state.data, TransientError)
+
+
+DURABLE: dict[str, Any] = {
+    "retries": RETRIES,
+    "retry_delay_seconds": RETRY_DELAYS_S,
+    "retry_condition_fn": is_transient,
+    "cache_result_in_memory": False,
+}
+"""Options of every stage task."""
+
+
+def cached_by(stage: str, identify: Callable[..., str]) -> dict[str, Any]:
+    """Task options that persist a result under `stage` and what `identify` makes of the inputs."""
+
+    def key(context: TaskRunContext, inputs: dict[str, Any]) -> str:
+        session: Session = inputs["session"]
+        rest = {name: value for name, value in inputs.items() if name != "session"}
+        return f"{session.run.info.uid}/{stage}/{identify(**rest)}"
+
+    return {"persist_result": True, "cache_policy": CacheKeyFnPolicy(cache_key_fn=key)}
+
+
+async def committed(task: Task[..., Any], session: Session, **inputs: Any) -> Any:
+    """The task's result; made again if it was cached but its file is gone from the store."""
+    reference = await task(session=session, **inputs)
+    if not session.store.path(reference.file.path).exists():
+        reference = await task.with_options(refresh_cache=True)(session=session, **inputs)
+    return reference

@@ -1,0 +1,22 @@
+"""generate: one shard of completions, sampled by whichever rollout worker is free."""
+
+from prefect import task
+
+from mortal_steps.session import Session
+from mortal_steps.types import BatchRef, GenerationRef, WeightsRef
+from tasks.durability import DURABLE, cached_by
+
+
+@task(
+    name="generate",
+    task_run_name="generate/{step}/{shard}",
+    **DURABLE,
+    **cached_by(
+        "generate", lambda step, shard, batch, weights: f"{step}/{shard}/v{weights.version}"
+    ),
+)
+async def generate(
+    session: Session, step: int, shard: int, batch: BatchRef, weights: WeightsRef
+) -> GenerationRef:
+    """Sample with exactly `weights`; the completions are committed to the store."""
+    return await session.generate(batch, shard, weights)

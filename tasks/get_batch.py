@@ -1,0 +1,18 @@
+"""get_batch: which problems a step trains on."""
+
+from prefect import task
+
+from mortal_steps.session import Session
+from mortal_steps.types import BatchRef
+from tasks.durability import DURABLE, cached_by
+
+
+@task(
+    name="get_batch",
+    task_run_name="get_batch/{step}",
+    **DURABLE,
+    **cached_by("get_batch", lambda step: f"{step}"),
+)
+async def get_batch(session: Session, step: int) -> BatchRef:
+    """Commit the step's problems to the store; a pure function of dataset, seed and step."""
+    return session.get_batch(step)

@@ -1,0 +1,20 @@
+"""reward: the scores of one shard, as soon as its generation ends."""
+
+from prefect import task
+
+from mortal_steps.session import Session
+from mortal_steps.types import GenerationRef, RewardRef
+from tasks.durability import DURABLE, cached_by
+
+
+@task(
+    name="reward",
+    task_run_name="reward/{step}/{shard}",
+    **DURABLE,
+    **cached_by(
+        "reward", lambda step, shard, generation: f"{step}/{shard}/{generation.file.sha256}"
+    ),
+)
+async def reward(session: Session, step: int, shard: int, generation: GenerationRef) -> RewardRef:
+    """Call the reward functions; the scores are committed to the store."""
+    return await session.reward(generation)

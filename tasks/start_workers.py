@@ -1,0 +1,19 @@
+"""The run's beginning: its model, its actor at the right step, its rollout workers."""
+
+from prefect import task
+
+from mortal_steps.session import Session
+from mortal_steps.types import ActorReady, FileRef, StageTiming
+from tasks.durability import DURABLE
+
+
+@task(name="warm_start", **DURABLE)
+async def warm_start(session: Session, problems: FileRef) -> StageTiming:
+    """Build and warm-start the model where the configuration asks; reused once it is whole."""
+    return await session.build_base_model(problems)
+
+
+@task(name="start_workers", task_run_name="start_workers/{step}", **DURABLE)
+async def start_workers(session: Session, step: int) -> ActorReady:
+    """Bring the actor to `step` and load the rollout workers' engines."""
+    return await session.start_workers(step)

@@ -1,0 +1,15 @@
+"""sync_weights: one rollout worker loads and verifies a published policy version."""
+
+from prefect import task
+
+from mortal_steps.session import Session
+from mortal_steps.types import StageTiming, WeightsRef
+from tasks.durability import DURABLE
+
+
+@task(name="sync_weights", task_run_name="sync_weights/{version}/{worker}", **DURABLE)
+async def sync_weights(
+    session: Session, version: int, worker: int, weights: WeightsRef
+) -> StageTiming:
+    """Digest and canary must match, else the worker refuses to sample."""
+    return await session.sync_weights(weights, worker)

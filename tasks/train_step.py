@@ -1,0 +1,15 @@
+"""train_step: one batch through the actor, effectively once."""
+
+from collections.abc import Sequence
+
+from prefect import task
+
+from mortal_steps.session import Session
+from mortal_steps.types import RewardRef, StepResult
+from tasks.durability import DURABLE
+
+
+@task(name="train_step", task_run_name="train_step/{step}", **DURABLE)
+async def train_step(session: Session, step: int, rewards: Sequence[RewardRef]) -> StepResult:
+    """Update the policy; asked again for the same step, the actor answers what it recorded."""
+    return await session.train_step(step, list(rewards))

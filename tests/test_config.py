@@ -1,0 +1,142 @@
+"""The configuration: every shipped file loads, mistakes are named, defaults are the documented."""
+
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config_loader import dump_toml, load_config, parse_config
+from mortal_steps.errors import ConfigError
+
+ROOT = Path(__file__).parent.parent
+SHIPPED = sorted(ROOT.glob("deployments/configs/*.toml")) + sorted(ROOT.glob("examples/**/*.toml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_shipped_configurations_load(path):
+    config = load_config(path)
+    assert config.data.source
+    assert config.rewards.functions
+
+
+def test_a_resolved_configuration_reads_back_the_same(tmp_path):
+    for path in SHIPPED:
+        config = load_config(path)
+        (tmp_path / "copy.toml").write_text(dump_toml(config))
+        copy = load_config(tmp_path / "copy.toml")
+        assert copy == config
+        assert copy.fingerprint() == config.fingerprint()
+
+
+def test_documented_defaults():
+    config = RunConfig()
+    training, rollout, compute = config.training, config.rollout, config.compute
+    assert config.model.name_or_path == "Qwen/Qwen2.5-0.5B-Instruct"
+    assert config.model.max_model_len == 16384
+    assert (training.num_generations, training.batch_size) == (4, 8)
+    assert training.learning_rate == 5e-6
+    assert (training.max_steps, training.num_epochs) == (-1, 5)
+    assert (training.loss_type, training.beta, training.epsilon) == ("dapo", 0.0, 0.2)
+    assert training.scale_rewards == "group"
+    assert training.max_completion_length == 1024
+    assert (training.use_lora, training.gradient_checkpointing) == (False, True)
+    assert (rollout.max_tokens, rollout.num_rollout_workers) == (8000, 2)
+    assert (rollout.weight_sync_method, rollout.sync_weights_every) == ("reload", 1)
+    assert config.checkpoints.save_steps == 100
+    assert (compute.modal.actor, compute.modal.rollout, compute.modal.gpu) == (
+        "A100",
+        "A10G",
+        "A100",
+    )
+    assert (compute.modal.use_vllm, compute.modal.vllm_mode) == (False, "colocate")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"training": {"learnig_rate": 1e-5}},
+            r"training.learnig_rate: unknown key; did you mean training.learning_rate\?",
+        ),
+        ({"learning_rate": 1e-5}, r"unknown key; did you mean training.learning_rate\?"),
+        ({"trainig": {}}, r"trainig: unknown key; did you mean training\?"),
+        ({"data": {"zzz": 1}}, r"data.zzz: unknown key; known keys here: source, config"),
+        ({"training": {"loss_type": "ppo"}}, r"training.loss_type = 'ppo': .*'grpo'"),
+        ({"training": {"batch_size": 0}}, r"training.batch_size = 0: .*greater than or equal"),
+        ({"training": {"max_steps": 0}}, r"training.max_steps: must be at least 1, or -1"),
+        (
+            {"training": {"batch_size": 3, "gradient_accumulation_steps": 8}},
+            r"12 rows do not divide into 8 micro-batches; TRL would silently drop 4",
+        ),
+        (
+            {"training": {"trl": {"steps_per_generation": 5}}},
+            r"32 rows do not divide into 5 micro-batches",
+        ),
+        (
+            {"training": {"gradient_accumulation_steps": 4, "trl": {"steps_per_generation": 2}}},
+            "an optimizer update would reach over two batches",
+        ),
+        (
+            {"training": {"trl": {"temperature": 0.7}}},
+            r"trl.temperature is set by rollout.temperature; use that",
+        ),
+        ({"run_id": "../up"}, r"run_id = '../up'"),
+        ({"seed": -1}, r"seed = -1"),
+    ],
+)
+def test_mistakes_are_named(values, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_config(values)
+
+
+def test_overrides(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text("[training]\nbatch_size = 4\n")
+    config = load_config(
+        path,
+        [
+            "training.batch_size=16",
+            "rollout.engine=transformers",
+            "training.trl.adam_beta2=0.99",
+            'rollout.stop=["a", "b"]',
+            "data.source=it's.jsonl",
+        ],
+    )
+    assert config.training.batch_size == 16
+    assert config.rollout.engine == "transformers"
+    assert config.training.trl == {"adam_beta2": 0.99}
+    assert config.rollout.stop == ("a", "b")
+    assert config.data.source == "it's.jsonl"
+
+
+@pytest.mark.parametrize("override", ["training.batch_size", "=4", "training..x=1"])
+def test_a_malformed_override_is_explained(tmp_path, override):
+    path = tmp_path / "c.toml"
+    path.write_text("")
+    with pytest.raises(ConfigError, match=r"write it as section.key=value"):
+        load_config(path, [override])
+
+
+def test_unreadable_files(tmp_path):
+    with pytest.raises(ConfigError, match="no such configuration file"):
+        load_config(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="is a folder"):
+        load_config(tmp_path)
+    (tmp_path / "bad.toml").write_text("a = = 1")
+    with pytest.raises(ConfigError, match="is not valid TOML"):
+        load_config(tmp_path / "bad.toml")
+
+
+def test_the_fingerprint_is_of_numbers_not_of_places():
+    base = RunConfig()
+    same = [
+        {"runs_dir": "/elsewhere"},
+        {"run_id": "x"},
+        {"rollout": {"num_rollout_workers": 7}},
+        {"rollout": {"num_shards": 4}},  # what the default comes to
+        {"compute": {"local": {"actor": {"threads": 4}}}},
+    ]
+    for values in same:
+        assert parse_config(values).fingerprint() == base.fingerprint()
+    for values in [{"seed": 1}, {"rollout": {"num_shards": 3}}, {"training": {"beta": 0.1}}]:
+        assert parse_config(values).fingerprint() != base.fingerprint()

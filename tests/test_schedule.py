@@ -1,0 +1,92 @@
+"""The schedule is a pure function: same seed, same problems, seeds and versions, always."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mortal_steps.schedule import (
+    completion_seed,
+    num_train_steps,
+    policy_version,
+    problem_indices,
+    shard_bounds,
+    train_seed,
+)
+
+
+@given(
+    num_problems=st.integers(1, 50),
+    batch_size=st.integers(1, 70),
+    seed=st.integers(0, 2**31 - 1),
+    shuffle=st.booleans(),
+)
+def test_every_epoch_sees_every_problem_once(num_problems, batch_size, seed, shuffle):
+    steps = -(-2 * num_problems // batch_size)
+    rows = [
+        row
+        for step in range(steps)
+        for row in problem_indices(
+            num_problems, batch_size=batch_size, step=step, seed=seed, shuffle=shuffle
+        )
+    ]
+    for epoch in (0, 1):
+        seen = Counter(rows[epoch * num_problems : (epoch + 1) * num_problems])
+        assert seen == Counter(range(num_problems))
+
+
+def test_steps_can_be_asked_for_in_any_order():
+    def ask(step):
+        return problem_indices(100, batch_size=7, step=step, seed=3, shuffle=True)
+
+    forwards = [ask(step) for step in range(60)]
+    assert [ask(step) for step in reversed(range(60))] == forwards[::-1]
+
+
+@given(num_problems=st.integers(1, 200), num_shards=st.integers(1, 40))
+def test_shards_cover_the_batch_evenly(num_problems, num_shards):
+    bounds = shard_bounds(num_problems, num_shards)
+    assert [row for start, stop in bounds for row in range(start, stop)] == list(
+        range(num_problems)
+    )
+    sizes = [stop - start for start, stop in bounds]
+    assert max(sizes) - min(sizes) <= 1
+    assert min(sizes) >= 1
+
+
+@pytest.mark.parametrize(
+    ("staleness", "every", "versions"),
+    [
+        (0, 1, [0, 1, 2, 3, 4, 5, 6, 7]),
+        (0, 3, [0, 0, 0, 3, 3, 3, 6, 6]),
+        (1, 1, [0, 0, 1, 2, 3, 4, 5, 6]),
+        (2, 1, [0, 0, 0, 1, 2, 3, 4, 5]),
+        (1, 2, [0, 0, 0, 2, 2, 4, 4, 6]),
+    ],
+)
+def test_policy_versions(staleness, every, versions):
+    assert versions == [
+        policy_version(step, staleness=staleness, sync_weights_every=every)
+        for step in range(len(versions))
+    ]
+
+
+def test_seeds_differ_wherever_their_place_differs():
+    seeds = {
+        completion_seed(run, step, problem, generation)
+        for run in range(3)
+        for step in range(5)
+        for problem in ("train-1", "train-11")
+        for generation in range(4)
+    }
+    assert len(seeds) == 3 * 5 * 2 * 4
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert train_seed(1, 12) != train_seed(11, 2)
+    assert completion_seed(0, 0, "train-0", 0) == 7910587017465362222, "seeds are for ever"
+
+
+def test_number_of_steps():
+    assert num_train_steps(100, batch_size=8, max_steps=7, num_epochs=5) == 7
+    assert num_train_steps(100, batch_size=8, max_steps=-1, num_epochs=5) == 62
+    assert num_train_steps(3, batch_size=8, max_steps=-1, num_epochs=1) == 1
