@@ -4,7 +4,9 @@
                                                          every K: evaluate, checkpoint
 
 The flow and its tasks are async and fan out by `asyncio.gather`; between them travel references.
-Starting, retrying and resuming are the same: open the run, go on after its last checkpoint.
+Starting, retrying and resuming are the same: open the run, go on at its manifest's step. That step
+advances when everything about a step is done, so what a kill cuts off is asked for again, and
+whoever has done it already answers from the store.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 from prefect import flow
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
+from prefect.utilities.urls import url_for
 
 from mortal_steps.config import RunConfig
 from mortal_steps.report.progress import ProgressLine
@@ -49,7 +52,7 @@ async def grpo_train(config: RunConfig) -> RunSummary:
     Raises the `MortalError` that ended the run; the run goes on when the flow runs again.
     """
     run = open_run(config.model_copy(update={"run_id": _run_id(config)}))
-    async with at_work(run, flow_run.ui_url) as session:
+    async with at_work(run, url_for("flow-run", obj_id=flow_run.id)) as session:
         await _train(session)
     return summarize(run)
 
@@ -61,7 +64,7 @@ async def _train(session: Session) -> None:
     artifacts = RunArtifacts(run, recorder.totals)
     if config.model.new or config.model.warm_start:
         recorder.timing(await warm_start(session, run.info.train_problems))
-    first = run.manifest.checkpoints[-1].step if run.manifest.checkpoints else 0
+    first = run.manifest.step
     weights = await _start(session, recorder, first)
     logger = get_run_logger()
     with ProgressLine(start=first, num_steps=run.info.num_steps, say=logger.info) as progress:
@@ -73,9 +76,10 @@ async def _train(session: Session) -> None:
             if result.weights is not None:
                 weights = result.weights
                 await _sync(session, recorder, weights)
-            progress.update(recorder.step(batch, rewards, result))
-            run.update(step=step + 1)
+            report = recorder.step(batch, rewards, result)
             await _after_step(session, recorder, step + 1, weights)
+            run.update(step=step + 1)
+            progress.update(report)
             if (step + 1) % config.logging.artifact_steps == 0:
                 await artifacts.refresh()
     run.update(final=await save_final(session))
@@ -87,7 +91,6 @@ async def _start(session: Session, recorder: Recorder, first: int) -> WeightsRef
     """Workers up, the first weights on every one of them, and the starting point evaluated."""
     run = session.run
     run.drop_logs_after(first)
-    run.update(step=first)
     ready = await start_workers(session, first)
     recorder.timing(ready.timing)
     await _sync(session, recorder, ready.weights)
@@ -123,9 +126,10 @@ async def _after_step(session: Session, recorder: Recorder, done: int, weights: 
     if session.evaluates(done):
         await _evaluate(session, recorder, done, weights)
     if session.checkpoints(done):
-        saved = await checkpoint(session, done, run.is_best())
+        score = run.score(done)
+        saved = await checkpoint(session, done, run.is_best(score))
         recorder.timing(saved.timing)
-        run.note_checkpoint(saved)
+        run.note_checkpoint(saved, score)
 
 
 async def _evaluate(session: Session, recorder: Recorder, done: int, weights: WeightsRef) -> None:

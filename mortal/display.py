@@ -59,7 +59,7 @@ def show_outcome(run: RunSummary, seconds: float) -> None:
         folder = Path(run.run_dir).parent
         console.print(
             f"[bold]go on with[/bold]   mortal resume {run.run_id} --runs-dir {folder}"
-            f"   (from step {run.checkpoint_step or 0})"
+            f"   (from step {run.step})"
         )
 
 

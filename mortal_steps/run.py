@@ -132,25 +132,24 @@ class Run:
                 for row in kept:
                     append_line(path, row)
 
-    def score(self) -> float:
-        """What the present step's checkpoint is judged by: its evaluation's reward if there is
+    def score(self, done: int) -> float:
+        """What the checkpoint after `done` steps is judged by: its evaluation's reward if there is
         one, else the mean training reward since the last checkpoint."""
         evaluation = self.manifest.evaluation
-        if evaluation and evaluation.step == self.manifest.step and "reward" in evaluation.metrics:
+        if evaluation and evaluation.step == done and "reward" in evaluation.metrics:
             return evaluation.metrics["reward"]
         recent = self.metrics()[-self.config.checkpoints.save_steps :]
         return sum(row["reward"] for row in recent) / max(1, len(recent))
 
-    def is_best(self) -> bool:
-        """Whether the present step's checkpoint would be the best so far."""
-        best = self.manifest.best_reward
-        return best is None or self.score() > best
+    def is_best(self, score: float) -> bool:
+        """Whether a checkpoint with this score is the best so far."""
+        return self.manifest.best_reward is None or score > self.manifest.best_reward
 
-    def note_checkpoint(self, saved: Checkpoint) -> None:
+    def note_checkpoint(self, saved: Checkpoint, score: float) -> None:
         """Remember a checkpoint, and forget those that retention has removed."""
         best_step, best_reward = self.manifest.best_step, self.manifest.best_reward
-        if self.is_best():
-            best_step, best_reward = saved.step, self.score()
+        if self.is_best(score):
+            best_step, best_reward = saved.step, score
         known = [c for c in self.manifest.checkpoints if c.step != saved.step] + [saved]
         keep = self.config.checkpoints
         last = known[-keep.keep_last :]

@@ -54,7 +54,7 @@ class RunStore:
 
     def write_record(self, relative: str, body: T, kind: type[T]) -> FileRef:
         """Commit `body` under `relative`; an existing file is replaced."""
-        payload = TypeAdapter(kind).dump_json(body)
+        payload = _adapter(kind).dump_json(body)
         digest = hashlib.sha256(payload).hexdigest()
         content = b"%s\n%s\n" % (json.dumps({"sha256": digest}).encode(), payload)
         write_atomically(self.path(relative), content)
@@ -93,7 +93,7 @@ class RunStore:
                 f"{path} is damaged: its content hashes to {digest[:12]}, recorded {recorded[:12]}"
             )
         try:
-            body: T = TypeAdapter(kind).validate_json(payload)
+            body: T = _adapter(kind).validate_json(payload)
         except ValidationError as error:
             name = getattr(kind, "__name__", kind)
             raise CorruptFileError(f"{path} is no {name}: {error}") from None
@@ -152,6 +152,15 @@ class RunStore:
             target.rename(doomed)
             shutil.rmtree(doomed)
 
+    def remove_leftovers(self, relative: str) -> None:
+        """Delete the hidden folders that killed commits and deletions left behind in `relative`.
+
+        Only for the one worker that commits folders there.
+        """
+        for leftover in self.path(relative).glob(".*"):
+            if leftover.is_dir() and leftover.suffix in {".partial", ".removed", ".replaced"}:
+                shutil.rmtree(leftover)
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside, sync, rename: readers see the old content or the new, never a part."""
@@ -193,6 +202,16 @@ def digest_file(path: Path) -> str:
     """sha256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_adapters: dict[Any, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    """Kept: building one takes milliseconds, and a step reads and writes a dozen records."""
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
 
 
 def _files_below(folder: Path) -> list[str]:

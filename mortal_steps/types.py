@@ -158,6 +158,8 @@ class RewardedShard:
     """Per group, per completion: score of each function; None where it abstained."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Means of what reward functions reported through `log_metric`."""
+    extra: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Columns that reward functions reported through `log_extra`, one value per completion."""
 
 
 # --- references: what travels between tasks; the data itself lies in the run store ---------------

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from prefect import Task
-from prefect.cache_policies import CacheKeyFnPolicy
+from prefect.cache_policies import NO_CACHE, CacheKeyFnPolicy
 from prefect.client.schemas.objects import TaskRun
 from prefect.context import TaskRunContext
 from prefect.states import State
@@ -33,19 +33,21 @@ DURABLE: dict[str, Any] = {
     "retry_delay_seconds": RETRY_DELAYS_S,
     "retry_condition_fn": is_transient,
     "cache_result_in_memory": False,
+    "cache_policy": NO_CACHE,
 }
-"""Options of every stage task."""
+"""Options of every stage task: the actor's stages are idempotent by themselves."""
 
 
 def cached_by(stage: str, identify: Callable[..., str]) -> dict[str, Any]:
-    """Task options that persist a result under `stage` and what `identify` makes of the inputs."""
+    """`DURABLE`, and the result kept under `stage` and what `identify` makes of the inputs."""
 
     def key(context: TaskRunContext, inputs: dict[str, Any]) -> str:
         session: Session = inputs["session"]
         rest = {name: value for name, value in inputs.items() if name != "session"}
         return f"{session.run.info.uid}/{stage}/{identify(**rest)}"
 
-    return {"persist_result": True, "cache_policy": CacheKeyFnPolicy(cache_key_fn=key)}
+    cached = {"persist_result": True, "cache_policy": CacheKeyFnPolicy(cache_key_fn=key)}
+    return {**DURABLE, **cached}
 
 
 async def committed(task: Task[..., Any], session: Session, **inputs: Any) -> Any:

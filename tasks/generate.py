@@ -4,13 +4,12 @@ from prefect import task
 
 from mortal_steps.session import Session
 from mortal_steps.types import BatchRef, GenerationRef, WeightsRef
-from tasks.durability import DURABLE, cached_by
+from tasks.durability import cached_by
 
 
 @task(
     name="generate",
     task_run_name="generate/{step}/{shard}",
-    **DURABLE,
     **cached_by(
         "generate", lambda step, shard, batch, weights: f"{step}/{shard}/v{weights.version}"
     ),

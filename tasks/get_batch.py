@@ -4,13 +4,12 @@ from prefect import task
 
 from mortal_steps.session import Session
 from mortal_steps.types import BatchRef
-from tasks.durability import DURABLE, cached_by
+from tasks.durability import cached_by
 
 
 @task(
     name="get_batch",
     task_run_name="get_batch/{step}",
-    **DURABLE,
     **cached_by("get_batch", lambda step: f"{step}"),
 )
 async def get_batch(session: Session, step: int) -> BatchRef:

@@ -4,13 +4,12 @@ from prefect import task
 
 from mortal_steps.session import Session
 from mortal_steps.types import GenerationRef, RewardRef
-from tasks.durability import DURABLE, cached_by
+from tasks.durability import cached_by
 
 
 @task(
     name="reward",
     task_run_name="reward/{step}/{shard}",
-    **DURABLE,
     **cached_by(
         "reward", lambda step, shard, generation: f"{step}/{shard}/{generation.file.sha256}"
     ),

@@ -34,7 +34,7 @@ class RunSummary:
     final_weights_sha256: str | None
     model_path: str | None
     checkpoint_step: int | None
-    """Where a resume would go on."""
+    """The newest checkpoint; a resume replays the steps after it from the journal."""
     checkpoints: list[int]
     best_step: int | None
     error: str | None

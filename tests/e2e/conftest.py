@@ -1,0 +1,144 @@
+"""End-to-end runs: the `mortal` command, a real Prefect server, real worker processes."""
+
+import json
+import os
+import random
+import string
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from mortal.prefect_server import prefect_server
+
+REWARDS = '''
+def matches(completions, answer, **kwargs):
+    """Share of the answer's letters in their place."""
+    return [
+        sum(a == b for a, b in zip(text, right)) / len(right)
+        for text, right in zip(completions, answer)
+    ]
+'''
+
+CONFIG = """
+name = "tiny"
+seed = 7
+
+[model.new]
+hidden_size = 32
+head_dim = 32
+num_layers = 1
+intermediate_size = 32
+max_position_embeddings = 64
+
+[data]
+source = "train.jsonl"
+eval_samples = 8
+
+[rollout]
+engine = "transformers"
+num_rollout_workers = 1
+max_tokens = 6
+
+[rewards]
+functions = ["rewards.py:matches"]
+
+[training]
+batch_size = 6
+num_generations = 4
+max_steps = 5
+learning_rate = 1e-3
+max_completion_length = 6
+gradient_checkpointing = false
+
+[evaluation]
+eval_steps = 4
+
+[checkpoints]
+save_steps = 2
+
+[logging]
+artifact_steps = 2
+"""
+
+
+def write_project(folder: Path) -> Path:
+    """A user's project: a dataset, a reward function, a configuration. Returns the last."""
+    rng = random.Random(0)
+    words = ["".join(rng.choices(string.ascii_lowercase[:6], k=3)) for _ in range(60)]
+    rows = [{"prompt": f"{word}=", "answer": word[::-1]} for word in words]
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "rewards.py").write_text(REWARDS)
+    (folder / "tiny.toml").write_text(CONFIG)
+    return folder / "tiny.toml"
+
+
+@pytest.fixture
+def project(tmp_path):
+    write_project(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """A Prefect server for the whole session, started as `mortal` starts its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MORTAL_STATE_DIR", str(tmp_path_factory.mktemp("state")))
+        patch.delenv("PREFECT_API_URL", raising=False)
+        with prefect_server(port=0, keep=False, say=print) as running:
+            yield running
+
+
+class Mortal:
+    """Runs the `mortal` command as a user would, in a project folder."""
+
+    def __init__(self, folder: Path, api_url: str) -> None:
+        self.folder = folder
+        self.env = {
+            **os.environ,
+            "PREFECT_API_URL": api_url,
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+
+    def start(self, *arguments: str) -> subprocess.Popen:
+        """The command in the background."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "mortal", *arguments],
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        """The command's output; its exit code must be `code`."""
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=240)
+        assert process.returncode == code, output
+        return output
+
+    def show(self, run_id: str) -> dict:
+        """`mortal show --json`."""
+        return json.loads(self("show", run_id, "--json"))
+
+    def runs_of_flow(self, run_id: str) -> list[dict]:
+        """Task runs of the run's flow runs, as the server's API tells them."""
+        wanted = {"flow_runs": {"name": {"any_": [f"grpo/{run_id}"]}}, "limit": 200}
+        found: list[dict] = []
+        with httpx.Client(base_url=self.env["PREFECT_API_URL"], timeout=30) as client:
+            while True:
+                page = client.post(
+                    "/task_runs/filter", json={**wanted, "offset": len(found)}
+                ).json()
+                found += page
+                if len(page) < 200:
+                    return found
+
+
+@pytest.fixture
+def mortal(project, server):
+    return Mortal(project, server.api_url)
