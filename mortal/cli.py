@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -164,17 +165,20 @@ def _drive(settings: Any, *, port: int, keep_server: bool) -> None:
 
 
 def main() -> NoReturn:
-    """Entry point: a `MortalError` is a message and exit code 1, Ctrl-C is exit code 130."""
+    """Entry point: a `MortalError` is a message and exit code 1, Ctrl-C is exit code 130.
+
+    SIGTERM ends a command as Ctrl-C does, so that workers and server go in order.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)
     except MortalError as error:
         typer.secho(f"error: {error}", err=True, fg="red")
         sys.exit(1)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
-    except typer.Exit as error:
-        sys.exit(error.exit_code)
     except typer.TyperException as error:  # bad command line
         error.show()
         sys.exit(error.exit_code)
-    sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -12,7 +12,6 @@ import typer
 from mortal.display import show_outcome
 from mortal.prefect_server import Server, prefect_server, wait_for_history
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ServerError
 from mortal_steps.report.summary import summarize
 from mortal_steps.run import Run, find_run, open_run
 
@@ -43,19 +42,14 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
 
 
 def _run_flow(config: RunConfig, server: Server) -> None:
+    """Run the flow in this process and raise what it raised, once its history is written down."""
     from flows.grpo_train import grpo_train  # Prefect reads its settings when it is imported
 
-    flow_runs = []
-    try:
-        state = asyncio.run(grpo_train(config, return_state=True))
-        flow_runs.append(state.state_details.flow_run_id)
-        state.result()
-    finally:
-        for flow_run_id in flow_runs:
-            try:
-                wait_for_history(server, flow_run_id)
-            except ServerError as error:
-                typer.secho(f"warning: {error}", err=True, fg="yellow")
+    state = asyncio.run(grpo_train(config, return_state=True))
+    wait_for_history(server, state.state_details.flow_run_id, completed=state.is_completed())
+    if find_run(Path(config.runs_dir), str(config.run_id)).manifest.status == "stopped":
+        raise KeyboardInterrupt  # Prefect keeps the interruption to itself
+    state.result()
 
 
 def _report(run: Run, seconds: float) -> None:

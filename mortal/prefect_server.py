@@ -28,6 +28,7 @@ from mortal_steps.store import write_json
 
 START_TIMEOUT_S = 90.0
 HISTORY_TIMEOUT_S = 120.0
+HISTORY_QUIET_S = 1.2
 STOP_TIMEOUT_S = 10.0
 
 SERVER_SETTINGS = {
@@ -115,29 +116,35 @@ def client_environment(server: Server) -> dict[str, str]:
     }
 
 
-def wait_for_history(server: Server, flow_run_id: UUID, *, quiet_s: float = 1.5) -> None:
+def wait_for_history(server: Server, flow_run_id: UUID, *, completed: bool) -> None:
     """Wait until the server has written down every task run of a flow run.
 
     Task runs reach the database a while after they end; a server stopped at once would lose the
-    last ones. Raises `ServerError` after two minutes.
+    last ones. Task runs of a run that did not complete may stay unfinished for ever. Raises
+    `ServerError` after two minutes.
     """
     deadline = time.monotonic() + HISTORY_TIMEOUT_S
-    last, since = None, time.monotonic()
+    last: list[int] = []
+    since = time.monotonic()
     with httpx.Client(timeout=30) as client:
         while time.monotonic() < deadline:
             counts = [
-                _count_task_runs(client, server, flow_run_id, pending) for pending in (False, True)
+                _count_task_runs(client, server, flow_run_id, unfinished=unfinished)
+                for unfinished in (False, True)
             ]
             if counts != last:
                 last, since = counts, time.monotonic()
-            elif counts[1] == 0 and time.monotonic() - since > quiet_s:
+            elif time.monotonic() - since > HISTORY_QUIET_S and not (completed and counts[1]):
                 return
-            time.sleep(0.3)
-    raise ServerError(f"the server at {server.api_url} is still writing the run's history")
+            time.sleep(0.2)
+    raise ServerError(
+        f"the server at {server.api_url} has not written the run's history after "
+        f"{HISTORY_TIMEOUT_S:.0f} s; the run itself is whole in its run directory"
+    )
 
 
 def _count_task_runs(
-    client: httpx.Client, server: Server, flow_run_id: UUID, unfinished: bool
+    client: httpx.Client, server: Server, flow_run_id: UUID, *, unfinished: bool
 ) -> int:
     wanted: dict[str, Any] = {"flow_run_id": {"any_": [str(flow_run_id)]}}
     if unfinished:

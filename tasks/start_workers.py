@@ -7,7 +7,7 @@ from mortal_steps.types import ActorReady, FileRef, StageTiming
 from tasks.durability import DURABLE
 
 
-@task(name="warm_start", **DURABLE)
+@task(name="warm_start", task_run_name="warm_start", **DURABLE)
 async def warm_start(session: Session, problems: FileRef) -> StageTiming:
     """Build and warm-start the model where the configuration asks; reused once it is whole."""
     return await session.build_base_model(problems)

@@ -10,15 +10,19 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.run import find_run
+from tests.e2e.conftest import Mortal, write_project
 
 
-@pytest.fixture
-def trained(mortal):
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, server):
+    folder = tmp_path_factory.mktemp("trained")
+    write_project(folder)
+    mortal = Mortal(folder, server.api_url)
     mortal("train", "tiny.toml", "--run-id", "one")
     return mortal
 
 
-def test_a_run_leaves_what_it_promises(trained, project):
+def test_a_run_leaves_what_it_promises(trained):
     shown = trained.show("one")
     assert shown["run_id"] == "one"
     assert shown["status"] == "completed"
@@ -28,7 +32,7 @@ def test_a_run_leaves_what_it_promises(trained, project):
     assert shown["timings"]["generate"]["calls"] == 5 * 4
     assert shown["timings"]["train_step"]["calls"] == 5
     assert {"calls", "total_s", "mean_s"} <= set(shown["timings"]["reward"])
-    run_dir = project / "runs" / "one"
+    run_dir = trained.folder / "runs" / "one"
     metrics = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in metrics] == [1, 2, 3, 4, 5]
     assert [row["policy_version"] for row in metrics] == [0, 1, 2, 3, 4]
@@ -38,7 +42,7 @@ def test_a_run_leaves_what_it_promises(trained, project):
     model = AutoModelForCausalLM.from_pretrained(shown["model_path"])
     tokenizer = AutoTokenizer.from_pretrained(shown["model_path"])
     assert model.generate(**tokenizer("abc=", return_tensors="pt"), max_new_tokens=2).shape[0] == 1
-    assert find_run(project / "runs", "one").status() == "completed"
+    assert find_run(trained.folder / "runs", "one").status() == "completed"
 
     listed = json.loads(trained("runs", "--json"))
     assert [run["run_id"] for run in listed] == ["one"]
@@ -125,7 +129,9 @@ def test_interrupting_says_how_to_go_on(mortal):
 def test_a_second_process_is_refused(mortal):
     process = mortal.start("train", "tiny.toml", "--run-id", "busy")
     wait_for_step(mortal, "busy", 1, process)
-    assert "run busy is in use by process" in mortal("train", "tiny.toml", "--run-id", "busy", code=1)
+    assert "run busy is in use by process" in mortal(
+        "train", "tiny.toml", "--run-id", "busy", code=1
+    )
     process.kill()
     process.wait()
     process.stdout.close()

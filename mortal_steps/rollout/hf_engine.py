@@ -1,0 +1,273 @@
+"""The `transformers` engine: `model.generate`, with every token drawn from its completion's stream.
+
+`generate` runs greedily; a logits processor draws the token itself and leaves generate no choice:
+
+    scores_BV --temperature, min-p, top-k, top-p--> logprobs_BV --one uniform per row--> token_B
+
+The uniforms of a completion are a function of its seed and the position alone, so a completion is
+the same in any process. On CPU that holds to the bit for the same batch of prompts; in another
+batch left padding and kernels may move logprobs by some 1e-6.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from transformers import (
+    AutoModelForCausalLM,
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    StopStringCriteria,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from mortal_steps.config import ModelConfig, RolloutConfig
+from mortal_steps.errors import EngineError, ModelError
+from mortal_steps.rollout.engine import SampledTokens, context_length
+from mortal_steps.types import SamplingParams
+
+UNIFORMS_PER_BLOCK = 64
+
+
+class TransformersEngine:
+    """Samples with transformers on the GPU if there is one, else on the CPU.
+
+    Weights are replaced in place, whatever `rollout.weight_sync_method` says: there is no server
+    to restart and nothing derived from them. `rollout.engine_options` are passed on to
+    `from_pretrained`. Raises `ModelError` where the model cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        *,
+        model_path: str,
+        model: ModelConfig,
+        rollout: RolloutConfig,
+        tokenizer: PreTrainedTokenizerBase,
+    ) -> None:
+        self._options: dict[str, Any] = {
+            "dtype": model.dtype,
+            "trust_remote_code": model.trust_remote_code,
+            **rollout.engine_options,
+        }
+        self._tokenizer = tokenizer
+        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            self._model = self._read_model(model_path)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ModelError(f"cannot load the model {model_path}: {error}") from error
+        self._end_ids = _end_ids(self._model.generation_config, tokenizer)
+        self._pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
+        # Parameters once each (tied ones are one), under the names they have in a weights file.
+        self._names = set(dict(self._model.named_parameters()))
+        self._stop_criteria = functools.lru_cache(maxsize=4)(self._build_stop_criteria)
+        self.dtype = str(self._model.dtype).removeprefix("torch.")
+        self.max_model_len = context_length(self._model.config, model.max_model_len)
+
+    def load(self, folder: Path) -> None:
+        """Replace the weights; raises `EngineError` if the folder does not fit the model."""
+        try:
+            self._load(folder)
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            raise EngineError(f"cannot load the weights in {folder}: {error}") from error
+
+    def _load(self, folder: Path) -> None:
+        single = folder / "model.safetensors"
+        tensors = load_file(single, device=self._device) if single.exists() else {}
+        if tensors.keys() == self._names:
+            self._model.load_state_dict(tensors, strict=False)
+        else:
+            # Several files, or names that transformers converts while reading: the slow way.
+            self._model = self._read_model(str(folder))
+
+    def sample(
+        self,
+        prompts_ids: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        params: SamplingParams,
+    ) -> list[SampledTokens]:
+        """One completion per entry, in one batch, padded on the left."""
+        ids_BP, mask_BP = self._pad(prompts_ids)
+        draw = SeededDraw(seeds, params)
+        watches = []
+        if params.stop:
+            criteria = self._stop_criteria(params.stop)
+            watches.append(_StopStringWatch(criteria, prompt_length=ids_BP.shape[1]))
+        generation = GenerationConfig(
+            max_new_tokens=params.max_tokens,
+            do_sample=False,
+            eos_token_id=self._end_ids or None,
+            pad_token_id=self._pad_id,
+        )
+        # A model's own generation settings (Qwen's repetition_penalty, top_k) would otherwise fill
+        # what `generation` leaves open, and the tokens would come from another distribution.
+        self._model.generation_config = generation
+        with torch.inference_mode():
+            sequences = self._model.generate(
+                ids_BP,
+                attention_mask=mask_BP,
+                generation_config=generation,
+                logits_processor=LogitsProcessorList([draw]),
+                stopping_criteria=StoppingCriteriaList(watches),
+            )
+        # On CUDA generate looks up only now and then whether every row has ended: what was drawn
+        # in vain meanwhile is not part of `sequences`.
+        num_steps = sequences.shape[1] - ids_BP.shape[1]
+        tokens_BT = torch.stack(draw.tokens[:num_steps], dim=1)
+        ended_BT = torch.isin(tokens_BT, torch.tensor(self._end_ids, device=self._device))
+        for watch in watches:
+            ended_BT |= torch.stack(watch.completed[:num_steps], dim=1)
+        return _cut(tokens_BT, torch.stack(draw.logprobs[:num_steps], dim=1), ended_BT)
+
+    def score(self, token_ids: Sequence[int]) -> list[float]:
+        """Logprobs at temperature 1 of tokens 1.. given all before."""
+        ids_1T = torch.tensor([list(token_ids)], device=self._device)
+        with torch.inference_mode():
+            logits_TV = self._model(ids_1T).logits[0, :-1].float()
+        logprobs_TV = logits_TV.log_softmax(dim=-1)
+        return logprobs_TV.gather(1, ids_1T[0, 1:, None]).squeeze(1).tolist()
+
+    def close(self) -> None:
+        """Give back the memory."""
+        del self._model
+        if self._device == "cuda":
+            torch.cuda.empty_cache()
+
+    def _read_model(self, path: str) -> Any:
+        model = AutoModelForCausalLM.from_pretrained(path, **self._options)
+        return model.to(self._device).eval()
+
+    def _pad(self, prompts_ids: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        longest = max(map(len, prompts_ids))
+        ids_BP = np.full((len(prompts_ids), longest), self._pad_id)
+        mask_BP = np.zeros((len(prompts_ids), longest), dtype=np.int64)
+        for row, prompt in enumerate(prompts_ids):
+            ids_BP[row, longest - len(prompt) :] = prompt
+            mask_BP[row, longest - len(prompt) :] = 1
+        return torch.from_numpy(ids_BP).to(self._device), torch.from_numpy(mask_BP).to(self._device)
+
+    def _build_stop_criteria(self, stop: tuple[str, ...]) -> StopStringCriteria:
+        try:
+            return StopStringCriteria(self._tokenizer, list(stop))
+        except ValueError as error:
+            raise ModelError(
+                f"transformers cannot watch for the stop strings {stop} with this tokenizer "
+                f"({error}); leave rollout.stop empty or use rollout.engine = 'vllm'"
+            ) from error
+
+
+class SeededDraw(LogitsProcessor):
+    """Draws each row's next token with the row's own uniforms and forces it on a greedy search.
+
+    `tokens` and `logprobs` collect, per step, a tensor of shape (B,).
+    """
+
+    def __init__(self, seeds: Sequence[int], params: SamplingParams) -> None:
+        self.tokens: list[torch.Tensor] = []
+        self.logprobs: list[torch.Tensor] = []
+        self._greedy = params.temperature == 0
+        self._filters = _filters(params)
+        self._streams = [np.random.Generator(np.random.Philox(key=seed)) for seed in seeds]
+        self._uniforms_BU = np.empty((len(seeds), 0))
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """Scores (B, V) that are 0 at the drawn token and -inf elsewhere."""
+        processed_BV = self._filters(input_ids, scores)
+        # In double precision, so that a rounding error never hides an unlikely token.
+        logprobs_BV = processed_BV.double().log_softmax(dim=-1)
+        if self._greedy:
+            tokens_B1 = logprobs_BV.argmax(dim=-1, keepdim=True)
+        else:
+            tokens_B1 = invert_cdf(logprobs_BV, self._next_uniforms(scores.device))
+        self.tokens.append(tokens_B1.squeeze(1))
+        self.logprobs.append(logprobs_BV.gather(1, tokens_B1).squeeze(1))
+        return torch.full_like(scores, -torch.inf).scatter_(1, tokens_B1, 0.0)
+
+    def _next_uniforms(self, device: torch.device) -> torch.Tensor:
+        """The uniforms of the next position, one per row; drawn in blocks for few Python calls."""
+        position = len(self.tokens) % UNIFORMS_PER_BLOCK
+        if position == 0:
+            blocks = [stream.random(UNIFORMS_PER_BLOCK) for stream in self._streams]
+            self._uniforms_BU = np.stack(blocks)
+        return torch.from_numpy(self._uniforms_BU[:, position]).to(device)
+
+
+def invert_cdf(logprobs_BV: torch.Tensor, uniforms_B: torch.Tensor) -> torch.Tensor:
+    """The token where each row's cumulative probability first exceeds its uniform; shape (B, 1)."""
+    cumulative_BV = logprobs_BV.exp().cumsum(dim=-1)
+    total_B1 = cumulative_BV[:, -1:]
+    # Rounding may lift uniform x total to the total itself; just below it still has a token.
+    target_B1 = torch.minimum(uniforms_B[:, None] * total_B1, total_B1.nextafter(total_B1 * 0))
+    return torch.searchsorted(cumulative_BV, target_B1, right=True)
+
+
+def _filters(params: SamplingParams) -> LogitsProcessorList:
+    """Transformers' own warpers, those that do something, in the order `engine.py` states."""
+    if params.temperature == 0:
+        return LogitsProcessorList()
+    filters: list[LogitsProcessor] = []
+    if params.temperature != 1:
+        filters.append(TemperatureLogitsWarper(params.temperature))
+    if params.min_p > 0:
+        filters.append(MinPLogitsWarper(params.min_p))
+    if params.top_k > 0:
+        filters.append(TopKLogitsWarper(params.top_k))
+    if params.top_p < 1:
+        filters.append(TopPLogitsWarper(params.top_p))
+    return LogitsProcessorList(filters)
+
+
+class _StopStringWatch(StoppingCriteria):
+    """Looks for stop strings in the completions; a prompt that holds one ends nothing.
+
+    `completed` collects, per step, a tensor of shape (B,): which rows had just completed one.
+    """
+
+    def __init__(self, criteria: StopStringCriteria, *, prompt_length: int) -> None:
+        self.completed: list[torch.Tensor] = []
+        self._criteria = criteria
+        self._prompt_length = prompt_length
+
+    def __call__(self, input_ids: torch.LongTensor, scores: Any, **kwargs: Any) -> torch.BoolTensor:
+        self.completed.append(self._criteria(input_ids[:, self._prompt_length :], scores))
+        return self.completed[-1]
+
+
+def _end_ids(generation: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Ids that end a completion: the tokenizer's and all that the model declares, as in TRL."""
+    declared = generation.eos_token_id
+    declared = [declared] if isinstance(declared, int) else list(declared or [])
+    own = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    return sorted({*own, *declared})
+
+
+def _cut(
+    tokens_BT: torch.Tensor, logprobs_BT: torch.Tensor, ended_BT: torch.Tensor
+) -> list[SampledTokens]:
+    """Every row up to its first end, that token included."""
+    first_end_B = ended_BT.int().argmax(dim=1) + 1
+    lengths_B = torch.where(ended_BT.any(dim=1), first_end_B, tokens_BT.shape[1]).tolist()
+    stopped_B = ended_BT.any(dim=1).tolist()
+    rows = zip(tokens_BT.tolist(), logprobs_BT.tolist(), lengths_B, stopped_B, strict=True)
+    return [
+        SampledTokens(
+            token_ids=tokens[:length],
+            logprobs=logprobs[:length],
+            finish_reason="stop" if stopped else "length",
+        )
+        for tokens, logprobs, length, stopped in rows
+    ]

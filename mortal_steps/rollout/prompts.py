@@ -1,0 +1,71 @@
+"""From a problem's prompt to the token ids that a completion continues, as TRL's trainer does it.
+
+Chat messages go through the tokenizer's chat template with the generation prompt added; text goes
+through the tokenizer as it is, special tokens included:
+
+    "abc="                                -> tokenizer("abc=")                     -> [5, 6, 7, 30]
+    [{"role": "user", "content": "abc="}] -> apply_chat_template(..., add_generation_prompt=True)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mortal_steps.config import TrainingConfig
+from mortal_steps.errors import DataError
+from mortal_steps.types import Problem
+
+
+def tokenize_prompts(
+    problems: Sequence[Problem], tokenizer: Any, template_options: Mapping[str, Any]
+) -> list[list[int]]:
+    """Prompt ids of each problem; raises `DataError` that names the problem it cannot render."""
+    return [_prompt_ids(problem, tokenizer, template_options) for problem in problems]
+
+
+def template_options(training: TrainingConfig) -> dict[str, Any]:
+    """`training.trl.chat_template_kwargs`, which TRL also takes as a JSON string."""
+    options = training.trl.get("chat_template_kwargs") or {}
+    return dict(json.loads(options) if isinstance(options, str) else options)
+
+
+def check_lengths(
+    problems: Sequence[Problem],
+    prompts_ids: Sequence[Sequence[int]],
+    *,
+    max_tokens: int,
+    max_model_len: int,
+) -> None:
+    """Raise `DataError` for the first prompt that leaves no room for `max_tokens` more tokens."""
+    for problem, prompt_ids in zip(problems, prompts_ids, strict=True):
+        if len(prompt_ids) + max_tokens > max_model_len:
+            raise DataError(
+                f"problem {problem.id!r}: its prompt of {len(prompt_ids)} tokens and "
+                f"{max_tokens} sampled tokens do not fit the model's {max_model_len}; shorten "
+                "the prompt, lower rollout.max_tokens, or raise model.max_model_len if the model "
+                "can take more"
+            )
+
+
+def _prompt_ids(problem: Problem, tokenizer: Any, template_options: Mapping[str, Any]) -> list[int]:
+    if isinstance(problem.prompt, str):
+        ids = tokenizer(text=problem.prompt)["input_ids"]
+    else:
+        if tokenizer.chat_template is None:
+            raise DataError(
+                f"problem {problem.id!r} is a list of chat messages, but the tokenizer "
+                f"{tokenizer.name_or_path!r} has no chat template; use a chat model, or text "
+                "prompts"
+            )
+        ids = tokenizer.apply_chat_template(
+            problem.prompt,
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            **template_options,
+        )["input_ids"]
+    if not ids:
+        raise DataError(f"problem {problem.id!r}: its prompt {problem.prompt!r} has no tokens")
+    return list(ids)

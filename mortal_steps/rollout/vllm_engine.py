@@ -1,0 +1,294 @@
+"""The `vllm` engine: an in-process `LLM`. The only module that imports vLLM.
+
+What vLLM does by default and this engine does not:
+
+- After a weight reload the prefix cache still holds keys and values of the old weights: it is
+  emptied at every load. It is also emptied before every batch, so that a batch is computed the
+  same way whatever came before it.
+- On CPU, layers keep prepacked copies of their weights, which a reload leaves stale where the
+  embeddings are tied: prepacking is switched off (0 to 30 % slower).
+- On CPU, a seeded request in a chunked prefill ends the engine: prefills are never chunked.
+- Logprobs are those of the processed distribution, not of the raw logits.
+- Temperatures below 0.01 are raised to 0.01; the other engine takes them as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.config import ModelConfig, RolloutConfig
+from mortal_steps.errors import EngineError, ModelError
+from mortal_steps.rollout.engine import SampledTokens, context_length
+from mortal_steps.types import SamplingParams
+
+logger = logging.getLogger(__name__)
+
+MIN_CPU_KV_CACHE_BYTES = 64 << 20
+CPU_KV_CACHE_SEQUENCES = 4
+"""Sequences of full length that the key-value cache on a CPU has room for."""
+
+TensorShapes = dict[str, tuple[int, ...]]
+
+
+class VllmEngine:
+    """Samples with vLLM on the GPU if there is one, else on the CPU.
+
+    `rollout.engine_options` are passed on to `LLM(...)` and win over what is set here. Building
+    the engine resets the process's torch random state and fixes its thread count. Raises
+    `EngineError` where vLLM is missing or does not start, `ModelError` for an unreadable model.
+    """
+
+    def __init__(self, *, model_path: str, model: ModelConfig, rollout: RolloutConfig) -> None:
+        self._vllm = _import_vllm()
+        self._on_cpu = self._vllm.platforms.current_platform.is_cpu()
+        if self._on_cpu:
+            _keep_weights_plain()
+        self._method = rollout.weight_sync_method
+        self._model_config = _read_model_config(model_path, model.trust_remote_code)
+        self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
+        self.max_model_len = context_length(self._model_config, model.max_model_len)
+        self._options = {
+            "tokenizer": model_path,
+            "dtype": model.dtype,
+            "trust_remote_code": model.trust_remote_code,
+            "max_model_len": self.max_model_len,
+            "logprobs_mode": "processed_logprobs",
+            "disable_log_stats": True,
+            "use_tqdm_on_load": False,
+            **(self._cpu_options(model.dtype) if self._on_cpu else {}),
+            "enable_sleep_mode": self._method == "reload" and not self._on_cpu,
+            **rollout.engine_options,
+        }
+        self._llm = self._start(model_path)
+        self._shapes = tensor_shapes(_model_folder(model_path))
+        dtype = self._llm.llm_engine.model_config.dtype
+        self.dtype = str(dtype).removeprefix("torch.")
+
+    def load(self, folder: Path) -> None:
+        """Replace the weights in the way that `rollout.weight_sync_method` says.
+
+        An update that fails midway leaves vLLM unusable; the engine is then started anew from the
+        folder. Raises `EngineError` if the folder's tensors are not the model's, or if that fails.
+        """
+        check_shapes(tensor_shapes(folder), self._shapes, tied=self._tied, folder=folder)
+        if self._method == "checkpoint":
+            self._restart(folder)
+            return
+        try:
+            self._reload(folder)
+        except Exception:
+            logger.warning("vLLM failed to reload %s; starting it anew", folder, exc_info=True)
+            self._restart(folder)
+
+    def _reload(self, folder: Path) -> None:
+        if self._method == "reload":
+            # Gives the GPU memory of the old weights back before the new ones are read; on CPU
+            # it only pauses the scheduler.
+            self._llm.sleep(level=2)
+            self._llm.wake_up(tags=["weights"])
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+        if self._method == "reload":
+            self._llm.wake_up(tags=["kv_cache"])
+        self._reset_prefix_cache()
+
+    def sample(
+        self,
+        prompts_ids: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        params: SamplingParams,
+    ) -> list[SampledTokens]:
+        """One completion per entry; vLLM batches them as memory allows."""
+        requests = [
+            self._vllm.SamplingParams(
+                max_tokens=params.max_tokens,
+                temperature=params.temperature,
+                top_p=params.top_p,
+                top_k=params.top_k,
+                min_p=params.min_p,
+                stop=list(params.stop),
+                include_stop_str_in_output=True,
+                # Stop strings are found in text; without any, no text is needed.
+                detokenize=bool(params.stop),
+                seed=seed,
+                logprobs=0,
+                flat_logprobs=True,
+                skip_clone=True,
+            )
+            for seed in seeds
+        ]
+        self._reset_prefix_cache()
+        outputs = self._generate(prompts_ids, requests)
+        return [_sampled(output.outputs[0]) for output in outputs]
+
+    def score(self, token_ids: Sequence[int]) -> list[float]:
+        """Logprobs at temperature 1 of tokens 1.. given all before."""
+        request = self._vllm.SamplingParams(
+            max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False
+        )
+        # vLLM samples at least one token: the last token is scored, not extended.
+        found = self._generate([token_ids], [request])[0].prompt_logprobs
+        rest = zip(found[1:], token_ids[1:], strict=True)
+        return [position[token].logprob for position, token in rest]
+
+    def close(self) -> None:
+        """End the engine and give back its memory."""
+        self._llm.llm_engine.engine_core.shutdown()
+        del self._llm
+        gc.collect()
+        if not self._on_cpu:
+            import torch
+
+            torch.cuda.empty_cache()
+
+    def _generate(self, prompts_ids: Sequence[Sequence[int]], requests: list[Any]) -> list[Any]:
+        prompts = [{"prompt_token_ids": list(prompt)} for prompt in prompts_ids]
+        try:
+            outputs: list[Any] = self._llm.generate(prompts, requests, use_tqdm=False)
+        except Exception as error:
+            raise EngineError(f"vLLM refused a batch of {len(prompts)} prompts: {error}") from error
+        return outputs
+
+    def _start(self, model: str) -> Any:
+        try:
+            return self._vllm.LLM(model=model, **self._options)
+        except Exception as error:
+            options = {key: value for key, value in self._options.items() if key != "tokenizer"}
+            raise EngineError(
+                f"vLLM does not start with {model}: {error}\nIts options were {options}; change "
+                "them through rollout.engine_options and model.max_model_len"
+            ) from error
+
+    def _restart(self, folder: Path) -> None:
+        # A wedged engine may also refuse to shut down; a new one is wanted all the same.
+        with contextlib.suppress(Exception):
+            self.close()
+        self._llm = self._start(str(folder))
+
+    def _reset_prefix_cache(self) -> None:
+        if not self._llm.reset_prefix_cache():
+            raise EngineError("vLLM did not empty its prefix cache: requests are still running")
+
+    def _cpu_options(self, dtype: str) -> dict[str, Any]:
+        text = self._model_config.get_text_config()
+        head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        num_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        per_token = 2 * text.num_hidden_layers * num_heads * head_dim * 4
+        return {
+            "enforce_eager": True,
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(self.max_model_len, 2048),
+            "kv_cache_memory_bytes": max(
+                MIN_CPU_KV_CACHE_BYTES, CPU_KV_CACHE_SEQUENCES * per_token * self.max_model_len
+            ),
+        }
+
+
+def _import_vllm() -> Any:
+    """Import vLLM with the environment that it and torch read at import.
+
+    Raises `EngineError` where it cannot be imported. Should be called before torch is imported,
+    which reads its log level once.
+    """
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    level = os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    logging.getLogger("vllm").setLevel(level)
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")
+    try:
+        import vllm
+        import vllm.platforms
+    except ImportError as error:
+        raise EngineError(
+            f"rollout.engine = 'vllm', but this Python cannot import vLLM ({error}); name an "
+            "interpreter that can with compute.local.rollout.python, or set rollout.engine = "
+            "'transformers'"
+        ) from error
+    return vllm
+
+
+def _keep_weights_plain() -> None:
+    """Switch off the prepacked copies of weights that CPU layers would compute with.
+
+    Also switches off torch.compile, which costs seconds at the first batch of a CPU engine.
+    """
+    import torch
+    from vllm import _custom_ops
+    from vllm.model_executor.layers import utils
+
+    torch._dynamo.config.disable = True
+    _custom_ops._supports_onednn = False
+    utils.check_cpu_sgl_kernel = lambda *args: False
+
+
+def _read_model_config(model_path: str, trust_remote_code: bool) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read the model {model_path}: {error}") from error
+
+
+def _model_folder(model_path: str) -> Path:
+    """The folder itself, or the hub cache's folder of a model that vLLM has just loaded."""
+    from huggingface_hub import snapshot_download
+
+    folder = Path(model_path)
+    if folder.is_dir():
+        return folder
+    return Path(snapshot_download(model_path, allow_patterns=["*.safetensors", "*.json"]))
+
+
+def tensor_shapes(folder: Path) -> TensorShapes:
+    """Name and shape of every tensor in the folder's safetensors; raises `EngineError`."""
+    from safetensors import SafetensorError, safe_open
+
+    shapes: TensorShapes = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="numpy") as file:
+                names = file.keys()
+                shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in names}
+        except (OSError, SafetensorError) as error:
+            raise EngineError(f"{path} is no readable safetensors file: {error}") from error
+    if not shapes:
+        raise EngineError(f"{folder} has no *.safetensors; save the model in that format")
+    return shapes
+
+
+def check_shapes(found: TensorShapes, wanted: TensorShapes, *, tied: bool, folder: Path) -> None:
+    """Raise `EngineError` unless both have the same tensors.
+
+    With tied embeddings a folder may or may not repeat the embedding as `lm_head.weight`.
+    """
+    optional = {"lm_head.weight"} if tied else set()
+    differing = sorted(
+        name
+        for name in (found.keys() | wanted.keys()) - optional
+        if found.get(name) != wanted.get(name)
+    )
+    if differing:
+        name = differing[0]
+        raise EngineError(
+            f"the weights in {folder} are not this model's: {name} is {found.get(name, 'missing')} "
+            f"there and {wanted.get(name, 'missing')} in the model ({len(differing)} tensors "
+            "differ)"
+        )
+
+
+def _sampled(output: Any) -> SampledTokens:
+    token_ids, logprobs = list(output.token_ids), list(output.logprobs.logprobs)
+    if len(logprobs) != len(token_ids) or output.finish_reason not in ("stop", "length"):
+        raise EngineError(
+            f"vLLM gave {len(token_ids)} tokens with {len(logprobs)} logprobs and ended with "
+            f"{output.finish_reason!r}"
+        )
+    return SampledTokens(token_ids=token_ids, logprobs=logprobs, finish_reason=output.finish_reason)

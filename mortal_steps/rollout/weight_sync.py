@@ -1,0 +1,68 @@
+"""Loading a published policy version, and proof that the engine really computes with it.
+
+Two checks guard against sampling with other weights than those asked for, which no metric shows:
+
+1. The folder: every file has the digest that was recorded when the version was published.
+2. The canary: the engine's logprobs of a fixed probe equal the actor's, written beside the weights.
+
+    probe.json  {"token_ids": [5, 6, 7, 30], "logprobs": [-4.1, -3.9, -2.2]}
+                 logprobs[i] belongs to token_ids[i + 1], at temperature 1
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from mortal_steps.errors import CorruptFileError, WeightsMismatchError
+from mortal_steps.rollout.engine import Engine
+from mortal_steps.store import RunStore
+from mortal_steps.types import WeightsRef
+
+PROBE_FILE = "probe.json"
+HALF_PRECISION_TOLERANCE = 0.3
+"""Two correct implementations differ by as much (nats) in bfloat16."""
+
+
+def load_weights(store: RunStore, engine: Engine, weights: WeightsRef, tolerance: float) -> None:
+    """Make the engine sample with `weights`.
+
+    Raises `CorruptFileError` for a folder that is not what was published, `EngineError` for one
+    that the engine cannot load, `WeightsMismatchError` if the canary fails.
+    """
+    folder = store.verify_folder(weights.path, weights.sha256)
+    engine.load(folder)
+    check_canary(engine, folder, tolerance)
+
+
+def check_canary(engine: Engine, folder: Path, tolerance: float) -> None:
+    """Raise `WeightsMismatchError` unless the engine scores the probe as the actor did.
+
+    `tolerance` is in nats, and at least 0.3 for models below single precision.
+    """
+    token_ids, expected = _read_probe(folder / PROBE_FILE)
+    if engine.dtype != "float32":
+        tolerance = max(tolerance, HALF_PRECISION_TOLERANCE)
+    found = engine.score(token_ids)
+    differences = [abs(ours - theirs) for ours, theirs in zip(found, expected, strict=True)]
+    # Written so that a NaN counts as a mismatch.
+    if not all(difference <= tolerance for difference in differences):
+        raise WeightsMismatchError(
+            f"the engine does not compute with the weights of {folder}: its logprobs of the probe "
+            f"differ from the actor's by up to {max(differences):.3g} nats, allowed "
+            f"{tolerance:g} (rollout.canary_tolerance). Try another rollout.weight_sync_method, "
+            "or a wider tolerance if the two run in different precision"
+        )
+
+
+def _read_probe(path: Path) -> tuple[list[int], list[float]]:
+    try:
+        probe = json.loads(path.read_bytes())
+        token_ids, logprobs = list(probe["token_ids"]), list(probe["logprobs"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptFileError(f"{path} is no probe: {error!r}") from None
+    if len(logprobs) != len(token_ids) - 1 or not logprobs:
+        raise CorruptFileError(
+            f"{path} is no probe: {len(token_ids)} tokens with {len(logprobs)} logprobs"
+        )
+    return token_ids, logprobs

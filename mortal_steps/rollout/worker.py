@@ -1,0 +1,246 @@
+"""The rollout worker: samples shards of a step with exactly the policy version it is told to."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError, CorruptFileError, DataError, ModelError
+from mortal_steps.rollout.engine import Engine, SampledTokens
+from mortal_steps.rollout.prompts import check_lengths, template_options, tokenize_prompts
+from mortal_steps.rollout.weight_sync import load_weights
+from mortal_steps.schedule import completion_seed, derive_seed
+from mortal_steps.store import RunStore
+from mortal_steps.types import (
+    Completion,
+    FileRef,
+    GeneratedGroup,
+    GeneratedShard,
+    GenerateRequest,
+    GenerationRef,
+    Problem,
+    StageTiming,
+    WeightsRef,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class RolloutWorker:
+    """One engine and the version of the weights it holds.
+
+    Nothing it answers depends on what it did before: a fresh worker given the same request writes
+    the same shard.
+    """
+
+    def __init__(self, *, run_dir: str, config: RunConfig, model_path: str) -> None:
+        self._store = RunStore(Path(run_dir))
+        self._config = config
+        self._model_path = model_path
+        self._engine: Engine | None = None
+        self._tokenizer: Any = None
+        self._loaded: WeightsRef | None = None
+        """What the engine holds; None while that is unproven."""
+
+    def start(self) -> None:
+        """Build the engine and the tokenizer; later calls do nothing.
+
+        Raises `ModelError` or `EngineError`, and `ConfigError` for a way of syncing weights that
+        does not exist.
+        """
+        self._started_engine()
+
+    def sync_weights(self, *, weights: WeightsRef) -> StageTiming:
+        """Load and verify a published version; nothing is done if it is loaded.
+
+        Raises `CorruptFileError`, `EngineError` or `WeightsMismatchError`; the worker then samples
+        with nothing until a version loads.
+        """
+        began = time.perf_counter()
+        self._engine_with(weights)
+        busy = time.perf_counter() - began
+        return StageTiming(stage="sync_weights", step=weights.version, busy_s=busy)
+
+    def generate(self, *, request: GenerateRequest) -> GenerationRef:
+        """Sample the shard and commit it, or answer with the one committed earlier.
+
+        Raises what `sync_weights` raises, and `DataError` for prompts that cannot be used.
+        """
+        committed = self._find_committed(request)
+        if committed is not None:
+            return _reference(request, *committed, busy_s=0.0)
+        began = time.perf_counter()
+        shard = self._sample_shard(self._engine_with(request.weights), request)
+        file = self._store.write_record(request.output, shard, GeneratedShard)
+        return _reference(request, file, shard, busy_s=time.perf_counter() - began)
+
+    def _find_committed(self, request: GenerateRequest) -> tuple[FileRef, GeneratedShard] | None:
+        try:
+            found = self._store.find_record(request.output, GeneratedShard)
+        except CorruptFileError as error:
+            logger.warning("sampling %s again: %s", request.output, error)
+            return None
+        if found is None or found[1].policy_version == request.weights.version:
+            return found
+        logger.warning(
+            "sampling %s again: it was sampled with version %d, asked for is %d",
+            request.output,
+            found[1].policy_version,
+            request.weights.version,
+        )
+        return None
+
+    def _started_engine(self) -> Engine:
+        if self._engine is not None:
+            return self._engine
+        if self._config.rollout.weight_sync_method == "direct":
+            raise ConfigError(
+                "rollout.weight_sync_method = 'direct' does not work yet: actor and rollout "
+                "workers share no memory; use reload, volume or checkpoint"
+            )
+        if self._config.rollout.engine == "vllm":
+            # Before anything imports torch: vLLM's module sets the environment torch reads.
+            self._engine = self._build_vllm_engine()
+            self._tokenizer = self._read_tokenizer()
+        else:
+            self._tokenizer = self._read_tokenizer()
+            self._engine = self._build_transformers_engine()
+        return self._engine
+
+    def _engine_with(self, weights: WeightsRef) -> Engine:
+        """The engine, holding exactly `weights`."""
+        engine = self._started_engine()
+        if self._loaded != weights:
+            # Unproven until the canary has passed, whatever goes wrong in between.
+            self._loaded = None
+            load_weights(self._store, engine, weights, self._config.rollout.canary_tolerance)
+            self._loaded = weights
+        return engine
+
+    def _sample_shard(self, engine: Engine, request: GenerateRequest) -> GeneratedShard:
+        batch = self._store.read_record(request.problems, list[Problem])
+        problems = batch[request.start : request.stop]
+        if len(problems) != request.stop - request.start:
+            raise DataError(
+                f"{request.problems.path} holds {len(batch)} problems; asked for "
+                f"{request.start} to {request.stop}"
+            )
+        prompts_ids = tokenize_prompts(
+            problems, self._tokenizer, template_options(self._config.training)
+        )
+        check_lengths(
+            problems,
+            prompts_ids,
+            max_tokens=request.sampling.max_tokens,
+            max_model_len=engine.max_model_len,
+        )
+        seeds = completion_seeds(request, batch, self._config.seed)
+        sampled = engine.sample(
+            [prompt for prompt in prompts_ids for _ in range(request.num_generations)],
+            seeds,
+            request.sampling,
+        )
+        completions = self._decode(sampled, seeds, request.weights)
+        size = request.num_generations
+        return GeneratedShard(
+            step=request.step,
+            shard=request.shard,
+            policy_version=request.weights.version,
+            groups=[
+                GeneratedGroup(
+                    problem=problem,
+                    prompt_ids=prompt_ids,
+                    completions=completions[row * size : (row + 1) * size],
+                )
+                for row, (problem, prompt_ids) in enumerate(zip(problems, prompts_ids, strict=True))
+            ],
+        )
+
+    def _decode(
+        self, sampled: Sequence[SampledTokens], seeds: Sequence[int], weights: WeightsRef
+    ) -> list[Completion]:
+        texts = self._tokenizer.batch_decode(
+            [tokens.token_ids for tokens in sampled], skip_special_tokens=True
+        )
+        return [
+            Completion(
+                token_ids=tokens.token_ids,
+                logprobs=tokens.logprobs,
+                text=text,
+                finish_reason=tokens.finish_reason,
+                seed=seed,
+                policy_version=weights.version,
+            )
+            for tokens, text, seed in zip(sampled, texts, seeds, strict=True)
+        ]
+
+    def _build_vllm_engine(self) -> Engine:
+        from mortal_steps.rollout.vllm_engine import VllmEngine
+
+        return VllmEngine(
+            model_path=self._model_path, model=self._config.model, rollout=self._config.rollout
+        )
+
+    def _build_transformers_engine(self) -> Engine:
+        from mortal_steps.rollout.hf_engine import TransformersEngine
+
+        return TransformersEngine(
+            model_path=self._model_path,
+            model=self._config.model,
+            rollout=self._config.rollout,
+            tokenizer=self._tokenizer,
+        )
+
+    def _read_tokenizer(self) -> Any:
+        from transformers import AutoTokenizer
+
+        try:
+            return AutoTokenizer.from_pretrained(
+                self._model_path, trust_remote_code=self._config.model.trust_remote_code
+            )
+        except (OSError, ValueError) as error:
+            raise ModelError(f"cannot read the tokenizer of {self._model_path}: {error}") from error
+
+
+def completion_seeds(
+    request: GenerateRequest, batch: Sequence[Problem], run_seed: int
+) -> list[int]:
+    """Seeds of the shard's completions, problem by problem, in generation order.
+
+    A small dataset may put the same problem into a batch twice. Its second occurrence counts its
+    generations on from the first's, else both would get the very same completions.
+    """
+    occurrences = Counter(problem.id for problem in batch[: request.start])
+    seeds = []
+    for problem in batch[request.start : request.stop]:
+        first = occurrences[problem.id] * request.num_generations
+        occurrences[problem.id] += 1
+        for generation in range(first, first + request.num_generations):
+            if request.stage == "evaluate":
+                seed = derive_seed("evaluate", run_seed, request.step, problem.id, generation)
+            else:
+                seed = completion_seed(run_seed, request.step, problem.id, generation)
+            seeds.append(seed)
+    return seeds
+
+
+def _reference(
+    request: GenerateRequest, file: FileRef, shard: GeneratedShard, *, busy_s: float
+) -> GenerationRef:
+    completions = [completion for group in shard.groups for completion in group.completions]
+    return GenerationRef(
+        step=request.step,
+        shard=request.shard,
+        file=file,
+        num_completions=len(completions),
+        num_tokens=sum(len(completion.token_ids) for completion in completions),
+        policy_version=shard.policy_version,
+        timing=StageTiming(
+            stage=request.stage, step=request.step, index=request.shard, busy_s=busy_s
+        ),
+    )

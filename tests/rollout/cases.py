@@ -1,0 +1,32 @@
+"""What both sides of the vLLM checks use: the driver that samples and the tests that judge."""
+
+from __future__ import annotations
+
+from mortal_steps.schedule import derive_seed
+from mortal_steps.types import SamplingParams
+
+PROBE_IDS = [5, 6, 7, 30, 8, 9, 40, 12]
+PROMPTS_IDS = [
+    [5, 6, 7, 30],
+    [12],
+    [5, 6, 7, 30],
+    [20, 21, 22, 23, 24, 25, 26],
+    # Longer than two blocks of vLLM's key-value cache (128 tokens on CPU), so that it is cached.
+    [3 + (7 * position) % 70 for position in range(300)],
+    [3 + (7 * position) % 70 for position in range(300)],
+]
+PARAMS = {
+    "plain": SamplingParams(max_tokens=12),
+    "cool": SamplingParams(max_tokens=12, temperature=0.6),
+    "top_k": SamplingParams(max_tokens=12, top_k=5),
+    "top_p": SamplingParams(max_tokens=12, top_p=0.7),
+    "min_p": SamplingParams(max_tokens=12, min_p=0.1),
+    "all": SamplingParams(max_tokens=12, temperature=0.8, top_k=20, top_p=0.8, min_p=0.05),
+    "greedy": SamplingParams(max_tokens=12, temperature=0.0, top_p=0.5),
+    "stop": SamplingParams(max_tokens=100, temperature=1.2, stop=("a", "b", "cd", "7")),
+    "to_the_end": SamplingParams(max_tokens=200, temperature=1.2),
+}
+
+
+def seeds(count: int) -> list[int]:
+    return [derive_seed("vllm", index) for index in range(count)]
