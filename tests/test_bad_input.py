@@ -1,0 +1,170 @@
+"""Every mistake a user can make is named, with the value and the remedy, before anything starts."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.config_loader import load_config
+from mortal_steps.errors import (
+    ConfigError,
+    DataError,
+    ModelError,
+    MortalError,
+    RewardError,
+    ServerError,
+    StoreError,
+)
+from mortal_steps.run import find_run, open_run
+from tests.e2e.conftest import write_project
+
+BAD_REWARDS = """
+import time
+
+def wrong_length(completions, **kwargs):
+    return [1.0] * (len(completions) + 1)
+
+def not_a_number(completions, **kwargs):
+    return [float("nan") for _ in completions]
+
+def a_string(completions, **kwargs):
+    return ["good" for _ in completions]
+
+def no_list(completions, **kwargs):
+    return 1.0
+
+def raises(completions, **kwargs):
+    return [1 / 0 for _ in completions]
+
+not_callable = 3
+"""
+
+
+@pytest.fixture
+def refusal(tmp_path, monkeypatch):
+    """Opens a run of the tiny project with overrides; returns the error's message."""
+    write_project(tmp_path)
+    (tmp_path / "bad.py").write_text(BAD_REWARDS)
+    (tmp_path / "broken.py").write_text("import no_such_module_at_all\n")
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "columns.jsonl").write_text('{"promt": "abc=", "answer": "cba"}\n')
+    (tmp_path / "numbers.jsonl").write_text('{"prompt": 5, "answer": "cba"}\n')
+    monkeypatch.chdir(tmp_path)
+
+    def refuse(kind: type[MortalError], *overrides: str) -> str:
+        config = load_config(Path("tiny.toml"), overrides)
+        with pytest.raises(kind) as caught:
+            open_run(config.model_copy(update={"run_id": "bad"}))
+        assert type(caught.value) is kind
+        assert not Path("runs/bad").exists(), "nothing is left of a refused run"
+        return str(caught.value)
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("kind", "overrides", "parts"),
+    [
+        (DataError, ["data.source=none.jsonl"], ["data.source", "none.jsonl", "no such file"]),
+        (DataError, ["data.source=nobody/nothing"], ["data.source", "nobody/nothing"]),
+        (DataError, ["data.source=reasoning_gym:spel_backward"], ["spell_backward"]),
+        (DataError, ["data.source=columns.jsonl"], ["prompt", "promt"]),
+        (DataError, ["data.source=numbers.jsonl"], ["prompt"]),
+        (DataError, ["data.source=empty.jsonl"], ["data.source", "empty.jsonl"]),
+        (DataError, ["data.eval_samples=1000"], ["data.eval_samples", "1000"]),
+        (RewardError, ["rewards.functions=['rewards']"], ["rewards", "module:function"]),
+        (RewardError, ["rewards.functions=['no_mod:f']"], ["no_mod"]),
+        (RewardError, ["rewards.functions=['none.py:f']"], ["none.py"]),
+        (
+            RewardError,
+            ["rewards.functions=['broken.py:f']"],
+            ["broken.py", "no_such_module_at_all"],
+        ),
+        (RewardError, ["rewards.functions=['rewards.py:matche']"], ["matche", "matches"]),
+        (RewardError, ["rewards.functions=['bad.py:not_callable']"], ["not_callable"]),
+        (RewardError, ["rewards.functions=['bad.py:wrong_length']"], ["wrong_length", "3", "2"]),
+        (RewardError, ["rewards.functions=['bad.py:not_a_number']"], ["not_a_number", "nan"]),
+        (RewardError, ["rewards.functions=['bad.py:a_string']"], ["a_string", "'good'"]),
+        (RewardError, ["rewards.functions=['bad.py:no_list']"], ["no_list", "list"]),
+        (RewardError, ["rewards.functions=['bad.py:raises']"], ["raises", "ZeroDivisionError"]),
+        (ConfigError, ["rewards.functions=[]"], ["rewards.functions is empty"]),
+        (ConfigError, ["rewards.weights=[1.0, 2.0]"], ["rewards.weights", "2 numbers for 1"]),
+        (ConfigError, ["rollout.max_tokens=64"], ["rollout.max_tokens = 64", "64 tokens"]),
+        (
+            ConfigError,
+            ["data.eval_samples=0"],
+            ["evaluation.eval_steps", "data.eval_samples"],
+        ),
+        (ConfigError, ["rollout.engine=vllm"], ["no vllm", "compute.local.rollout.python"]),
+        (
+            ConfigError,
+            ["compute.local.actor.python=/no/python"],
+            ["compute.local.actor.python", "/no/python"],
+        ),
+        (ConfigError, ["compute.backend=modal"], ["'modal' does not work yet"]),
+        (ConfigError, ["compute.mode=single_node"], ["'single_node' does not work yet"]),
+        (ConfigError, ["compute.modal.actor=H100"], ["compute.modal does not work yet"]),
+        (ConfigError, ["rollout.staleness=1"], ["rollout.staleness does not work yet"]),
+        (ConfigError, ["rollout.weight_sync_method=direct"], ["'direct' does not work yet"]),
+        (ConfigError, ["logging.use_wandb=true"], ["logging.use_wandb does not work yet"]),
+        (StoreError, ["runs_dir=tiny.toml"], ["runs_dir tiny.toml is not writable"]),
+    ],
+)
+def test_a_mistake_is_named(refusal, kind, overrides, parts):
+    message = refusal(kind, *overrides)
+    for part in parts:
+        assert part in message
+
+
+def test_a_model_folder_must_be_whole(refusal, tmp_path):
+    (tmp_path / "model").mkdir()
+    config = tmp_path / "tiny.toml"
+    text = config.read_text().partition("[data]")[2]
+    config.write_text(f'name = "tiny"\n[model]\nname_or_path = "./model"\n[data]{text}')
+    assert "has no config.json" in refusal(ModelError)
+    (tmp_path / "model" / "config.json").write_text('{"max_position_embeddings": 64}')
+    assert "has no tokenizer" in refusal(ModelError)
+    (tmp_path / "model" / "tokenizer.json").write_text("{}")
+    assert "context is 64 tokens" in refusal(ConfigError, "rollout.max_tokens=80")
+    assert "no such folder" in refusal(ModelError, "model.name_or_path=./none")
+
+
+def test_a_run_id_belongs_to_one_configuration(tmp_path, monkeypatch):
+    write_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    config = load_config(Path("tiny.toml")).model_copy(update={"run_id": "same"})
+    open_run(config)
+    open_run(config)
+    changed = load_config(Path("tiny.toml"), ["training.learning_rate=0.5"])
+    with pytest.raises(StoreError, match=r"another configuration .*training.learning_rate was"):
+        open_run(changed.model_copy(update={"run_id": "same"}))
+    with pytest.raises(MortalError, match=r"no run 'other' in runs \(runs there: same\)"):
+        find_run(Path("runs"), "other")
+
+
+def test_a_port_in_use_is_named(tmp_path, monkeypatch):
+    from mortal.prefect_server import prefect_server
+
+    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(ServerError, match=f"port {port} is in use"),
+            prefect_server(port=port, keep=False, say=print),
+        ):
+            pytest.fail("started on a taken port")
+
+
+def test_a_configured_server_must_answer(monkeypatch):
+    from mortal.prefect_server import prefect_server
+
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    with (
+        pytest.raises(
+            ServerError, match=r"PREFECT_API_URL = http://127.0.0.1:9/api does not answer"
+        ),
+        prefect_server(port=0, keep=False, say=print),
+    ):
+        pytest.fail("accepted a server that is not there")
