@@ -52,6 +52,8 @@ async def grpo_train(config: RunConfig) -> RunSummary:
     Raises the `MortalError` that ended the run; the run goes on when the flow runs again.
     """
     run = open_run(config.model_copy(update={"run_id": _run_id(config)}))
+    if run.manifest.status == "completed":
+        return summarize(run)
     async with at_work(run, url_for("flow-run", obj_id=flow_run.id)) as session:
         await _train(session)
     return summarize(run)

@@ -72,9 +72,6 @@ def resume(
     from mortal_steps.run import find_run
 
     run = find_run(runs_dir, run_id)
-    if run.manifest.status == "completed":
-        typer.echo(f"run {run_id} is complete")
-        return
     settings = run.config.model_copy(
         update={"run_id": run_id, "runs_dir": str(runs_dir.absolute())}
     )
@@ -110,6 +107,16 @@ def show(run_id: RunId, runs_dir: RunsDir = Path("runs"), as_json: AsJson = Fals
         typer.echo(json.dumps(dataclasses.asdict(summary), indent=1))
     else:
         show_run(summary)
+
+
+@app.command()
+def options(
+    section: Annotated[str | None, typer.Argument(help="Such as training, or model.new.")] = None,
+) -> None:
+    """Print every key of a configuration with its default and meaning, as TOML."""
+    from mortal_steps.config_reference import reference_toml
+
+    typer.echo(reference_toml(section), nl=False)
 
 
 @app.command()
@@ -172,13 +179,8 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     try:
-        code = app(standalone_mode=False)
+        app()
     except MortalError as error:
         typer.secho(f"error: {error}", err=True, fg="red")
         sys.exit(1)
-    except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
-    except typer.TyperException as error:  # bad command line
-        error.show()
-        sys.exit(error.exit_code)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(0)

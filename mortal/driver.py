@@ -12,7 +12,7 @@ import typer
 from mortal.display import show_outcome
 from mortal.prefect_server import Server, prefect_server, wait_for_history
 from mortal_steps.config import RunConfig
-from mortal_steps.report.summary import summarize
+from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.run import Run, find_run, open_run
 
 QUIET_PREFECT = {
@@ -31,6 +31,9 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
     run = open_run(config)
+    if run.manifest.status == "completed":
+        typer.echo(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
+        return
     began = time.monotonic()
     typer.echo(f"run {run.info.run_id} in {run.store.root}")
     try:
@@ -43,10 +46,17 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
 
 def _run_flow(config: RunConfig, server: Server) -> None:
     """Run the flow in this process and raise what it raised, once its history is written down."""
-    from flows.grpo_train import grpo_train  # Prefect reads its settings when it is imported
+    # Prefect reads its settings when it is imported.
+    from prefect.client.schemas.objects import State
 
-    state = asyncio.run(grpo_train(config, return_state=True))
-    wait_for_history(server, state.state_details.flow_run_id, completed=state.is_completed())
+    from flows.grpo_train import grpo_train
+
+    async def run_to_its_state() -> State[RunSummary]:
+        return await grpo_train(config, return_state=True)
+
+    state = asyncio.run(run_to_its_state())
+    if state.state_details.flow_run_id is not None:
+        wait_for_history(server, state.state_details.flow_run_id, completed=state.is_completed())
     if find_run(Path(config.runs_dir), str(config.run_id)).manifest.status == "stopped":
         raise KeyboardInterrupt  # Prefect keeps the interruption to itself
     state.result()

@@ -91,7 +91,9 @@ class ModelConfig(Section):
     max_model_len: int = Field(16384, ge=2)
     """Longest prompt plus completion, in tokens."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Of the weights, in training and sampling."""
     trust_remote_code: bool = False
+    """Run code that comes with the model."""
     new: NewModelConfig | None = None
     warm_start: WarmStartConfig | None = None
 
@@ -105,7 +107,9 @@ class DataConfig(Section):
     config: str | None = None
     """Configuration name of a hub dataset."""
     split: str = "train"
+    """Split of a hub dataset or of a folder."""
     prompt_column: str = "prompt"
+    """Text, or chat messages; every other column goes to the reward functions."""
     max_samples: int | None = Field(None, ge=1)
     """Use only the first N rows of the source."""
     shuffle: bool = True
@@ -125,7 +129,9 @@ class RolloutConfig(Section):
     """`[rollout]`: how completions are sampled."""
 
     engine: Literal["transformers", "vllm"] = "vllm"
+    """What samples."""
     num_rollout_workers: int = Field(2, ge=1)
+    """Worker processes that sample; their number does not change a run's numbers."""
     num_shards: int | None = Field(None, ge=1)
     """Parts a batch is dealt out in; default 4, or `training.batch_size` where that is less. A
     shard is sampled in one piece, so this number belongs to the run's numbers and the number of
@@ -133,12 +139,18 @@ class RolloutConfig(Section):
     max_tokens: int = Field(8000, ge=1)
     """Most tokens per generated completion."""
     temperature: float = Field(1.0, gt=0)
+    """Softmax temperature of sampling; the trainer's log-probabilities use the same."""
     top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus mass; 1 keeps every token."""
     top_k: int = Field(0, ge=0)
     """0 keeps every token."""
     min_p: float = Field(0.0, ge=0, le=1)
+    """Smallest probability kept, relative to the most likely token; 0 keeps every token."""
     stop: tuple[str, ...] = ()
+    """Strings that end a completion."""
     weight_sync_method: WeightSyncMethod = "reload"
+    """How vLLM takes new weights: sleep, wake and reload; reload from the store; in memory; or a
+    new engine."""
     sync_weights_every: int = Field(1, ge=1)
     """Publish new weights to the rollout workers every N steps."""
     staleness: int = Field(0, ge=0)
@@ -177,17 +189,23 @@ class TrainingConfig(Section):
     max_steps: int = -1
     """Train steps, one batch each; -1 follows `num_epochs`."""
     num_epochs: int = Field(5, ge=1)
+    """Passes over the dataset, with max_steps = -1."""
     batch_size: int = Field(8, ge=1)
     """Prompts per train step."""
     num_generations: int = Field(4, ge=2)
     """Completions per prompt (group size G)."""
     learning_rate: float = Field(5e-6, ge=0)
+    """Peak of the schedule that trl.lr_scheduler_type names."""
     loss_type: LossType = "dapo"
+    """TRL's loss."""
     beta: float = Field(0.0, ge=0)
     """KL coefficient; 0 needs no reference model."""
     epsilon: float = Field(0.2, ge=0)
+    """Clip range of the probability ratio."""
     epsilon_high: float | None = Field(None, ge=0)
+    """Upper clip range; default: epsilon. For cispo choose about 5."""
     scale_rewards: Literal["group", "batch", "none"] = "group"
+    """Over what the standard deviation is taken that advantages are divided by."""
     num_iterations: int = Field(1, ge=1)
     """Passes over each batch."""
     gradient_accumulation_steps: int = Field(1, ge=1)
@@ -195,10 +213,12 @@ class TrainingConfig(Section):
     max_completion_length: int = Field(1024, ge=1)
     """Longest completion trained on; what is beyond is cut off before the loss."""
     gradient_checkpointing: bool = True
+    """Less memory, more computing."""
     importance_sampling_correction: bool | None = None
     """Correct for sampler and trainer disagreeing, as TRL does with vLLM. Default: on for the vllm
     engine and whenever sampling weights may be older than the trained ones."""
     use_lora: bool = False
+    """Train an adapter in place of the model."""
     lora: LoraConfig = LoraConfig()
     trl: dict[str, Any] = Field(default_factory=dict)
     """Any other option of TRL's GRPOConfig, checked by GRPOConfig itself."""
@@ -325,9 +345,11 @@ class RunConfig(Section):
     name: str = Field("grpo", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Start of generated run ids."""
     seed: int = Field(42, ge=0, lt=2**31)
+    """Of data order, sampling, training and new models."""
     run_id: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Identity of the run; the same id goes on with the same run."""
     runs_dir: str = "runs"
+    """Folder of all runs."""
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     rollout: RolloutConfig = RolloutConfig()

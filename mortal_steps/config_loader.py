@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
@@ -85,7 +86,7 @@ def _suggest(location: list[str]) -> str:
     near = difflib.get_close_matches(location[-1], siblings, n=1, cutoff=0.6)
     if near:
         return f"; did you mean {'.'.join([*location[:-1], near[0]])}?"
-    everywhere = dict(_all_keys(RunConfig))
+    everywhere = {key.rpartition(".")[2]: key for key, _ in configuration_keys()}
     near = difflib.get_close_matches(location[-1], everywhere, n=1, cutoff=0.75)
     if near:
         return f"; did you mean {everywhere[near[0]]}?"
@@ -107,9 +108,13 @@ def _section_of(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
-def _all_keys(section: type[BaseModel], prefix: str = "") -> Iterable[tuple[str, str]]:
+def configuration_keys(
+    section: type[BaseModel] = RunConfig, prefix: str = ""
+) -> Iterator[tuple[str, FieldInfo]]:
+    """Every key of the configuration, such as `training.lora.r`, with what pydantic knows of it."""
     for name, field in section.model_fields.items():
         inner = _section_of(field.annotation)
         if inner:
-            yield from _all_keys(inner, f"{prefix}{name}.")
-        yield name, f"{prefix}{name}"
+            yield from configuration_keys(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", field

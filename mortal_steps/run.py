@@ -139,7 +139,7 @@ class Run:
         if evaluation and evaluation.step == done and "reward" in evaluation.metrics:
             return evaluation.metrics["reward"]
         recent = self.metrics()[-self.config.checkpoints.save_steps :]
-        return sum(row["reward"] for row in recent) / max(1, len(recent))
+        return float(sum(row["reward"] for row in recent)) / max(1, len(recent))
 
     def is_best(self, score: float) -> bool:
         """Whether a checkpoint with this score is the best so far."""

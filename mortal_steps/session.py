@@ -13,7 +13,7 @@ import functools
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from mortal_steps.compute.base import CallKey, Compute, Role
 from mortal_steps.compute.local import LocalCompute
@@ -41,6 +41,8 @@ from mortal_steps.types import (
     TrainRequest,
     WeightsRef,
 )
+
+Answer = TypeVar("Answer", GenerationRef, RewardRef, StepResult)
 
 
 class Session:
@@ -127,7 +129,7 @@ class Session:
             weights=weights,
             output=f"steps/{batch.step:06d}/generations-{shard}.json",
         )
-        return await self._call("rollout", "generate", request)
+        return await self._call(GenerationRef, "rollout", "generate", request)
 
     async def reward(self, generation: GenerationRef) -> RewardRef:
         """Score one shard of a step."""
@@ -136,12 +138,12 @@ class Session:
             generation=generation,
             output=f"steps/{generation.step:06d}/rewards-{generation.shard}.json",
         )
-        return await self._call("reward", "reward", request)
+        return await self._call(RewardRef, "reward", "reward", request)
 
     async def train_step(self, step: int, rewards: list[RewardRef]) -> StepResult:
         """Let the actor take the step; asked twice, it answers twice and trains once."""
         request = TrainRequest(step=step, rewards=rewards, publish=self.publishes(step + 1))
-        return await self._call("actor", "train_step", request)
+        return await self._call(StepResult, "actor", "train_step", request)
 
     async def sync_weights(self, weights: WeightsRef, worker: int) -> StageTiming:
         """Let one rollout worker load and verify a published version."""
@@ -156,7 +158,9 @@ class Session:
         """Save the actor's whole state."""
         key = self._key("checkpoint", step)
         started = time.perf_counter()
-        saved = await self.compute.call("actor", "checkpoint", key=key, step=step, best=best)
+        saved: Checkpoint = await self.compute.call(
+            "actor", "checkpoint", key=key, step=step, best=best
+        )
         return dataclasses.replace(saved, timing=_with_wait(saved.timing, started))
 
     async def evaluate_shard(self, step: int, shard: int, weights: WeightsRef) -> RewardRef:
@@ -165,6 +169,7 @@ class Session:
         start, stop = shard_bounds(info.num_eval_problems, self.config.num_shards)[shard]
         folder = f"evaluations/{step:06d}"
         generation = await self._call(
+            GenerationRef,
             "rollout",
             "generate",
             GenerateRequest(
@@ -187,7 +192,7 @@ class Session:
         request = RewardRequest(
             stage="evaluate", generation=generation, output=f"{folder}/rewards-{shard}.json"
         )
-        return await self._call("reward", "reward", request)
+        return await self._call(RewardRef, "reward", "reward", request)
 
     # the run's beginning and end
 
@@ -217,20 +222,22 @@ class Session:
     async def save_final(self) -> FinalModel:
         """Save the trained model as a plain folder."""
         key = self._key("save_final", self.run.info.num_steps)
-        return await self.compute.call("actor", "save_final", key=key)
+        saved: FinalModel = await self.compute.call("actor", "save_final", key=key)
+        return saved
 
     async def _call(
         self,
+        kind: type[Answer],
         role: Role,
         method: str,
         request: GenerateRequest | RewardRequest | TrainRequest,
-    ) -> Any:
+    ) -> Answer:
         """Ask with a request whose answer carries a timing; complete it with the waiting time."""
         index = _shard_of(request)
         step = request.generation.step if isinstance(request, RewardRequest) else request.step
         started = time.perf_counter()
         key = self._key(getattr(request, "stage", method), step, index)
-        answer = await self.compute.call(role, method, key=key, request=request)
+        answer: Answer = await self.compute.call(role, method, key=key, request=request)
         return dataclasses.replace(answer, timing=_with_wait(answer.timing, started, index))
 
     def _key(self, stage: str, step: int, index: int = 0) -> CallKey:

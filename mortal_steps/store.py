@@ -6,7 +6,8 @@
       manifest.json        where the run stands: status, step, checkpoints, evaluation, final model
       data/                the problems, as read at the start (train.json, eval.json)
       model/               the model built or warm-started for this run, if any
-      steps/000012/        batch.json, generations-<shard>.json, rewards-<shard>.json, result.json
+      steps/000012/        batch.json, generations-<shard>.json, rewards-<shard>.json, journal.json,
+                           result.json
       weights/v12/         published weights, immutable
       checkpoints/step-12/ whole states of the actor
       final/               the trained model, a plain `from_pretrained` folder

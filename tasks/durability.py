@@ -7,17 +7,19 @@ result. What is cached is a reference; `committed` looks whether the store still
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE, CacheKeyFnPolicy
-from prefect.client.schemas.objects import TaskRun
+from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TaskRunContext
-from prefect.states import State
 
 from mortal_steps.errors import TransientError
 from mortal_steps.session import Session
+from mortal_steps.types import BatchRef, GenerationRef, RewardRef
+
+Reference = TypeVar("Reference", BatchRef, GenerationRef, RewardRef)
 
 RETRIES = 3
 RETRY_DELAYS_S = [1.0, 5.0, 15.0]
@@ -50,9 +52,11 @@ def cached_by(stage: str, identify: Callable[..., str]) -> dict[str, Any]:
     return {**DURABLE, **cached}
 
 
-async def committed(task: Task[..., Any], session: Session, **inputs: Any) -> Any:
+async def committed(
+    task: Task[..., Coroutine[Any, Any, Reference]], session: Session, **inputs: Any
+) -> Reference:
     """The task's result; made again if it was cached but its file is gone from the store."""
-    reference = await task(session=session, **inputs)
+    reference: Reference = await task(session=session, **inputs)
     if not session.store.path(reference.file.path).exists():
         reference = await task.with_options(refresh_cache=True)(session=session, **inputs)
     return reference

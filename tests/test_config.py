@@ -6,6 +6,7 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config_loader import dump_toml, load_config, parse_config
+from mortal_steps.config_reference import reference_toml
 from mortal_steps.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
@@ -26,6 +27,14 @@ def test_a_resolved_configuration_reads_back_the_same(tmp_path):
         copy = load_config(tmp_path / "copy.toml")
         assert copy == config
         assert copy.fingerprint() == config.fingerprint()
+
+
+def test_the_reference_is_a_configuration_of_defaults(tmp_path):
+    (tmp_path / "all.toml").write_text(reference_toml())
+    assert load_config(tmp_path / "all.toml") == RunConfig()
+    assert reference_toml("training.lora").startswith("[training.lora]\nr = 16\n")
+    with pytest.raises(ConfigError, match=r"no section 'zzz'; there are checkpoints, compute"):
+        reference_toml("zzz")
 
 
 def test_documented_defaults():

@@ -1,0 +1,224 @@
+"""The rows of a dataset, wherever it lies: reasoning_gym, a file, a folder, the hub."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.config import DataConfig
+from mortal_steps.errors import DataError
+
+Row = dict[str, Any]
+
+FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv")
+GYM = "reasoning_gym:"
+
+
+def read_rows(
+    config: DataConfig, seed: int, *, limit: int | None = None, held_out: bool = False
+) -> list[Row]:
+    """The first `limit` rows (default: all) of `data.source`, or of the evaluation rows' source.
+
+    Raises `DataError` that names the key, its value and the remedy.
+    """
+    key = "data.eval_source" if held_out and config.eval_source is not None else "data.source"
+    source = config.eval_source if key == "data.eval_source" else config.source
+    if not source:
+        raise DataError(
+            f"{key} is not set; name a hub dataset, a local folder, a file "
+            f"({', '.join(FILE_TYPES)}) or {GYM}TASK"
+        )
+    place = f"{key} = {source!r}"
+    path = Path(source).expanduser()
+    if source.startswith(GYM):
+        _refuse_parts(config, held_out, place)
+        task = source.removeprefix(GYM)
+        return _read_reasoning_gym(task, config.options, seed, limit, held_out, place)
+    if path.is_file() or path.suffix in FILE_TYPES:
+        _refuse_parts(config, held_out, place)
+        return _read_file(path, place)[:limit]
+    # An evaluation source without a split of its own has the training rows' one.
+    own_split = held_out and config.eval_split is not None
+    split = config.eval_split if own_split else config.split
+    place += f" ({'data.eval_split' if own_split else 'data.split'} = {split!r})"
+    return _read_dataset(path, source, config.config, str(split), limit, place)
+
+
+def _refuse_parts(config: DataConfig, held_out: bool, place: str) -> None:
+    """A single table has neither splits nor configurations."""
+    chosen = {
+        "data.config": config.config,
+        "data.split": None if config.split == "train" else config.split,
+        "data.eval_split": config.eval_split if held_out else None,
+    }
+    for key, value in chosen.items():
+        if value is not None:
+            raise DataError(
+                f"{key} = {value!r}: {place} is a single table without any; leave it out (a second "
+                "source goes into data.eval_source, rows to hold out into data.eval_samples)"
+            )
+
+
+# --- reasoning_gym --------------------------------------------------------------------------------
+
+
+def _read_reasoning_gym(
+    task: str,
+    options: Mapping[str, Any],
+    seed: int,
+    limit: int | None,
+    held_out: bool,
+    place: str,
+) -> list[Row]:
+    """The task's entries; held-out ones are those that follow the training rows' seeds."""
+    import reasoning_gym
+    from reasoning_gym.factory import DATASETS
+
+    if task not in DATASETS:
+        near = difflib.get_close_matches(task, DATASETS, n=3)
+        raise DataError(
+            f"{place}: reasoning_gym has no task {task!r}; "
+            + (f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(DATASETS)}")
+        )
+    parameters = {"seed": seed, **options}
+    try:
+        dataset = reasoning_gym.create_dataset(task, **parameters)
+        if held_out:
+            # Entry i draws from seed + i, so these seeds are none of the training rows'.
+            parameters["seed"] += len(dataset)
+            dataset = reasoning_gym.create_dataset(task, **parameters)
+        entries = list(itertools.islice(dataset, limit))
+    except Exception as error:
+        raise DataError(
+            f"data.options = {dict(options)}: reasoning_gym refuses them for {task}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return [_gym_row(task, options, entry) for entry in entries]
+
+
+def _gym_row(task: str, options: Mapping[str, Any], entry: Row) -> Row:
+    """`task_options` and `entry` are what the task's verifier needs.
+
+    The entry is a Python literal: some verifiers tell tuples from lists, which JSON does not.
+    """
+    return {
+        "prompt": entry["question"],
+        "answer": entry["answer"],
+        "metadata": entry["metadata"],
+        "source_dataset": task,
+        "task_options": {key: options[key] for key in options if key not in ("size", "seed")},
+        "entry": repr(_plain(entry)),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Built-in values only, NumPy's being unreadable in a literal."""
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if type(value) in (list, tuple, set):
+        return type(value)(_plain(item) for item in value)
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def _read_file(path: Path, place: str) -> list[Row]:
+    if path.suffix not in FILE_TYPES:
+        raise DataError(f"{place}: unknown kind of file; use one of {', '.join(FILE_TYPES)}")
+    if not path.exists():
+        raise DataError(f"{place}: no such file{_nearest_path(path)}")
+    try:
+        if path.suffix == ".parquet":
+            import pyarrow.parquet
+
+            return pyarrow.parquet.read_table(path).to_pylist()
+        if path.suffix == ".csv":
+            import pyarrow.csv
+
+            return pyarrow.csv.read_csv(path).to_pylist()
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
+        raise DataError(f"{place}: cannot be read: {error}") from error
+    return _json_lines(text, place) if path.suffix == ".jsonl" else _json_rows(text, place)
+
+
+def _json_lines(text: str, place: str) -> list[Row]:
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                rows.append(_object(json.loads(line), f"{place}, line {number}"))
+            except ValueError as error:
+                raise DataError(f"{place}, line {number} is not JSON: {error}") from error
+    return rows
+
+
+def _json_rows(text: str, place: str) -> list[Row]:
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise DataError(
+            f"{place} is not JSON: {error}. (A file of one object per line is .jsonl)"
+        ) from error
+    if not isinstance(values, list):
+        raise DataError(f"{place}: holds a {type(values).__name__}, not a list of rows")
+    return [_object(value, f"{place}, row {index}") for index, value in enumerate(values)]
+
+
+def _object(value: Any, place: str) -> Row:
+    if not isinstance(value, dict):
+        raise DataError(f"{place}: {value!r} is no row; each row is an object of columns")
+    return value
+
+
+def _nearest_path(path: Path) -> str:
+    """A hint at what lies beside a path that does not exist."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f" (nor a folder {folder}); relative paths start at {Path.cwd()}"
+    near = difflib.get_close_matches(path.name, [p.name for p in folder.iterdir()], n=1)
+    return f"; did you mean {folder / near[0]}?" if near else f" in {folder.absolute()}"
+
+
+# --- folders and the hub --------------------------------------------------------------------------
+
+
+def _read_dataset(
+    path: Path, source: str, config: str | None, split: str, limit: int | None, place: str
+) -> list[Row]:
+    if not path.exists() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
+        raise DataError(f"{place}: no such file or folder{_nearest_path(path)}")
+    import datasets
+    from datasets.exceptions import DatasetNotFoundError
+
+    try:
+        if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
+            table = _saved_split(datasets.load_from_disk(path), split)
+        else:
+            table = datasets.load_dataset(str(path), name=config, split=split)
+        return table.select(range(min(len(table), limit or len(table)))).to_list()
+    except DatasetNotFoundError as error:
+        raise DataError(
+            f"{place}: no such dataset on the hub, and no such file or folder"
+            f"{_nearest_path(path)} ({error})"
+        ) from error
+    except ConnectionError as error:
+        raise DataError(
+            f"{place}: no such file or folder{_nearest_path(path)}; nor is it a hub dataset in the "
+            f"local cache, and the hub cannot be reached ({error})"
+        ) from error
+    except Exception as error:
+        raise DataError(f"{place} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _saved_split(saved: Any, split: str) -> Any:
+    """The split of a `save_to_disk` folder, which holds either one table or several by name."""
+    tables = saved if isinstance(saved, Mapping) else {"train": saved}
+    if split not in tables:
+        raise ValueError(f"it has no split {split!r}, only {', '.join(tables)}")
+    return tables[split]

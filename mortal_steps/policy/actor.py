@@ -1,0 +1,301 @@
+"""The worker that holds the policy and trains it: idempotent steps, exact recovery.
+
+The store is the truth and the state in memory a cache of it. A step goes
+
+    journal.json committed -> optimizer updates -> weights published -> result.json committed
+
+and whatever of that a kill cuts off is done over: with the same batch, the same seed and the same
+state before, it gives the same bits. A step with a committed result is never taken twice; if the
+state held does not contain it yet (a fresh container), the journaled batches are replayed from the
+newest whole checkpoint when the next step needs them.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ActorStateError, WeightsMismatchError
+from mortal_steps.policy import checkpoints, journal, weights
+from mortal_steps.policy.checkpoints import CheckpointState
+from mortal_steps.policy.journal import JournalEntry
+from mortal_steps.schedule import policy_version, train_seed
+from mortal_steps.store import RunStore
+from mortal_steps.types import (
+    ActorReady,
+    Checkpoint,
+    FileRef,
+    FinalModel,
+    PolicyVersion,
+    Problem,
+    RolloutBatch,
+    StageTiming,
+    StepResult,
+    TrainRequest,
+    WeightsRef,
+)
+
+if TYPE_CHECKING:  # torch and TRL are imported where a model is first needed
+    from mortal_steps.policy.trl_adapter import GRPOStepper
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Held:
+    """The state in memory."""
+
+    stepper: GRPOStepper
+    step: int
+    """Train steps it contains."""
+    state_id: str
+
+
+class Actor:
+    """One run's actor. Methods may be called again at any time, by whoever lost the answer."""
+
+    def __init__(self, *, run_dir: str, config: RunConfig, model_path: str, num_steps: int) -> None:
+        self._store = RunStore(Path(run_dir))
+        self._config = config
+        self._fingerprint = config.fingerprint()
+        self._model_path = model_path
+        self._num_steps = num_steps
+        self._held: Held | None = None
+        self._probe: list[int] | None = None
+
+    def build_base_model(self, *, problems: FileRef) -> None:
+        """Build and warm-start the model the run begins with; nothing to do if it is there whole.
+
+        Raises `ModelError` or `DataError` where the configuration does not allow it.
+        """
+        from mortal_steps.policy.base_model import make_base_model
+        from mortal_steps.policy.trl_options import check_trl_options
+
+        check_trl_options(self._config)
+        rows = self._store.read_record(problems, list[Problem])
+        cache = Path(self._model_path).parent
+        make_base_model(cache_dir=cache, config=self._config, problems=rows)
+
+    def prepare(self, *, step: int) -> ActorReady:
+        """Be ready to take `step`, with the versions published that sample it and what follows.
+
+        Steps that have a committed result already are not undone; `train_step` answers from it.
+        Raises `ActorStateError` if the run directory does not lead there.
+        """
+        self._store.remove_leftovers(weights.FOLDER)
+        self._store.remove_leftovers(checkpoints.FOLDER)
+        # With staleness, the batches after this one are sampled with versions the actor has
+        # already trained past.
+        staleness = self._config.rollout.staleness
+        versions = sorted({self._version_for(step + ahead) for ahead in range(staleness + 1)})
+        published: dict[PolicyVersion, WeightsRef] = {}
+        for version in versions:
+            found = weights.find(self._store, version)
+            published[version] = found or self._publish(self._hold(version))
+        held = self._hold(journal.steps_done(self._store, step))
+        return ActorReady(
+            step=step,
+            state_id=journal.state_id_after(self._store, step, self._fingerprint),
+            weights=published[self._version_for(step)],
+            num_parameters=held.stepper.num_parameters,
+        )
+
+    def train_step(self, *, request: TrainRequest) -> StepResult:
+        """Take one train step, exactly once whatever the number of calls.
+
+        Raises `ActorStateError` for a step taken with another batch, or one out of reach.
+        """
+        started = time.perf_counter()
+        if not 0 <= request.step < self._num_steps:
+            raise ActorStateError(f"step {request.step} is outside 0..{self._num_steps - 1}")
+        digest = journal.batch_digest(self._store, request)
+        result = journal.find_result(self._store, request.step)
+        if result is None:
+            if self._held is not None and self._held.step > request.step:
+                raise ActorStateError(
+                    f"step {request.step} left no result, yet the actor holds {self._held.step} "
+                    "steps: files of the run directory were removed; restart the run's workers"
+                )
+            self._hold(request.step)
+            result = self._take(JournalEntry(batch_sha256=digest, request=request))
+        elif result.batch_sha256 != digest:
+            raise ActorStateError(
+                f"step {request.step} was taken with batch {result.batch_sha256[:12]} and is asked "
+                f"for with {digest[:12]}; a step is taken once"
+            )
+        busy_s = time.perf_counter() - started
+        return replace(result, timing=replace(result.timing, busy_s=busy_s))
+
+    def checkpoint(self, *, step: int, best: bool) -> Checkpoint:
+        """Save the state after `step` train steps; `best` keeps it beyond the newest few.
+
+        Raises `ActorStateError` if the actor is past that state and it was not saved.
+        """
+        if self._held is not None and self._held.step > step:
+            saved = checkpoints.find(self._store, step)
+            if saved is None:
+                raise ActorStateError(
+                    f"the actor holds {self._held.step} train steps and no longer the state after "
+                    f"{step}; checkpoint a step before the next one is taken"
+                )
+        else:
+            held = self._hold(step)
+            state = CheckpointState(
+                step=step,
+                state_id=held.state_id,
+                optimizer_steps=held.stepper.optimizer_steps,
+                fingerprint=self._fingerprint,
+            )
+            saved = checkpoints.save(self._store, held.stepper, state)
+        if best:
+            checkpoints.mark_best(self._store, step)
+        keep = self._config.checkpoints
+        checkpoints.prune(self._store, keep_last=keep.keep_last, keep_best=keep.keep_best)
+        return saved
+
+    def save_final(self) -> FinalModel:
+        """Write the model to `final/`: as the steps done have left it, or after a loss the last."""
+        done = journal.steps_done(self._store, self._held.step) if self._held else self._num_steps
+        held = self._hold(done)
+        training = self._config.training
+        merges = training.use_lora and training.lora.merge_final
+        with self._store.committing_folder("final") as folder:
+            held.stepper.save_final(folder)
+        if merges:
+            with self._store.committing_folder("final-merged") as folder:
+                held.stepper.save_merged(folder)
+        return FinalModel(
+            path="final",
+            weights_sha256=weights.weights_digest(self._store.path("final")),
+            merged_path="final-merged" if merges else None,
+        )
+
+    # the state in memory
+
+    def _hold(self, step: int) -> Held:
+        """Bring the state after `step` train steps into memory: restore, then replay."""
+        if self._held is None or self._held.step != step:
+            saved = checkpoints.newest_whole(self._store, at_most=step)
+            nearest = saved.step if saved else 0
+            if self._held is None or not nearest <= self._held.step <= step:
+                self._restore(saved)
+        while self._held.step < step:
+            entry = journal.find_entry(self._store, self._held.step)
+            if entry is None:
+                raise ActorStateError(
+                    f"the state after {step} train steps is out of reach: step {self._held.step} "
+                    f"was never taken in {self._store.root}"
+                )
+            self._take(entry)
+        return self._held
+
+    def _restore(self, saved: Checkpoint | None) -> None:
+        from mortal_steps.policy.trl_adapter import GRPOStepper
+
+        self._discard()
+        folder = saved and checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
+        stepper = GRPOStepper(
+            self._config,
+            model_path=self._model_path,
+            num_steps=self._num_steps,
+            output_dir=self._store.path("logs"),
+        )
+        stepper.begin(folder)
+        self._held = Held(
+            stepper=stepper,
+            step=saved.step if saved else 0,
+            state_id=saved.state_id if saved else journal.first_state_id(self._fingerprint),
+        )
+
+    def _discard(self) -> None:
+        if self._held is not None:
+            self._held = None
+            gc.collect()  # a trainer is full of reference cycles, and holds the device's memory
+
+    def _take(self, entry: JournalEntry) -> StepResult:
+        """Train on a batch and commit the result, or compare it with the one committed.
+
+        If that fails, the state is no longer what its step says: it is discarded.
+        """
+        batch = journal.read_batch(self._store, self._config, entry.request)
+        recorded = journal.find_result(self._store, batch.step)
+        if recorded is None:
+            journal.write_entry(self._store, entry)
+        try:
+            return self._train(self._held, entry, batch, recorded)
+        except BaseException:
+            self._discard()
+            raise
+
+    def _train(
+        self, held: Held, entry: JournalEntry, batch: RolloutBatch, recorded: StepResult | None
+    ) -> StepResult:
+        step = batch.step
+        metrics = held.stepper.train_step(batch, seed=train_seed(self._config.seed, step))
+        held.step = step + 1
+        held.state_id = journal.next_state_id(held.state_id, entry.batch_sha256, self._fingerprint)
+        if recorded is not None:
+            _check_replay(recorded, held.state_id, metrics)
+            return recorded
+        published = None
+        if entry.request.publish:
+            published = self._publish_unannounced(held)
+            self._prune_weights(step)
+        result = StepResult(
+            step=step,
+            metrics=metrics,
+            optimizer_steps=held.stepper.optimizer_steps,
+            batch_sha256=entry.batch_sha256,
+            state_id=held.state_id,
+            weights=published,
+            timing=StageTiming(stage="train_step", step=step),
+        )
+        journal.write_result(self._store, result)
+        return result
+
+    # published weights
+
+    def _publish(self, held: Held) -> WeightsRef:
+        if self._probe is None:
+            self._probe = weights.probe_tokens(self._store, self._config, held.stepper.tokenizer)
+        return weights.publish(self._store, held.stepper, PolicyVersion(held.step), self._probe)
+
+    def _publish_unannounced(self, held: Held) -> WeightsRef:
+        try:
+            return self._publish(held)
+        except WeightsMismatchError:
+            # Left of an attempt on other hardware that nobody heard of: its result is not there.
+            weights.withdraw(self._store, PolicyVersion(held.step))
+            return self._publish(held)
+
+    def _prune_weights(self, step: int) -> None:
+        # A flow that lost the answer to this step still asks for its version; no earlier one.
+        oldest = self._version_for(step)
+        versions = weights.published_versions(self._store)
+        weights.prune(self._store, {v for v in versions if v >= oldest} | set(versions[-2:]))
+
+    def _version_for(self, step: int) -> PolicyVersion:
+        rollout = self._config.rollout
+        return policy_version(
+            step, staleness=rollout.staleness, sync_weights_every=rollout.sync_weights_every
+        )
+
+
+def _check_replay(recorded: StepResult, state_id: str, metrics: dict[str, float]) -> None:
+    """Raises `ActorStateError` where the record is of another history."""
+    if recorded.state_id != state_id:
+        raise ActorStateError(
+            f"replaying step {recorded.step} leads to state {state_id[:12]}, its result is of "
+            f"{recorded.state_id[:12]}; journal and results of this run do not belong together"
+        )
+    if recorded.metrics != metrics:
+        # Other hardware than before, as a rule. The run can go on, but not to the bit.
+        changed = dict(set(metrics.items()) - set(recorded.metrics.items()))
+        logger.warning(
+            "replaying step %d gave other numbers than recorded: %s", recorded.step, changed
+        )

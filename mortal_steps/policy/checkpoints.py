@@ -1,0 +1,140 @@
+"""Whole states of the actor: `checkpoints/step-<n>/`, n train steps done.
+
+checkpoints/
+  step-100/     GRPOStepper.save_state, and state.json (`CheckpointState`)
+  best.json     {"step": 100}, the checkpoint to keep whatever follows
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from mortal_steps.errors import ActorStateError, CorruptFileError
+from mortal_steps.store import RunStore, write_json
+from mortal_steps.types import Checkpoint, StageTiming
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "checkpoints"
+STATE_FILE = "state.json"
+BEST_FILE = f"{FOLDER}/best.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointState:
+    """Where in the run a checkpoint stands."""
+
+    step: int
+    """Train steps done."""
+    state_id: str
+    """Chained id of the state."""
+    optimizer_steps: int
+    """Optimizer updates done."""
+    fingerprint: str
+    """Fingerprint of the run's configuration."""
+
+
+class Savable(Protocol):
+    """What can be saved; `GRPOStepper` is one."""
+
+    def save_state(self, folder: Path) -> None: ...
+
+
+def save(store: RunStore, policy: Savable, state: CheckpointState) -> Checkpoint:
+    """Commit the policy's state; the same state saved before is the answer, if it is whole."""
+    started = time.perf_counter()
+    there = find(store, state.step)
+    if there is not None and there.state_id == state.state_id:
+        return there
+    with store.committing_folder(_path(state.step)) as folder:
+        policy.save_state(folder)
+        (folder / STATE_FILE).write_text(json.dumps(dataclasses.asdict(state)))
+    saved = _reference(store, state)
+    timing = dataclasses.replace(saved.timing, busy_s=time.perf_counter() - started)
+    return dataclasses.replace(saved, timing=timing)
+
+
+def find(store: RunStore, step: int) -> Checkpoint | None:
+    """The checkpoint of `step` if it is whole; a damaged one is logged and counts as missing."""
+    path = _path(step)
+    if not store.path(path).exists():
+        return None
+    try:
+        store.verify_folder(path, store.folder_digest(path))
+        return _reference(store, _read_state(store, path))
+    except CorruptFileError as error:
+        logger.warning("checkpoint %s cannot be used and is passed over: %s", path, error)
+        return None
+
+
+def newest_whole(store: RunStore, at_most: int | None = None) -> Checkpoint | None:
+    """The newest checkpoint with no more than `at_most` steps whose every file is as committed."""
+    for step in reversed(saved_steps(store)):
+        if at_most is None or step <= at_most:
+            found = find(store, step)
+            if found is not None:
+                return found
+    return None
+
+
+def load(store: RunStore, checkpoint: Checkpoint, *, fingerprint: str) -> Path:
+    """The verified folder of a checkpoint.
+
+    Raises `CorruptFileError`, and `ActorStateError` where another configuration wrote it.
+    """
+    folder = store.verify_folder(checkpoint.path, checkpoint.sha256)
+    written_by = _read_state(store, checkpoint.path).fingerprint
+    if written_by != fingerprint:
+        raise ActorStateError(
+            f"{folder} was written with configuration {written_by[:12]}, this run has "
+            f"{fingerprint[:12]}; go on with the run's own config.toml, or start another run"
+        )
+    return folder
+
+
+def saved_steps(store: RunStore) -> list[int]:
+    """Steps of the checkpoints on disk, oldest first, whole or not."""
+    names = [path.name.removeprefix("step-") for path in store.path(FOLDER).glob("step-*")]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def mark_best(store: RunStore, step: int) -> None:
+    """Remember a checkpoint as the best so far."""
+    write_json(store.path(BEST_FILE), {"step": step})
+
+
+def prune(store: RunStore, *, keep_last: int, keep_best: bool) -> None:
+    """Delete all but the newest `keep_last` checkpoints and, if asked for, the best."""
+    steps = saved_steps(store)
+    keep = set(steps[-keep_last:])
+    best = store.path(BEST_FILE)
+    if keep_best and best.exists():
+        keep.add(json.loads(best.read_bytes())["step"])
+    for step in steps:
+        if step not in keep:
+            store.remove_folder(_path(step))
+
+
+def _path(step: int) -> str:
+    return f"{FOLDER}/step-{step}"
+
+
+def _read_state(store: RunStore, path: str) -> CheckpointState:
+    return CheckpointState(**json.loads((store.path(path) / STATE_FILE).read_bytes()))
+
+
+def _reference(store: RunStore, state: CheckpointState) -> Checkpoint:
+    path = _path(state.step)
+    return Checkpoint(
+        step=state.step,
+        path=path,
+        sha256=store.folder_digest(path),
+        state_id=state.state_id,
+        timing=StageTiming(stage="checkpoint", step=state.step),
+    )

@@ -1,0 +1,46 @@
+"""Writing the live model to disk without touching it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+from transformers import PreTrainedModel
+
+
+def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> None:
+    """A plain `from_pretrained` folder (no tokenizer); an adapter is added to its base weights."""
+    if isinstance(model, PeftModel):
+        base = model.get_base_model()
+        base.save_pretrained(folder, state_dict=merged_state_dict(model))
+    else:
+        model.save_pretrained(folder)
+
+
+def save_trained(model: PreTrainedModel | PeftModel, folder: Path) -> None:
+    """What training changes: the model, or the adapter alone where there is one."""
+    model.save_pretrained(folder)
+
+
+@torch.no_grad()
+def merged_state_dict(model: PeftModel) -> dict[str, torch.Tensor]:
+    """The base model's weights with the active LoRA adapter added, under the base model's names.
+
+    Adapted weights are new tensors and the live ones are only read: merging in place and taking it
+    back would not restore their bits.
+
+        layers.0.q_proj.base_layer.weight  +  B @ A * scaling  ->  layers.0.q_proj.weight
+    """
+    base, adapter = model.get_base_model(), model.active_adapter
+    merged: dict[str, torch.Tensor] = {}
+    for name, tensor in base.state_dict().items():
+        layer, is_adapted, leaf = name.rpartition(".base_layer.")
+        if is_adapted:
+            if leaf == "weight":
+                delta = base.get_submodule(layer).get_delta_weight(adapter)
+                tensor = (tensor + delta.to(tensor.dtype)).cpu()
+            merged[f"{layer}.{leaf}"] = tensor
+        elif ".lora_" not in name:
+            merged[name] = tensor
+    return merged

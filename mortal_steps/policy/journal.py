@@ -1,0 +1,185 @@
+"""What the actor was asked for and what came of it: the records a lost actor is rebuilt from.
+
+    steps/000012/journal.json   which shards step 12 trains on, written before it is taken
+    steps/000012/result.json    what it gave, written after
+
+Also: the batch those shards make, and the chain of state ids
+
+    id(0) = sha256(fingerprint)      id(t+1) = sha256(id(t), digest of batch t, fingerprint)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ActorStateError, EngineError, StoreError
+from mortal_steps.rewards.base import reward_weights, weighted_sum
+from mortal_steps.schedule import policy_version
+from mortal_steps.store import RunStore
+from mortal_steps.types import (
+    GeneratedGroup,
+    GeneratedShard,
+    RewardedShard,
+    RewardRef,
+    Rollout,
+    RolloutBatch,
+    RolloutGroup,
+    StepResult,
+    TrainRequest,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JournalEntry:
+    """A step the actor took or was about to take."""
+
+    batch_sha256: str
+    """Digest of the batch that the request's shards make."""
+    request: TrainRequest
+
+
+def write_entry(store: RunStore, entry: JournalEntry) -> None:
+    """Commit the entry of a step."""
+    store.write_record(_path(entry.request.step, "journal.json"), entry, JournalEntry)
+
+
+def find_entry(store: RunStore, step: int) -> JournalEntry | None:
+    """The entry of a step, if it was committed."""
+    found = store.find_record(_path(step, "journal.json"), JournalEntry)
+    return found[1] if found else None
+
+
+def write_result(store: RunStore, result: StepResult) -> None:
+    """Commit what a step gave."""
+    store.write_record(_path(result.step, "result.json"), result, StepResult)
+
+
+def find_result(store: RunStore, step: int) -> StepResult | None:
+    """What a step gave, if it was committed."""
+    found = store.find_record(_path(step, "result.json"), StepResult)
+    return found[1] if found else None
+
+
+def first_state_id(fingerprint: str) -> str:
+    """Id of the state before the first step."""
+    return hashlib.sha256(fingerprint.encode()).hexdigest()
+
+
+def next_state_id(state_id: str, batch_sha256: str, fingerprint: str) -> str:
+    """Id of the state after one more batch."""
+    return hashlib.sha256(f"{state_id} {batch_sha256} {fingerprint}".encode()).hexdigest()
+
+
+def steps_done(store: RunStore, at_least: int) -> int:
+    """How many steps have a result, counted on from `at_least`."""
+    step = at_least
+    while find_result(store, step) is not None:
+        step += 1
+    return step
+
+
+def state_id_after(store: RunStore, steps: int, fingerprint: str) -> str:
+    """Recorded id of the state after so many steps; raises `ActorStateError` without a record."""
+    if steps == 0:
+        return first_state_id(fingerprint)
+    result = find_result(store, steps - 1)
+    if result is None:
+        raise ActorStateError(f"step {steps - 1} left no result in {store.root}")
+    return result.state_id
+
+
+def batch_digest(store: RunStore, request: TrainRequest) -> str:
+    """Digest of the batch: its step, and generations and scores of each shard, in shard order.
+
+    Metrics that reward functions report on the side are not part of it.
+    """
+    shards = [
+        [reference.generation.file.sha256, store.read_record(reference.file, RewardedShard).rewards]
+        for reference in request.rewards
+    ]
+    content = json.dumps({"step": request.step, "shards": shards}, sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def read_batch(store: RunStore, config: RunConfig, request: TrainRequest) -> RolloutBatch:
+    """The batch of a step, put together from its verified shards.
+
+    Raises `CorruptFileError` for a damaged shard, `StoreError` for shards that do not make the
+    step's batch, `EngineError` for a completion that cannot be trained on.
+    """
+    version = policy_version(
+        request.step,
+        staleness=config.rollout.staleness,
+        sync_weights_every=config.rollout.sync_weights_every,
+    )
+    weights = reward_weights(config)
+    groups: list[RolloutGroup] = []
+    for reference in request.rewards:
+        generated = store.read_record(reference.generation.file, GeneratedShard)
+        if (generated.step, generated.policy_version) != (request.step, version):
+            raise StoreError(
+                f"{reference.generation.file.path} was sampled for step {generated.step} with "
+                f"version {generated.policy_version}; step {request.step} wants version {version}"
+            )
+        groups.extend(_scored_groups(store, reference, generated, weights))
+    _check_shape(groups, config, request.step)
+    return RolloutBatch(step=request.step, policy_version=version, groups=groups)
+
+
+def _scored_groups(
+    store: RunStore, reference: RewardRef, generated: GeneratedShard, weights: Mapping[str, float]
+) -> Iterator[RolloutGroup]:
+    rewarded = store.read_record(reference.file, RewardedShard)
+    if rewarded.generation_sha256 != reference.generation.file.sha256:
+        raise StoreError(
+            f"{reference.file.path} scores generations {rewarded.generation_sha256[:12]}, not "
+            f"{reference.generation.file.sha256[:12]}"
+        )
+    shape = [len(group.completions) for group in generated.groups]
+    if shape != [len(scores) for scores in rewarded.rewards]:
+        raise StoreError(f"{reference.file.path} does not score each completion once")
+    for group, scores in zip(generated.groups, rewarded.rewards, strict=True):
+        yield _scored_group(group, scores, weights, origin=reference.generation.file.path)
+
+
+def _scored_group(
+    group: GeneratedGroup,
+    scores: Sequence[Mapping[str, float | None]],
+    weights: Mapping[str, float],
+    *,
+    origin: str,
+) -> RolloutGroup:
+    rollouts: list[Rollout] = []
+    for completion, rewards in zip(group.completions, scores, strict=True):
+        if not completion.token_ids or len(completion.token_ids) != len(completion.logprobs):
+            raise EngineError(
+                f"{origin}: a completion of {group.problem.id} has {len(completion.token_ids)} "
+                f"tokens and {len(completion.logprobs)} logprobs; it needs as many, at least one"
+            )
+        if set(rewards) != set(weights):
+            raise StoreError(
+                f"{origin}: {group.problem.id} is scored by {sorted(rewards)}, the run's functions "
+                f"are {sorted(weights)}"
+            )
+        reward = weighted_sum(rewards, weights)
+        rollouts.append(Rollout(completion=completion, rewards=rewards, reward=reward))
+    return RolloutGroup(problem=group.problem, prompt_ids=group.prompt_ids, rollouts=rollouts)
+
+
+def _check_shape(groups: Sequence[RolloutGroup], config: RunConfig, step: int) -> None:
+    # TRL would silently drop what does not divide.
+    expected = [config.training.num_generations] * config.training.batch_size
+    found = [len(group.rollouts) for group in groups]
+    if found != expected:
+        raise StoreError(
+            f"the shards of step {step} hold groups of {found} completions; the run trains on "
+            f"{len(expected)} groups of {config.training.num_generations}"
+        )
+
+
+def _path(step: int, name: str) -> str:
+    return f"steps/{step:06d}/{name}"

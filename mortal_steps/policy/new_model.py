@@ -1,0 +1,111 @@
+"""Build a small Qwen3-shaped model with a character tokenizer, the same bits for the same seed.
+
+Qwen3 rather than Qwen2: for model type `qwen2`, `AutoTokenizer` puts Qwen's own byte-pair rules in
+place of whatever tokenizer lies in the folder, and those drop unknown characters without a word.
+
+A text of n characters is n tokens. `⟨` and `⟩` mark the special tokens, so that no text over the
+alphabet can spell one:
+
+    ⟨pad⟩ ⟨eos⟩ ⟨unk⟩ a b c ...
+      0     1     2   3 4 5        "cab" -> [5, 3, 4]
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    GenerationConfig,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from mortal_steps.config import NewModelConfig
+from mortal_steps.errors import ModelError
+
+PAD, EOS, UNK = "⟨pad⟩", "⟨eos⟩", "⟨unk⟩"
+
+CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] + eos_token }}{% endfor %}"
+"""Each message ends with EOS; the answer begins where the last one ended."""
+
+
+def build_model(folder: Path, config: NewModelConfig, seed: int) -> None:
+    """Write a new float32 model and its tokenizer to `folder`, a plain `from_pretrained` folder.
+
+    The caller's random streams stay as they are. Raises `ModelError` for an alphabet or a shape
+    that cannot be built.
+    """
+    tokenizer = build_tokenizer(config)
+    shape = _qwen3_shape(config, tokenizer)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(shape)
+    model.generation_config = GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def build_tokenizer(config: NewModelConfig) -> PreTrainedTokenizerFast:
+    """One token per character of the alphabet; decoding gives the text back, white space too."""
+    _check_alphabet(config.alphabet)
+    tokens = [PAD, EOS, UNK, *config.alphabet]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    characters = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
+    characters.pre_tokenizer = pre_tokenizers.Split("", behavior="isolated")
+    characters.decoder = decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=characters,
+        pad_token=PAD,
+        eos_token=EOS,
+        unk_token=UNK,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_max_length=config.max_position_embeddings,
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def _check_alphabet(alphabet: str) -> None:
+    repeated = [character for character, count in Counter(alphabet).items() if count > 1]
+    if not alphabet or repeated:
+        raise ModelError(
+            f"model.new.alphabet = {alphabet!r}: "
+            + (f"holds {repeated[0]!r} more than once" if repeated else "is empty")
+            + "; list each character of the task once"
+        )
+    if "⟨" in alphabet or "⟩" in alphabet:
+        raise ModelError(
+            "model.new.alphabet: ⟨ and ⟩ mark the tokenizer's special tokens; leave them out"
+        )
+
+
+def _qwen3_shape(config: NewModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
+    if config.head_dim % 2:
+        raise ModelError(
+            f"model.new.head_dim = {config.head_dim} is odd; rotary positions need pairs, so "
+            f"choose {config.head_dim + 1}"
+        )
+    num_heads = max(1, config.hidden_size // config.head_dim)
+    return Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=config.hidden_size,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=num_heads,
+        num_key_value_heads=num_heads,
+        head_dim=config.head_dim,
+        intermediate_size=config.intermediate_size,
+        max_position_embeddings=config.max_position_embeddings,
+        tie_word_embeddings=True,
+        use_sliding_window=False,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )

@@ -1,0 +1,266 @@
+"""TRL's GRPOTrainer, taken one train step at a time with rollouts from outside.
+
+`GRPOStepper` hands TRL one recorded batch per `train_step`. Losses, advantages, metrics, optimizer
+and schedule are TRL's own; tests/policy/test_trl_parity.py holds them to the bit against stock
+`GRPOTrainer.train()`. How the loop is turned inside out, and what that leans on: trl_trainer.py.
+
+One train step with 8 rows, gradient_accumulation_steps=2, num_iterations=2 (4 micro-steps):
+
+    micro-step   0             1             2             3
+    rows         0..3 *        4..7          0..3          4..7        * TRL takes and shuffles them
+    update                     1st                         2nd
+
+Private names used here, to save and restore a state: transformers `Trainer.
+_save_optimizer_and_scheduler, _save_scaler, current_gradient_accumulation_steps`; TRL
+`use_adaptive_entropy, entropy_coef, _last_world_entropy` and its file `entropy_ctrl_state.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy
+import safetensors.torch
+import torch
+from datasets import IterableDataset
+from peft import LoraConfig
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, PrinterCallback
+from transformers.utils.logging import disable_progress_bar
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.policy.export import save_model, save_trained
+from mortal_steps.policy.trl_options import build_trl_config
+from mortal_steps.policy.trl_trainer import (
+    Observer,
+    SetUpDone,
+    SteppedTrainer,
+    let_trl_correct_importance,
+)
+from mortal_steps.rewards.names import reward_names
+from mortal_steps.types import RolloutBatch
+
+REFERENCE_FILE = "reference.safetensors"
+
+
+class GRPOStepper:
+    """One GRPO run's trainer: `begin`, then a `train_step` per batch.
+
+    Raises `ConfigError` for what TRL refuses and `ModelError` for an unusable model or tokenizer.
+    """
+
+    def __init__(
+        self, config: RunConfig, *, model_path: str, num_steps: int, output_dir: Path
+    ) -> None:
+        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+        disable_progress_bar()
+        _prefer_reproducible_kernels()
+        self._config = config
+        self._observer = Observer()
+        self.tokenizer = _load_tokenizer(model_path, config.model.trust_remote_code)
+        arguments = build_trl_config(config, num_steps=num_steps, output_dir=output_dir)
+        try:
+            self._trainer = SteppedTrainer(
+                model=model_path,
+                args=arguments,
+                reward_funcs=[_recorded_reward(name) for name in reward_names(config)],
+                rollout_func=_recorded_rollouts,
+                # Never read: `begin` ends before the first row. Without a length, transformers has
+                # no epochs to run out of, so that even a finished run can be resumed.
+                train_dataset=IterableDataset.from_generator(_no_rows),
+                processing_class=self.tokenizer,
+                peft_config=_lora(config),
+                callbacks=[self._observer],
+            )
+        except OSError as error:
+            raise ModelError(f"cannot load the model {model_path}: {error}") from error
+        except (ValueError, NotImplementedError) as error:
+            raise ConfigError(f"TRL refuses this configuration: {error}") from error
+        self._trainer.remove_callback(PrinterCallback)
+        if config.corrects_importance:
+            let_trl_correct_importance(self._trainer)
+
+    def begin(self, resume_from: Path | None = None) -> None:
+        """Prepare to train, from the start or from a folder written by `save_state`."""
+        self._observer.setting_up = True
+        try:
+            self._trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+        except SetUpDone:
+            self._observer.setting_up = False
+        self._trainer.current_gradient_accumulation_steps = (
+            self._config.training.gradient_accumulation_steps
+        )
+        if resume_from and self._trainer.args.sync_ref_model:
+            safetensors.torch.load_model(self._trainer.ref_model, str(resume_from / REFERENCE_FILE))
+
+    def train_step(self, batch: RolloutBatch, *, seed: int) -> dict[str, float]:
+        """Train on one batch; a pure function of the state held, the batch and `seed`.
+
+        Returns TRL's metrics of the step, without those that the clock decides. A metric without
+        a finite value is left out.
+        """
+        training = self._config.training
+        _seed_everything(seed)
+        self._trainer.recorded = _columns(batch, training.max_completion_length)
+        names = [group.problem.id for group in batch.groups for _ in group.rollouts]
+        for _ in range(training.optimizer_steps_per_batch):
+            self._trainer.update(names)
+        metrics = self._observer.take_metrics()
+        self._trainer.state.log_history.clear()
+        return metrics
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer updates since the start of the run."""
+        return self._trainer.state.global_step
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the model, frozen ones included and tied ones counted once."""
+        return sum(parameter.numel() for parameter in self._trainer.model.parameters())
+
+    def score(self, token_ids: Sequence[int]) -> list[float]:
+        """Log-probability (nats) of each token but the first, given those before it.
+
+        At temperature 1, without dropout; leaves training mode and random streams as they are.
+        """
+        model = self._trainer.model
+        was_training = model.training
+        ids = torch.tensor([list(token_ids)], device=model.device)
+        model.eval()
+        try:
+            with torch.no_grad():
+                logits = model(input_ids=ids, use_cache=False).logits[0, :-1].float()
+        finally:
+            model.train(was_training)
+        return logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1).tolist()
+
+    def save_state(self, folder: Path) -> None:
+        """Write all that `begin` needs to go on bit for bit; only between train steps.
+
+        Random streams are not part of it: `train_step` seeds each step. Nor are TRL's micro-step
+        counter and its buffered batch: at the end of a train step the one stands at a multiple of
+        its period, which is as good as 0, and the other is used up.
+        """
+        trainer = self._trainer
+        save_trained(trainer.model, folder)
+        trainer._save_optimizer_and_scheduler(str(folder))
+        trainer._save_scaler(str(folder))
+        trainer.state.save_to_json(str(folder / "trainer_state.json"))
+        if trainer.use_adaptive_entropy:
+            control = {
+                "entropy_coef": trainer.entropy_coef,
+                "last_world_entropy": trainer._last_world_entropy,
+            }
+            (folder / "entropy_ctrl_state.json").write_text(json.dumps(control))
+        if trainer.args.sync_ref_model:
+            safetensors.torch.save_model(trainer.ref_model, str(folder / REFERENCE_FILE))
+
+    def export_weights(self, folder: Path) -> None:
+        """Write the policy as a plain `from_pretrained` folder, an adapter merged into its base."""
+        save_model(self._trainer.model, folder)
+
+    def save_final(self, folder: Path) -> None:
+        """Write the trained model with its tokenizer: the adapter alone where there is one."""
+        save_trained(self._trainer.model, folder)
+        self.tokenizer.save_pretrained(folder)
+
+    def save_merged(self, folder: Path) -> None:
+        """Write the trained model with its tokenizer, an adapter merged into its base."""
+        save_model(self._trainer.model, folder)
+        self.tokenizer.save_pretrained(folder)
+
+
+def _recorded_rollouts(prompts: Sequence[Any], trainer: SteppedTrainer) -> dict[str, list[Any]]:
+    return trainer.recorded
+
+
+def _recorded_reward(name: str) -> Callable[..., list[float | None]]:
+    """A reward function, as TRL sees it, that returns the recorded score `name` of each row."""
+
+    def reward(recorded_rewards: Sequence[Any], **kwargs: Any) -> list[float | None]:
+        return [rewards[name] for rewards in recorded_rewards]
+
+    reward.__name__ = name
+    return reward
+
+
+def _columns(batch: RolloutBatch, max_completion_length: int) -> dict[str, list[Any]]:
+    """The batch as `rollout_func` returns it: one row per rollout, in group and generation order.
+
+    Completions are cut to `max_completion_length` tokens, and their logprobs with them.
+    """
+    rows = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
+    end = max_completion_length
+    return {
+        "prompt_ids": [list(group.prompt_ids) for group, _ in rows],
+        "completion_ids": [list(rollout.completion.token_ids[:end]) for _, rollout in rows],
+        "logprobs": [list(rollout.completion.logprobs[:end]) for _, rollout in rows],
+        "recorded_rewards": [dict(rollout.rewards) for _, rollout in rows],
+    }
+
+
+def _no_rows() -> Any:
+    yield {"prompt": ""}
+
+
+def _lora(config: RunConfig) -> LoraConfig | None:
+    if not config.training.use_lora:
+        return None
+    lora = config.training.lora
+    targets = lora.target_modules
+    return LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=targets if isinstance(targets, str) else list(targets),
+    )
+
+
+def _load_tokenizer(model_path: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
+    try:
+        AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"no usable model at {model_path}: {error}") from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            model_path,
+            padding_side="left",
+            truncation_side="left",
+            trust_remote_code=trust_remote_code,
+        )
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise ModelError(f"the model {model_path} has no usable tokenizer: {error}") from error
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
+        # Without its files, transformers makes an empty tokenizer up instead of failing.
+        raise ModelError(
+            f"the model {model_path} has no tokenizer; save one there with "
+            "tokenizer.save_pretrained"
+        )
+    if tokenizer.eos_token_id is None:
+        raise ModelError(
+            f"the tokenizer of {model_path} has no end-of-sequence token; set `eos_token` in its "
+            "tokenizer_config.json"
+        )
+    return tokenizer
+
+
+def _seed_everything(seed: int) -> None:
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def _prefer_reproducible_kernels() -> None:
+    # A replayed step has to give the same bits; on CUDA that takes deterministic kernels. Where an
+    # operation has none, torch warns and the replay may differ in the last bits.
+    if torch.cuda.is_available():
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False

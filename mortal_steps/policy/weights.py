@@ -1,0 +1,139 @@
+"""Published policy versions: `weights/v<n>/`, immutable, each with a probe to recognise it by.
+
+    weights/v12/
+      config.json generation_config.json model.safetensors    a `from_pretrained` folder
+      probe.json        {"token_ids": [5, 6, ...], "logprobs": [-1.2, ...]}
+      manifest.json     digest of each file
+
+The probe is a fixed token sequence with the actor's own logprobs under these weights (those of
+`token_ids[1:]`). A rollout worker that loaded the folder scores it too, and so finds out whether it
+samples with these weights or only believes so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import tempfile
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import CorruptFileError, StoreError, WeightsMismatchError
+from mortal_steps.rollout.prompts import template_options, tokenize_prompts
+from mortal_steps.store import RunStore, digest_file
+from mortal_steps.types import PolicyVersion, Problem, WeightsRef
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "weights"
+PROBE_FILE = "probe.json"
+TRAIN_PROBLEMS = "data/train.json"
+SHORTEST_PROBE, LONGEST_PROBE = 8, 64
+
+
+class Policy(Protocol):
+    """What can be published; `GRPOStepper` is one."""
+
+    def export_weights(self, folder: Path) -> None: ...
+
+    def score(self, token_ids: Sequence[int]) -> list[float]: ...
+
+
+def publish(
+    store: RunStore, policy: Policy, version: PolicyVersion, probe: Sequence[int]
+) -> WeightsRef:
+    """Commit the policy's weights as `version`; if they are there already, that is the answer.
+
+    Raises `WeightsMismatchError` where other weights go by this version: a published version may
+    have been sampled with and is never replaced.
+    """
+    published = find(store, version)
+    if published is not None:
+        _check_same(store, policy, published)
+        return published
+    with store.committing_folder(_path(version)) as folder:
+        policy.export_weights(folder)
+        logprobs = policy.score(probe)
+        (folder / PROBE_FILE).write_text(
+            json.dumps({"token_ids": list(probe), "logprobs": logprobs})
+        )
+    return _reference(store, version)
+
+
+def find(store: RunStore, version: PolicyVersion) -> WeightsRef | None:
+    """The version if it is published whole; a damaged one is logged and counts as missing."""
+    if not store.path(_path(version)).exists():
+        return None
+    try:
+        reference = _reference(store, version)
+        store.verify_folder(reference.path, reference.sha256)
+    except CorruptFileError as error:
+        logger.warning("published version %d cannot be used: %s", version, error)
+        return None
+    return reference
+
+
+def published_versions(store: RunStore) -> list[PolicyVersion]:
+    """Versions on disk, oldest first, whole or not."""
+    names = [path.name for path in store.path(FOLDER).glob("v*")]
+    return sorted(PolicyVersion(int(name[1:])) for name in names if name[1:].isdigit())
+
+
+def prune(store: RunStore, keep: Collection[int]) -> None:
+    """Delete every version that is not in `keep`."""
+    for version in published_versions(store):
+        if version not in keep:
+            store.remove_folder(_path(version))
+
+
+def withdraw(store: RunStore, version: PolicyVersion) -> None:
+    """Delete a version that nobody was told of."""
+    store.remove_folder(_path(version))
+
+
+def weights_digest(folder: Path) -> str:
+    """sha256 of a model's safetensors; of their digests in name order where there are several."""
+    digests = [digest_file(path) for path in sorted(folder.glob("*.safetensors"))]
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def probe_tokens(store: RunStore, config: RunConfig, tokenizer: Any) -> list[int]:
+    """The run's probe: the first training prompt as 8 to 64 tokens, repeated where it is shorter.
+
+    Raises `StoreError` if the run has no problems.
+    """
+    found = store.find_record(TRAIN_PROBLEMS, list[Problem])
+    if found is None or not found[1]:
+        raise StoreError(f"{store.path(TRAIN_PROBLEMS)} holds no problems; read the data first")
+    ids = tokenize_prompts(found[1][:1], tokenizer, template_options(config.training))[0]
+    repeated = ids * -(-SHORTEST_PROBE // len(ids))
+    # One position stays free: an engine scores a prompt only together with a token after it.
+    return repeated[: min(LONGEST_PROBE, config.model.max_model_len - 1)]
+
+
+def _path(version: PolicyVersion) -> str:
+    return f"{FOLDER}/v{version}"
+
+
+def _reference(store: RunStore, version: PolicyVersion) -> WeightsRef:
+    path = _path(version)
+    return WeightsRef(version=version, path=path, sha256=store.folder_digest(path))
+
+
+def _check_same(store: RunStore, policy: Policy, published: WeightsRef) -> None:
+    there = weights_digest(store.path(published.path))
+    with tempfile.TemporaryDirectory(
+        dir=store.path(FOLDER), prefix=".", suffix=".partial"
+    ) as folder:
+        policy.export_weights(Path(folder))
+        here = weights_digest(Path(folder))
+    if here != there:
+        raise WeightsMismatchError(
+            f"version {published.version} is published with weights {there[:12]}, the actor holds "
+            f"{here[:12]}; delete {store.path(published.path)} if these are to take its place"
+        )

@@ -1,0 +1,84 @@
+"""Reward functions that come with MORTAL; name them as `mortal_steps.rewards.functions:<name>`."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mortal_steps.errors import RewardError
+from mortal_steps.rewards.base import text_of
+
+RUNS_THE_ANSWER = frozenset(
+    {
+        "binary_matrix",
+        "countdown",
+        "intermediate_integration",
+        "n_queens",
+        "polynomial_multiplication",
+        "puzzle24",
+        "simple_integration",
+        "spiral_matrix",
+        "string_insertion",
+    }
+)
+"""reasoning_gym tasks whose verifier evaluates the answer as Python (`eval`, sympy's parser)."""
+
+
+def exact_match(completions: Sequence[Any], answer: Sequence[Any], **kwargs: Any) -> list[float]:
+    """1 where the completion is the column `answer`, but for white space around it; else 0."""
+    return [
+        float(text_of(completion).strip() == str(expected).strip())
+        for completion, expected in zip(completions, answer, strict=True)
+    ]
+
+
+def reasoning_gym_score(
+    completions: Sequence[Any],
+    source_dataset: Sequence[str],
+    task_options: Sequence[Mapping[str, Any]],
+    entry: Sequence[str],
+    log_metric: Callable[[str, float], None],
+    **kwargs: Any,
+) -> list[float | None]:
+    """The verifier of the problem's own reasoning_gym task, 0 to 1.
+
+    It judges what stands in the last `<answer>` tags, or the whole completion without such tags.
+    Abstains where the verifier itself fails on an answer; the metric `reasoning_gym_unjudged` is
+    the share of those. Raises `RewardError` for a task whose verifier would run the answer as code.
+    """
+    scores = [
+        _score(_verifier(task, json.dumps(options)), text_of(completion), ast.literal_eval(literal))
+        for completion, task, options, literal in zip(
+            completions, source_dataset, task_options, entry, strict=True
+        )
+    ]
+    if None in scores:
+        log_metric("reasoning_gym_unjudged", scores.count(None) / len(scores))
+    return scores
+
+
+def _score(verifier: Callable[..., float], text: str, entry: Any) -> float | None:
+    from reasoning_gym.utils import extract_answer
+
+    tagged = extract_answer(text)
+    try:
+        return float(verifier(text.strip() if tagged is None else tagged, entry))
+    except Exception:  # noqa: BLE001 - some verifiers stumble over nonsense, each in its own way
+        return None
+
+
+@functools.cache
+def _verifier(task: str, options: str) -> Callable[..., float]:
+    """Made once per task and parameters: some judge by those, and making one reads word lists."""
+    import reasoning_gym
+
+    if task in RUNS_THE_ANSWER:
+        raise RewardError(
+            f"reasoning_gym's verifier of {task} runs the model's answer as Python code, which "
+            "must not happen in this process; compare with the column `answer` (exact_match), or "
+            "write a verifier that does not"
+        )
+    return reasoning_gym.create_dataset(task, **json.loads(options)).score_answer

@@ -1,0 +1,112 @@
+"""From `module:function` or `path/file.py:function` to the callable."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+from mortal_steps.errors import RewardError
+from mortal_steps.rewards.base import RewardFunction
+
+
+def load_reward(spec: str) -> RewardFunction:
+    """The reward function that `spec` names; modules and files are found from the working folder.
+
+    Raises `RewardError` that names the spec, what is wrong with it and the nearest name there is.
+    """
+    place, _, name = spec.rpartition(":")
+    is_file = place.endswith(".py")
+    if not name.isidentifier() or not (is_file or _is_dotted_name(place)):
+        raise RewardError(
+            f"rewards.functions: {spec!r} names no function; write `package.module:function` or "
+            "`path/file.py:function`"
+        )
+    module = _module_of_file(Path(place), spec) if is_file else _module_of_name(place, spec)
+    if not hasattr(module, name):
+        functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+        raise RewardError(
+            f"rewards.functions: {spec!r}: {place} has no {name!r}{_hint(name, functions)}"
+        )
+    function = getattr(module, name)
+    if inspect.isclass(function) or not callable(function):
+        kind = "a class" if inspect.isclass(function) else f"of type {type(function).__name__}"
+        raise RewardError(
+            f"rewards.functions: {spec!r} is {kind}, not a function; name a function or an object "
+            "that can be called"
+        )
+    return function
+
+
+def _is_dotted_name(place: str) -> bool:
+    return all(part.isidentifier() for part in place.split("."))
+
+
+def _module_of_name(name: str, spec: str) -> ModuleType:
+    _make_importable(Path.cwd())
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is None or not f"{name}.".startswith(f"{missing}."):
+            raise _import_failed(spec, error) from error
+        parent = missing.rpartition(".")[0]
+        paths = getattr(sys.modules[parent], "__path__", []) if parent else None
+        known = [module.name for module in pkgutil.iter_modules(paths)]
+        hint = _hint(missing.rpartition(".")[2], known, prefix=f"{parent}." if parent else "")
+        raise RewardError(
+            f"rewards.functions: {spec!r}: no module {missing!r}{hint or f' from {Path.cwd()}'}"
+        ) from None
+
+
+def _module_of_file(path: Path, spec: str) -> ModuleType:
+    """The file as a module; the same one for two functions of the same file."""
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        beside = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        hint = _hint(path.name, beside, prefix=f"{path.parent}/")
+        raise RewardError(
+            f"rewards.functions: {spec!r}: cannot read {path.absolute()} ({error.strerror}){hint}"
+        ) from None
+    name = f"mortal_reward_{path.stem}_{digest[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    _make_importable(path.parent.absolute())
+    module_spec = importlib.util.spec_from_file_location(name, path)
+    assert module_spec is not None and module_spec.loader is not None  # it ends in .py
+    module = sys.modules[name] = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise _import_failed(spec, error) from error
+    return module
+
+
+def _make_importable(folder: Path) -> None:
+    """Modules of the folder can be imported; last in line, so that they hide nothing installed."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def _import_failed(spec: str, error: BaseException) -> RewardError:
+    own = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    trace = "".join(traceback.format_list(own[1:]))
+    return RewardError(
+        f"rewards.functions: {spec!r} cannot be imported: {type(error).__name__}: {error}\n{trace}"
+    )
+
+
+def _hint(name: str, known: Iterable[str], prefix: str = "") -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {prefix}{near[0]}?" if near else ""
