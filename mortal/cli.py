@@ -51,7 +51,7 @@ def train(
     keep_server: KeepServer = False,
 ) -> None:
     """Train the model of a configuration file."""
-    from mortal_steps.config_loader import load_config
+    from mortal_steps.config.loader import load_config
     from mortal_steps.run import new_run_id
 
     settings = load_config(config, overrides or [])
@@ -114,7 +114,7 @@ def options(
     section: Annotated[str | None, typer.Argument(help="Such as training, or model.new.")] = None,
 ) -> None:
     """Print every key of a configuration with its default and meaning, as TOML."""
-    from mortal_steps.config_reference import reference_toml
+    from mortal_steps.config.reference import reference_toml
 
     typer.echo(reference_toml(section), nl=False)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config_loader import dump_toml, load_config
+from mortal_steps.config.loader import dump_toml, load_config
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import RunNotFoundError, StoreError
 from mortal_steps.schedule import num_train_steps

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config_loader import load_config
+from mortal_steps.config.loader import load_config
 from mortal_steps.errors import (
     ConfigError,
     DataError,

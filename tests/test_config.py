@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config_loader import dump_toml, load_config, parse_config
-from mortal_steps.config_reference import reference_toml
+from mortal_steps.config.loader import dump_toml, load_config, parse_config
+from mortal_steps.config.reference import reference_toml
 from mortal_steps.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent

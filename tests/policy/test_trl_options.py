@@ -2,8 +2,9 @@
 
 import pytest
 
-from mortal_steps.config import TRL_OPTIONS_WE_SET, RunConfig
-from mortal_steps.config_loader import parse_config
+from mortal_steps.config import RunConfig
+from mortal_steps.config.loader import parse_config
+from mortal_steps.config.training import TRL_OPTIONS_WE_SET
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.trl_adapter import GRPOStepper
 from mortal_steps.policy.trl_options import (

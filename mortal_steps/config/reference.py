@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 import tomli_w
 from pydantic.fields import FieldInfo
 
-from mortal_steps.config_loader import configuration_keys
+from mortal_steps.config.loader import configuration_keys
 from mortal_steps.errors import ConfigError
 
 WIDTH = 100

@@ -1,0 +1,32 @@
+"""The configuration of a run: pydantic, frozen, unknown keys refused. Imports no torch.
+
+One module per table or few of a config TOML; `run.py` holds them together. `loader` reads files and
+turns pydantic's complaints into `ConfigError`s, `reference` prints every key;
+`mortal_steps.preflight` checks what needs the disk.
+"""
+
+from mortal_steps.config.compute import ComputeConfig, LocalConfig, ModalConfig, RoleConfig
+from mortal_steps.config.data import DataConfig
+from mortal_steps.config.model import ModelConfig, NewModelConfig, WarmStartConfig
+from mortal_steps.config.rollout import EvaluationConfig, RewardsConfig, RolloutConfig
+from mortal_steps.config.run import CheckpointsConfig, LoggingConfig, RunConfig
+from mortal_steps.config.training import LoraConfig, TrainingConfig
+
+__all__ = [
+    "CheckpointsConfig",
+    "ComputeConfig",
+    "DataConfig",
+    "EvaluationConfig",
+    "LocalConfig",
+    "LoggingConfig",
+    "LoraConfig",
+    "ModalConfig",
+    "ModelConfig",
+    "NewModelConfig",
+    "RewardsConfig",
+    "RoleConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "TrainingConfig",
+    "WarmStartConfig",
+]

@@ -1,0 +1,49 @@
+"""`[model]`: which model is trained, and how it is made where it is made."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from mortal_steps.config.section import Section
+
+
+class NewModelConfig(Section):
+    """`[model.new]`: build a small Qwen3-shaped model with a character tokenizer from a seed."""
+
+    alphabet: str = "abcdefghijklmnopqrstuvwxyz =>:?().,ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789'-\n"
+    """Characters the tokenizer knows; anything else becomes the unknown token."""
+    hidden_size: int = Field(64, ge=8)
+    num_layers: int = Field(2, ge=1)
+    head_dim: int = Field(32, ge=8)
+    """32 or more for vLLM, which has no kernel for smaller heads on CPU."""
+    intermediate_size: int = Field(128, ge=8)
+    max_position_embeddings: int = Field(512, ge=8)
+    """Context length in tokens."""
+
+
+class WarmStartConfig(Section):
+    """`[model.warm_start]`: supervised steps (TRL's SFTTrainer) before reinforcement begins."""
+
+    steps: int = Field(50, ge=1)
+    learning_rate: float = Field(2e-3, gt=0)
+    batch_size: int = Field(64, ge=1)
+    """Examples per optimizer step."""
+    completion_column: str = "answer"
+    """Dataset column with the text to imitate."""
+
+
+class ModelConfig(Section):
+    """`[model]`: which model is trained."""
+
+    name_or_path: str = "Qwen/Qwen2.5-0.5B-Instruct"
+    """A hub name or a local folder; not used with `[model.new]`."""
+    max_model_len: int = Field(16384, ge=2)
+    """Longest prompt plus completion, in tokens."""
+    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Of the weights, in training and sampling."""
+    trust_remote_code: bool = False
+    """Run code that comes with the model."""
+    new: NewModelConfig | None = None
+    warm_start: WarmStartConfig | None = None

@@ -1,0 +1,69 @@
+"""`[rollout]`, `[rewards]`, `[evaluation]`: how completions are sampled and scored."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mortal_steps.config.section import Section
+
+WeightSyncMethod = Literal["reload", "volume", "direct", "checkpoint"]
+
+
+class RolloutConfig(Section):
+    """`[rollout]`: how completions are sampled."""
+
+    engine: Literal["transformers", "vllm"] = "vllm"
+    """What samples."""
+    num_rollout_workers: int = Field(2, ge=1)
+    """Worker processes that sample; their number does not change a run's numbers."""
+    num_shards: int | None = Field(None, ge=1)
+    """Parts a batch is dealt out in; default 4, or `training.batch_size` where that is less. A
+    shard is sampled in one piece, so this number belongs to the run's numbers and the number of
+    workers does not."""
+    max_tokens: int = Field(8000, ge=1)
+    """Most tokens per generated completion."""
+    temperature: float = Field(1.0, gt=0)
+    """Softmax temperature of sampling; the trainer's log-probabilities use the same."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus mass; 1 keeps every token."""
+    top_k: int = Field(0, ge=0)
+    """0 keeps every token."""
+    min_p: float = Field(0.0, ge=0, le=1)
+    """Smallest probability kept, relative to the most likely token; 0 keeps every token."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a completion."""
+    weight_sync_method: WeightSyncMethod = "reload"
+    """How vLLM takes new weights: sleep, wake and reload; reload from the store; in memory; or a
+    new engine."""
+    sync_weights_every: int = Field(1, ge=1)
+    """Publish new weights to the rollout workers every N steps."""
+    staleness: int = Field(0, ge=0)
+    """Steps that generation may run ahead of training."""
+    canary_tolerance: float = Field(1e-3, gt=0)
+    """Largest difference (nats) between a worker's and the actor's logprobs of the probe."""
+    engine_options: dict[str, Any] = Field(default_factory=dict)
+    """Further keyword arguments of the engine (vLLM: of `LLM(...)`)."""
+
+
+class RewardsConfig(Section):
+    """`[rewards]`: callables exactly as TRL's."""
+
+    functions: tuple[str, ...] = ()
+    """`module:function` or `path/file.py:function`."""
+    weights: tuple[float, ...] | None = None
+    """One per function; default 1 each."""
+    rehearse: bool = True
+    """Call each function once on a made-up completion before anything is started."""
+
+
+class EvaluationConfig(Section):
+    """`[evaluation]`: scores on held-out problems."""
+
+    eval_steps: int = Field(0, ge=0)
+    """Evaluate every N steps and at the end; 0 never."""
+    on_start: bool = True
+    """Also evaluate before the first step."""
+    temperature: float = Field(0.0, ge=0)
+    """0 is greedy decoding."""

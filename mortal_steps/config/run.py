@@ -1,0 +1,80 @@
+"""The whole configuration of a run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import Field
+
+from mortal_steps.config.compute import ComputeConfig
+from mortal_steps.config.data import DataConfig
+from mortal_steps.config.model import ModelConfig
+from mortal_steps.config.rollout import EvaluationConfig, RewardsConfig, RolloutConfig
+from mortal_steps.config.section import Section
+from mortal_steps.config.training import TrainingConfig
+
+
+class CheckpointsConfig(Section):
+    """`[checkpoints]`: when the actor's whole state is saved."""
+
+    save_steps: int = Field(100, ge=1)
+    """Save every N steps and at the end."""
+    keep_last: int = Field(2, ge=1)
+    keep_best: bool = True
+    """Also keep the checkpoint with the best evaluation (or training) reward."""
+
+
+class LoggingConfig(Section):
+    """`[logging]`: what is reported where."""
+
+    artifact_steps: int = Field(50, ge=1)
+    """Refresh the timing table and the progress in the Prefect UI every N steps."""
+    use_wandb: bool = False
+    wandb_project: str = "modal-grpo-trl"
+
+
+class RunConfig(Section):
+    """One run, whole. Every section has defaults; a usable run names data and rewards."""
+
+    name: str = Field("grpo", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Start of generated run ids."""
+    seed: int = Field(42, ge=0, lt=2**31)
+    """Of data order, sampling, training and new models."""
+    run_id: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Identity of the run; the same id goes on with the same run."""
+    runs_dir: str = "runs"
+    """Folder of all runs."""
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    rewards: RewardsConfig = RewardsConfig()
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoints: CheckpointsConfig = CheckpointsConfig()
+    compute: ComputeConfig = ComputeConfig()
+    logging: LoggingConfig = LoggingConfig()
+
+    @property
+    def num_shards(self) -> int:
+        """Parts a batch is dealt out in."""
+        return self.rollout.num_shards or min(4, self.training.batch_size)
+
+    @property
+    def corrects_importance(self) -> bool:
+        """Whether TRL's importance-sampling correction is on."""
+        chosen = self.training.importance_sampling_correction
+        stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
+        return chosen if chosen is not None else stale or self.rollout.engine == "vllm"
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the run's numbers: everything but places, workers and reporting."""
+        data = self.model_dump(mode="json", exclude={"run_id", "runs_dir", "compute", "logging"})
+        del data["rollout"]["num_rollout_workers"], data["checkpoints"]
+        data["rollout"]["num_shards"] = self.num_shards
+        return data
+
+    def fingerprint(self) -> str:
+        """Digest of `identity()`, hexadecimal sha256."""
+        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,44 @@
+"""The flow's process stays small: what it imports brings no torch along."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers", "trl", "vllm", "modal", "wandb", "matplotlib")
+
+
+@pytest.mark.parametrize(
+    ("module", "light"),
+    [
+        ("mortal_steps.types", (*HEAVY, "prefect", "datasets")),
+        ("mortal_steps.config", (*HEAVY, "prefect", "datasets")),
+        ("mortal_steps.store", (*HEAVY, "prefect", "datasets")),
+        ("mortal_steps.compute.local", (*HEAVY, "prefect", "datasets")),
+        ("mortal_steps.rewards.worker", (*HEAVY, "prefect", "datasets")),
+        ("mortal_steps.rollout.worker", (*HEAVY, "prefect", "datasets")),
+        ("mortal_steps.policy.actor", (*HEAVY, "prefect", "datasets")),
+        ("mortal.cli", (*HEAVY, "prefect", "datasets")),
+        ("flows.grpo_train", HEAVY),
+    ],
+)
+def test_importing_needs_no(module, light):
+    probe = f"import sys, {module}; print([name for name in {light!r} if name in sys.modules])"
+    finished = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
+    )
+    assert finished.stdout.strip() == "[]"
+
+
+def test_loading_problems_needs_no_torch(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "answer": "b"}\n')
+    probe = (
+        "import sys; from mortal_steps.config import DataConfig;"
+        "from mortal_steps.data import load_problems;"
+        f"print(load_problems(DataConfig(source={str(tmp_path / 'rows.jsonl')!r}), 0)[0][0].prompt);"
+        "print('torch' in sys.modules)"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
+    )
+    assert finished.stdout.split() == ["a", "False"]
