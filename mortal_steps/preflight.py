@@ -1,8 +1,8 @@
 """Everything that can be found out about a configuration before anything is started.
 
-`check` needs no torch: files, datasets, columns, the model folder, the reward functions (called
-once, in a process of their own), the run directory, and options that do not work yet. What only
-TRL can judge, its own options, the actor checks before the first rollout worker starts.
+Options that do not work yet, the runs directory, the model folder, the dataset and its columns, the
+interpreters; then, each in a process of its own that ends with the check, the reward functions
+(called once) and what TRL says of its options. This process imports no torch.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import call_once
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import ModelConfig, RunConfig
@@ -39,6 +40,7 @@ def check(config: RunConfig) -> tuple[list[Problem], list[Problem]]:
         )
     check_rollout_interpreter(config)
     check_rewards(config, train)
+    check_training_options(config)
     return train, held_out
 
 
@@ -135,6 +137,15 @@ def check_rewards(config: RunConfig, problems: list[Problem]) -> None:
             f"rewards.weights has {len(weights)} numbers for {len(config.rewards.functions)} "
             "functions; give one each"
         )
-    spec = worker_specs(config, run_dir=Path(os.devnull), model_path="", num_steps=1)["reward"]
     sample = problems[:REHEARSED_PROBLEMS] if config.rewards.rehearse else []
-    call_once(spec, "rehearse", problems=sample)
+    call_once(_passing_worker(config, "reward"), "rehearse", problems=sample)
+
+
+def check_training_options(config: RunConfig) -> None:
+    """TRL's GRPOConfig accepts the options of `[training]` and `[training.trl]`."""
+    call_once(_passing_worker(config, "actor"), "check")
+
+
+def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:
+    """A worker of the run without a run directory or a model: good for checks alone."""
+    return worker_specs(config, run_dir=Path(os.devnull), model_path="", num_steps=1)[role]

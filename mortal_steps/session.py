@@ -204,16 +204,16 @@ class Session:
         return StageTiming(stage="warm_start", step=0, busy_s=time.perf_counter() - started)
 
     async def start_workers(self, step: int) -> ActorReady:
-        """Bring the actor to `step`, then start the rollout workers: no rollout GPU before the
-        actor has accepted the configuration."""
+        """Bring the actor to `step` and, beside it, load the rollout workers' engines."""
         started = time.perf_counter()
         key = self._key("start_workers", step)
-        ready: ActorReady = await self.compute.call("actor", "prepare", key=key, step=step)
-        await asyncio.gather(
+        ready: ActorReady
+        ready, *_ = await asyncio.gather(
+            self.compute.call("actor", "prepare", key=key, step=step),
             *(
                 self.compute.call("rollout", "start", key=key, worker=worker)
                 for worker in range(self.compute.num_workers("rollout"))
-            )
+            ),
         )
         seconds = time.perf_counter() - started
         timing = StageTiming(stage="start_workers", step=step, busy_s=seconds)

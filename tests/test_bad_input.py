@@ -107,6 +107,12 @@ def refusal(tmp_path, monkeypatch):
         (ConfigError, ["rollout.staleness=1"], ["rollout.staleness does not work yet"]),
         (ConfigError, ["rollout.weight_sync_method=direct"], ["'direct' does not work yet"]),
         (ConfigError, ["logging.use_wandb=true"], ["logging.use_wandb does not work yet"]),
+        (
+            ConfigError,
+            ["training.trl.top_entropy_quantil=0.5"],
+            ["training.trl.top_entropy_quantil", "training.trl.top_entropy_quantile"],
+        ),
+        (ConfigError, ["training.trl.adam_beta2=high"], ["training.trl.adam_beta2", "'high'"]),
         (StoreError, ["runs_dir=tiny.toml"], ["runs_dir tiny.toml is not writable"]),
     ],
 )

@@ -35,7 +35,8 @@ def test_loading_problems_needs_no_torch(tmp_path):
     probe = (
         "import sys; from mortal_steps.config import DataConfig;"
         "from mortal_steps.data import load_problems;"
-        f"print(load_problems(DataConfig(source={str(tmp_path / 'rows.jsonl')!r}), 0)[0][0].prompt);"
+        f"source = {str(tmp_path / 'rows.jsonl')!r};"
+        "print(load_problems(DataConfig(source=source), 0)[0][0].prompt);"
         "print('torch' in sys.modules)"
     )
     finished = subprocess.run(

@@ -68,15 +68,19 @@ class Actor:
         self._held: Held | None = None
         self._probe: list[int] | None = None
 
+    def check(self) -> None:
+        """Raise the `ConfigError` that TRL has about the run's options; needs no model, no GPU."""
+        from mortal_steps.policy.trl_options import check_trl_options
+
+        check_trl_options(self._config)
+
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model the run begins with; nothing to do if it is there whole.
 
         Raises `ModelError` or `DataError` where the configuration does not allow it.
         """
         from mortal_steps.policy.base_model import make_base_model
-        from mortal_steps.policy.trl_options import check_trl_options
 
-        check_trl_options(self._config)
         rows = self._store.read_record(problems, list[Problem])
         cache = Path(self._model_path).parent
         make_base_model(cache_dir=cache, config=self._config, problems=rows)
