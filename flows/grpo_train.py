@@ -12,7 +12,7 @@ whoever has done it already answers from the store.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 from prefect import flow
 from prefect.logging import get_run_logger
@@ -44,6 +44,13 @@ def flow_run_name() -> str:
     return f"grpo/{_run_id(flow_run.parameters['config'])}"
 
 
+class Reporting(NamedTuple):
+    """Where a stage tells of itself: the run's logs and the live line."""
+
+    recorder: Recorder
+    progress: ProgressLine
+
+
 @flow(name="grpo-train", flow_run_name=flow_run_name, persist_result=False)
 async def grpo_train(config: RunConfig) -> RunSummary:
     """Train a policy with GRPO, every stage a task.
@@ -60,16 +67,17 @@ async def grpo_train(config: RunConfig) -> RunSummary:
 
 
 async def _train(session: Session) -> None:
-    """Every step from the last checkpoint to the end, then the finished model."""
-    run, config = session.run, session.config
+    """Every step from the manifest's to the last, then the finished model."""
+    run = session.run
+    first = run.manifest.step
+    run.drop_logs_after(first)
     recorder = Recorder(run)
     artifacts = RunArtifacts(run, recorder.totals)
-    if config.model.new or config.model.warm_start:
-        recorder.timing(await warm_start(session, run.info.train_problems))
-    first = run.manifest.step
-    weights = await _start(session, recorder, first)
-    logger = get_run_logger()
-    with ProgressLine(start=first, num_steps=run.info.num_steps, say=logger.info) as progress:
+    say = get_run_logger().info
+    with ProgressLine(start=first, num_steps=run.info.num_steps, say=say) as progress:
+        report = Reporting(recorder, progress)
+        weights = await _start(session, report, first)
+        progress.begin_steps()
         for step in range(first, run.info.num_steps):
             recorder.begin_step()
             batch = await committed(get_batch, session, step=step)
@@ -77,27 +85,36 @@ async def _train(session: Session) -> None:
             result = await train_step(session, step, rewards)
             if result.weights is not None:
                 weights = result.weights
-                await _sync(session, recorder, weights)
-            report = recorder.step(batch, rewards, result)
-            await _after_step(session, recorder, step + 1, weights)
+                await _sync(session, report, weights)
+            took = recorder.step(batch, rewards, result)
+            await _after_step(session, report, step + 1, weights)
             run.update(step=step + 1)
-            progress.update(report)
-            if (step + 1) % config.logging.artifact_steps == 0:
+            progress.update(took)
+            if (step + 1) % session.config.logging.artifact_steps == 0:
                 await artifacts.refresh()
-    run.update(final=await save_final(session))
+        run.update(final=await save_final(session))
     recorder.draw()
     await artifacts.refresh()
 
 
-async def _start(session: Session, recorder: Recorder, first: int) -> WeightsRef:
-    """Workers up, the first weights on every one of them, and the starting point evaluated."""
-    run = session.run
-    run.drop_logs_after(first)
+async def _start(session: Session, report: Reporting, first: int) -> WeightsRef:
+    """The starting model, the workers, the first weights on each, the starting point evaluated."""
+    model, info = session.config.model, session.run.info
+    if model.new or model.warm_start:
+        report.progress.note("making the starting model, unless it is in the cache")
+        report.recorder.timing(await warm_start(session, info.train_problems))
+    report.progress.note(
+        f"starting the actor and {session.compute.num_workers('rollout')} rollout workers"
+    )
     ready = await start_workers(session, first)
-    recorder.timing(ready.timing)
-    await _sync(session, recorder, ready.weights)
+    report.recorder.timing(ready.timing)
+    await _sync(session, report, ready.weights)
+    report.progress.note(
+        f"training {ready.num_parameters:,} parameters on {info.num_problems:,} problems, "
+        f"step {first} to {info.num_steps}"
+    )
     if first == 0 and session.evaluates(0):
-        await _evaluate(session, recorder, 0, ready.weights)
+        await _evaluate(session, report, 0, ready.weights)
     return ready.weights
 
 
@@ -113,36 +130,33 @@ async def _roll_out(session: Session, batch: BatchRef, weights: WeightsRef) -> l
     return list(await asyncio.gather(*(roll_out(shard) for shard in range(num_shards))))
 
 
-async def _sync(session: Session, recorder: Recorder, weights: WeightsRef) -> None:
+async def _sync(session: Session, report: Reporting, weights: WeightsRef) -> None:
     """Bring every rollout worker to a published version."""
     workers = range(session.compute.num_workers("rollout"))
     timings = await asyncio.gather(
         *(sync_weights(session, weights.version, worker, weights) for worker in workers)
     )
-    recorder.timing(*timings)
+    report.recorder.timing(*timings)
 
 
-async def _after_step(session: Session, recorder: Recorder, done: int, weights: WeightsRef) -> None:
+async def _after_step(session: Session, report: Reporting, done: int, weights: WeightsRef) -> None:
     """What comes every K steps: evaluate, then checkpoint, which may be the best so far."""
     run = session.run
     if session.evaluates(done):
-        await _evaluate(session, recorder, done, weights)
+        await _evaluate(session, report, done, weights)
     if session.checkpoints(done):
         score = run.score(done)
         saved = await checkpoint(session, done, run.is_best(score))
-        recorder.timing(saved.timing)
+        report.recorder.timing(saved.timing)
         run.note_checkpoint(saved, score)
 
 
-async def _evaluate(session: Session, recorder: Recorder, done: int, weights: WeightsRef) -> None:
+async def _evaluate(session: Session, report: Reporting, done: int, weights: WeightsRef) -> None:
     result = await evaluate(session, done, weights)
-    recorder.evaluation(result)
+    report.recorder.evaluation(result)
     session.run.update(evaluation=result)
-    get_run_logger().info(
-        "evaluation after step %d: %s",
-        done,
-        ", ".join(f"{name} {value:.3f}" for name, value in result.metrics.items()),
-    )
+    scores = ", ".join(f"{name} {value:.3f}" for name, value in result.metrics.items())
+    report.progress.note(f"evaluation after step {done}: {scores}")
 
 
 def _run_id(config: RunConfig) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.table import Table
 
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
+
+DEFAULT_UI = "http://127.0.0.1:4200"
+"""Where `mortal server` shows the Prefect UI."""
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -48,13 +52,17 @@ def show_run(run: RunSummary) -> None:
     _show_timings(run)
 
 
-def show_outcome(run: RunSummary, seconds: float) -> None:
-    """What a command that drove a run says at its end."""
+def show_outcome(run: RunSummary, seconds: float, *, server_runs: bool) -> None:
+    """What a command that drove a run says at its end; `server_runs`: its Prefect server still
+    does."""
     console.print()
     show_run(run)
     console.print(f"  this command took {seconds:.0f} s")
-    if run.ui_url:
-        console.print(f"  Prefect UI   {run.ui_url}  (`mortal server` if it is not running)")
+    if run.ui_url and server_runs:
+        console.print(f"  Prefect UI   {run.ui_url}")
+    elif run.ui_url:
+        place = f"{DEFAULT_UI}{urlsplit(run.ui_url).path}"
+        console.print(f"  Prefect UI   start it with `mortal server`, then open {place}")
     if run.status != "completed":
         folder = Path(run.run_dir).parent
         console.print(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from pathlib import Path
 
 import typer
 
 from mortal.display import show_outcome
-from mortal.prefect_server import Server, prefect_server, wait_for_history
+from mortal.prefect_server import Server, answers, prefect_server, wait_for_history
 from mortal_steps.config import RunConfig
 from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.run import Run, find_run, open_run
@@ -30,6 +31,8 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
     """
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
+    if sys.stderr.isatty():  # where the live bar shows the same
+        os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")
     run = open_run(config)
     if run.manifest.status == "completed":
         typer.echo(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
@@ -38,10 +41,10 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
     typer.echo(f"run {run.info.run_id} in {run.store.root}")
     try:
         with prefect_server(port=port, keep=keep_server, say=typer.echo) as server:
+            typer.echo(f"Prefect UI: {server.ui_url}")
             _run_flow(config, server)
     finally:
-        finished = find_run(Path(config.runs_dir), run.info.run_id)
-        _report(finished, time.monotonic() - began)
+        _report(find_run(Path(config.runs_dir), run.info.run_id), time.monotonic() - began)
 
 
 def _run_flow(config: RunConfig, server: Server) -> None:
@@ -63,4 +66,6 @@ def _run_flow(config: RunConfig, server: Server) -> None:
 
 
 def _report(run: Run, seconds: float) -> None:
-    show_outcome(summarize(run), seconds)
+    summary = summarize(run)
+    server_runs = summary.ui_url is not None and answers(summary.ui_url.partition("/runs/")[0])
+    show_outcome(summary, seconds, server_runs=server_runs)

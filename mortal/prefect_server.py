@@ -71,7 +71,7 @@ def prefect_server(*, port: int, keep: bool, say: Callable[[str], None]) -> Iter
     """
     configured = os.environ.get("PREFECT_API_URL")
     if configured:
-        if not _answers(configured):
+        if not answers(configured):
             raise ServerError(
                 f"PREFECT_API_URL = {configured} does not answer; start that server, or unset the "
                 "variable and mortal starts one of its own"
@@ -157,7 +157,7 @@ def _count_task_runs(
 def _running_server(*, keep: bool) -> Server | None:
     """The server that another command started, if it still answers."""
     record = _read_record()
-    if record is None or not _answers(record["api_url"]):
+    if record is None or not answers(record["api_url"]):
         return None
     if keep and not record["keep"]:
         write_json(_record_path(), {**record, "keep": True})
@@ -176,7 +176,7 @@ def _start_server(home: Path, port: int, keep: bool, say: Callable[[str], None])
     with (home / "server.log").open("ab") as log:
         process = _spawn_server(home, port, log)
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not _answers(server.api_url):
+    while not answers(server.api_url):
         if process.poll() is not None or time.monotonic() > deadline:
             _stop(process.pid)
             raise ServerError(f"the Prefect server did not start; its log is {home / 'server.log'}")
@@ -231,9 +231,11 @@ def _read_record() -> dict[str, Any] | None:
         return None
 
 
-def _answers(api_url: str) -> bool:
+def answers(url: str) -> bool:
+    """Whether a Prefect server is healthy; `url` with or without `/api`."""
+    root = url.rstrip("/").removesuffix("/api")
     try:
-        return httpx.get(f"{api_url.rstrip('/')}/health", timeout=5).status_code == 200
+        return httpx.get(f"{root}/api/health", timeout=5).status_code == 200
     except httpx.HTTPError:
         return False
 

@@ -39,7 +39,10 @@ class StepReport:
 
 
 class ProgressLine:
-    """Shows steps as they end; `say` receives the lines where there is no terminal."""
+    """Shows what a run does: a bar on a terminal, else lines.
+
+    `say` receives notes and, where there is no terminal, a line now and then; it is the run's log.
+    """
 
     def __init__(self, *, start: int, num_steps: int, say: Callable[[str], None]) -> None:
         self._say = say
@@ -72,6 +75,18 @@ class ProgressLine:
     ) -> None:
         if self._bar:
             self._bar.stop()
+
+    def note(self, text: str) -> None:
+        """Something worth a line of its own; it stays above the bar."""
+        if self._bar:
+            self._bar.console.print(text, highlight=False)
+        self._say(text)
+
+    def begin_steps(self) -> None:
+        """The first step begins: speed and ETA count from here."""
+        self._began = self._said = time.monotonic()
+        if self._bar:
+            self._bar.reset(self._task, total=self._num_steps, completed=self._start)
 
     def update(self, report: StepReport) -> None:
         """A step ended."""

@@ -17,7 +17,6 @@ STAGES = (
     "sync_weights",
     "evaluate",
     "checkpoint",
-    "save_final",
 )
 """In the order a step goes through them."""
 
