@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -114,6 +115,36 @@ def test_a_killed_run_resumes_to_the_same_bits(mortal):
     assert killed["final_weights_sha256"] == whole["final_weights_sha256"]
     logs = [mortal.folder / "runs" / name / "metrics.jsonl" for name in ("whole", "killed")]
     assert logs[0].read_text() == logs[1].read_text()
+
+
+def workers_of(process):
+    """Process ids of the worker processes below `process`, by role."""
+    found = {}
+    for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+        command = Path(f"/proc/{child}/cmdline").read_text()
+        if "mortal_steps.compute.container" not in command:
+            continue
+        opened = os.readlink(f"/proc/{child}/fd/1")  # its log: actor-0.log, rollout-1.log, ...
+        found[Path(opened).stem] = int(child)
+    return found
+
+
+def test_killed_workers_are_replaced_and_the_bits_stay(mortal):
+    options = ("tiny.toml", "--set", "training.max_steps=12")
+    mortal("train", *options, "--run-id", "unharmed")
+    process = mortal.start("train", *options, "--run-id", "harmed")
+    killed = {}
+    for step, role in ((2, "rollout-0"), (4, "actor-0"), (6, "reward-0")):
+        wait_for_step(mortal, "harmed", step, process)
+        killed[role] = workers_of(process)[role]
+        os.kill(killed[role], signal.SIGKILL)
+    wait_for_step(mortal, "harmed", 9, process)
+    replaced = workers_of(process)
+    assert all(replaced[role] != killed[role] for role in killed)
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+    unharmed, harmed = mortal.show("unharmed"), mortal.show("harmed")
+    assert harmed["final_weights_sha256"] == unharmed["final_weights_sha256"]
 
 
 def test_interrupting_says_how_to_go_on(mortal):
