@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mortal_steps.errors import CorruptFileError
+from mortal_steps.errors import RunNotFoundError
 from mortal_steps.run import find_run
 from tests.e2e.conftest import Mortal, write_project
+
+LONGER = ("--set", "training.max_steps=12")
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +21,15 @@ def trained(tmp_path_factory, server):
     folder = tmp_path_factory.mktemp("trained")
     write_project(folder)
     mortal = Mortal(folder, server.api_url)
-    mortal("train", "tiny.toml", "--run-id", "one")
+    mortal.output = mortal("train", "tiny.toml", "--run-id", "one")
     return mortal
+
+
+@pytest.fixture(scope="module")
+def whole(trained):
+    """What `mortal show` says of a longer run that nothing happened to."""
+    trained("train", "tiny.toml", *LONGER, "--run-id", "whole")
+    return trained.show("whole")
 
 
 def test_a_run_leaves_what_it_promises(trained):
@@ -46,7 +55,7 @@ def test_a_run_leaves_what_it_promises(trained):
     assert find_run(trained.folder / "runs", "one").status() == "completed"
 
     listed = json.loads(trained("runs", "--json"))
-    assert [run["run_id"] for run in listed] == ["one"]
+    assert "one" in [run["run_id"] for run in listed]
     assert "run one is complete" in trained("resume", "one")
 
 
@@ -64,56 +73,49 @@ def test_the_server_knows_every_stage_of_every_step(trained):
     assert {run["state_type"] for run in trained.runs_of_flow("one")} == {"COMPLETED"}
 
 
-def test_the_output_tells_where_everything_is(mortal):
-    output = mortal("train", "tiny.toml", "--run-id", "talk", "--set", "training.max_steps=2")
-    for part in ("where the time went", "train_step", "model ", "Prefect UI", "step 2/2"):
-        assert part in output
+def test_the_output_tells_where_everything_is(trained):
+    for part in ("where the time went", "train_step", "model ", "Prefect UI", "step 5/5"):
+        assert part in trained.output
 
 
 def wait_for_step(mortal, run_id, step, process):
     """Wait until the run has done `step` steps."""
-    path = mortal.folder / "runs" / run_id
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         assert process.poll() is None, process.stdout.read()
         try:
             if find_run(mortal.folder / "runs", run_id).manifest.step >= step:
                 return
-        except (CorruptFileError, OSError, ValueError):
+        except RunNotFoundError:
             pass  # not there yet
-        except Exception as error:
-            if type(error).__name__ != "RunNotFoundError":
-                raise
         time.sleep(0.02)
-    pytest.fail(f"{path} did not reach step {step}")
+    pytest.fail(f"run {run_id} did not reach step {step}")
 
 
-def test_the_number_of_workers_does_not_change_a_bit(mortal):
-    digests = set()
-    for workers in (1, 2, 3):
+def test_the_number_of_workers_does_not_change_a_bit(trained):
+    digests = {trained.show("one")["final_weights_sha256"]}
+    for workers in (2, 3):
         run_id = f"workers-{workers}"
-        mortal(
+        trained(
             *("train", "tiny.toml", "--run-id", run_id),
             *("--set", f"rollout.num_rollout_workers={workers}"),
         )
-        digests.add(mortal.show(run_id)["final_weights_sha256"])
+        digests.add(trained.show(run_id)["final_weights_sha256"])
     assert len(digests) == 1
 
 
-def test_a_killed_run_resumes_to_the_same_bits(mortal):
-    options = ("tiny.toml", "--set", "training.max_steps=12")
-    mortal("train", *options, "--run-id", "whole")
-    process = mortal.start("train", *options, "--run-id", "killed")
-    wait_for_step(mortal, "killed", 5, process)
+def test_a_killed_run_resumes_to_the_same_bits(trained, whole):
+    process = trained.start("train", "tiny.toml", *LONGER, "--run-id", "killed")
+    wait_for_step(trained, "killed", 5, process)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    assert mortal.show("killed")["status"] == "interrupted"
-    mortal("resume", "killed")
-    whole, killed = mortal.show("whole"), mortal.show("killed")
+    assert trained.show("killed")["status"] == "interrupted"
+    trained("resume", "killed")
+    killed = trained.show("killed")
     assert killed["status"] == "completed"
     assert killed["final_weights_sha256"] == whole["final_weights_sha256"]
-    logs = [mortal.folder / "runs" / name / "metrics.jsonl" for name in ("whole", "killed")]
+    logs = [trained.folder / "runs" / name / "metrics.jsonl" for name in ("whole", "killed")]
     assert logs[0].read_text() == logs[1].read_text()
 
 
@@ -129,40 +131,29 @@ def workers_of(process):
     return found
 
 
-def test_killed_workers_are_replaced_and_the_bits_stay(mortal):
-    options = ("tiny.toml", "--set", "training.max_steps=12")
-    mortal("train", *options, "--run-id", "unharmed")
-    process = mortal.start("train", *options, "--run-id", "harmed")
+def test_killed_workers_are_replaced_and_the_bits_stay(trained, whole):
+    process = trained.start("train", "tiny.toml", *LONGER, "--run-id", "harmed")
     killed = {}
     for step, role in ((2, "rollout-0"), (4, "actor-0"), (6, "reward-0")):
-        wait_for_step(mortal, "harmed", step, process)
+        wait_for_step(trained, "harmed", step, process)
         killed[role] = workers_of(process)[role]
         os.kill(killed[role], signal.SIGKILL)
-    wait_for_step(mortal, "harmed", 9, process)
+    wait_for_step(trained, "harmed", 9, process)
     replaced = workers_of(process)
     assert all(replaced[role] != killed[role] for role in killed)
     output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
-    unharmed, harmed = mortal.show("unharmed"), mortal.show("harmed")
-    assert harmed["final_weights_sha256"] == unharmed["final_weights_sha256"]
+    harmed = trained.show("harmed")
+    assert harmed["final_weights_sha256"] == whole["final_weights_sha256"]
 
 
-def test_interrupting_says_how_to_go_on(mortal):
-    process = mortal.start("train", "tiny.toml", "--run-id", "int")
-    wait_for_step(mortal, "int", 1, process)
+def test_a_second_process_is_refused_and_an_interruption_says_how_to_go_on(trained):
+    process = trained.start("train", "tiny.toml", *LONGER, "--run-id", "busy")
+    wait_for_step(trained, "busy", 1, process)
+    refused = trained("train", "tiny.toml", *LONGER, "--run-id", "busy", code=1)
+    assert "run busy is in use by process" in refused
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
-    assert "mortal resume int" in output
-    assert mortal.show("int")["status"] == "stopped"
-
-
-def test_a_second_process_is_refused(mortal):
-    process = mortal.start("train", "tiny.toml", "--run-id", "busy")
-    wait_for_step(mortal, "busy", 1, process)
-    assert "run busy is in use by process" in mortal(
-        "train", "tiny.toml", "--run-id", "busy", code=1
-    )
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    assert "mortal resume busy" in output
+    assert trained.show("busy")["status"] == "stopped"
