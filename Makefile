@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help train train-spell test check venv vllm-env bench-overhead bench-vs-trl clean
+.PHONY: help train train-spell test check venv vllm-env bench-overhead bench-vs-trl bench-learning clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -31,6 +31,9 @@ check: venv  ## Lint, types, import contracts
 
 bench-overhead: venv  ## What orchestration costs per step, beside the bare loop and the floor
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overhead
+
+bench-learning: venv  ## Do the demos learn? Three seeds each
+	$(BIN)/python -m benchmarks.learning
 
 bench-vs-trl: venv  ## The same training with stock TRL and with MORTAL, side by side
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.vs_trl

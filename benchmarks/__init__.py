@@ -1,0 +1,1 @@
+"""Measurements of MORTAL: `python -m benchmarks.NAME --help`."""
