@@ -1,0 +1,204 @@
+"""mortal_steps.rewards.worker: shards scored once, committed, reused."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mortal_steps.config import RewardsConfig, RunConfig, TrainingConfig
+from mortal_steps.errors import CorruptFileError, RewardError
+from mortal_steps.rewards.worker import RewardWorker
+from mortal_steps.store import RunStore
+from mortal_steps.types import (
+    GeneratedShard,
+    GenerationRef,
+    Problem,
+    RewardedShard,
+    RewardRequest,
+    StageTiming,
+)
+from tests.rewards.shards import make_shard
+
+SOURCE = """
+from pathlib import Path
+
+def counted(completions, answer, trainer_state, log_metric, log_extra, **kwargs):
+    with open("calls", "a") as calls:
+        calls.write(f"{trainer_state.global_step} {trainer_state.max_steps}\\n")
+    log_metric("mean_length", sum(map(len, completions)) / len(completions))
+    log_extra("length", [len(text) for text in completions])
+    return [float(text == right) for text, right in zip(completions, answer)]
+
+async def if_long(completions, **kwargs):
+    return [1.0 if len(text) > 2 else None for text in completions]
+
+def never(completions, **kwargs):
+    return [None for _ in completions]
+
+def broken(completions, **kwargs):
+    return [1.0 / 0.0 for _ in completions]
+"""
+
+
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_rewards.py").write_text(SOURCE)
+    return tmp_path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(tmp_path / "run")
+
+
+def make_worker(*names: str, weights: tuple[float, ...] | None = None) -> RewardWorker:
+    config = RunConfig(
+        rewards=RewardsConfig(
+            functions=tuple(f"my_rewards.py:{name}" for name in names), weights=weights
+        ),
+        training=TrainingConfig(batch_size=2, num_generations=2, num_iterations=3),
+    )
+    return RewardWorker(run_dir="run", config=config, num_steps=10)
+
+
+def make_request(
+    store: RunStore, shard: GeneratedShard, stage: str = "reward", output: str = "rewards-0.json"
+) -> RewardRequest:
+    completions = [c for group in shard.groups for c in group.completions]
+    generation = GenerationRef(
+        step=shard.step,
+        shard=shard.shard,
+        file=store.write_record("generations-0.json", shard, GeneratedShard),
+        num_completions=len(completions),
+        num_tokens=sum(len(c.token_ids) for c in completions),
+        policy_version=shard.policy_version,
+        timing=StageTiming(stage="generate", step=shard.step),
+    )
+    return RewardRequest(stage=stage, generation=generation, output=output)
+
+
+def calls() -> list[str]:
+    path = Path("calls")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_scores_are_committed_beside_their_generations(store: RunStore) -> None:
+    request = make_request(store, make_shard(("ba", "b"), ("abc", "baba")))
+    ref = make_worker("counted", "if_long", weights=(1.0, 0.5)).reward(request=request)
+    rewarded = store.read_record(ref.file, RewardedShard)
+    assert rewarded == RewardedShard(
+        step=4,
+        shard=0,
+        generation_sha256=request.generation.file.sha256,
+        rewards=[
+            [{"counted": 1.0, "if_long": None}, {"counted": 0.0, "if_long": None}],
+            [{"counted": 0.0, "if_long": 1.0}, {"counted": 0.0, "if_long": 1.0}],
+        ],
+        metrics={"mean_length": 2.5},
+        extra={"length": [2, 1, 3, 4]},
+    )
+    assert (ref.reward_sum, ref.num_scored) == (2.0, 4)
+    assert ref.generation == request.generation
+    assert (ref.timing.stage, ref.timing.step, ref.timing.index) == ("reward", 4, 0)
+    assert ref.timing.busy_s > 0
+
+
+def test_trainer_state_counts_optimizer_updates(store: RunStore) -> None:
+    make_worker("counted").reward(request=make_request(store, make_shard(("a", "b"))))
+    assert calls() == ["12 30"]  # step 4 of 10, with num_iterations = 3
+
+
+def test_where_every_function_abstains_nothing_is_scored(store: RunStore) -> None:
+    request = make_request(store, make_shard(("ba", "b")), stage="evaluate")
+    ref = make_worker("never", "if_long").reward(request=request)
+    assert (ref.reward_sum, ref.num_scored) == (0.0, 0)
+    assert ref.timing.stage == "evaluate"
+
+
+def test_a_committed_score_is_the_answer(store: RunStore) -> None:
+    request = make_request(store, make_shard(("ba", "b")))
+    first = make_worker("counted").reward(request=request)
+    again = make_worker("counted").reward(request=request)
+    assert again.file == first.file
+    assert (again.reward_sum, again.num_scored) == (first.reward_sum, first.num_scored)
+    assert len(calls()) == 1
+
+
+def of_other_generations(store: RunStore, path: Path) -> None:
+    stale = store.find_record("rewards-0.json", RewardedShard)
+    assert stale is not None
+    other = RewardedShard(step=4, shard=0, generation_sha256="0" * 64, rewards=stale[1].rewards)
+    store.write_record("rewards-0.json", other, RewardedShard)
+
+
+def cut_short(store: RunStore, path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def empty(store: RunStore, path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("spoil", [of_other_generations, cut_short, empty])
+def test_what_is_no_whole_score_of_these_generations_is_scored_again(
+    store: RunStore, spoil: Callable[[RunStore, Path], None]
+) -> None:
+    request = make_request(store, make_shard(("ba", "b")))
+    first = make_worker("counted").reward(request=request)
+    spoil(store, store.path("rewards-0.json"))
+    again = make_worker("counted").reward(request=request)
+    assert again.file == first.file
+    assert len(calls()) == 2
+
+
+def test_damaged_generations_are_never_scored(store: RunStore) -> None:
+    request = make_request(store, make_shard(("ba", "b")))
+    store.path("generations-0.json").write_bytes(b"{}\n")
+    with pytest.raises(CorruptFileError, match=r"generations-0\.json"):
+        make_worker("counted").reward(request=request)
+    assert not store.path("rewards-0.json").exists()
+
+
+def test_a_failure_commits_nothing(store: RunStore) -> None:
+    request = make_request(store, make_shard(("ba", "b")))
+    with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError"):
+        make_worker("counted", "broken").reward(request=request)
+    assert not store.path("rewards-0.json").exists()
+
+
+def problems(count: int) -> list[Problem]:
+    return [Problem(id=f"train-{i}", prompt="ab=", columns={"answer": "ba"}) for i in range(count)]
+
+
+def test_rehearsal_finds_what_is_broken(store: RunStore) -> None:
+    make_worker("counted", "if_long").rehearse(problems=problems(3))
+    assert calls() == ["0 30"]
+    assert not store.root.exists()
+    with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError"):
+        make_worker("broken").rehearse(problems=problems(1))
+
+
+def test_rehearsal_without_problems_imports_alone() -> None:
+    make_worker("counted", "broken").rehearse(problems=[])
+    assert calls() == []
+    with pytest.raises(RewardError, match="did you mean broken"):
+        make_worker("brokn").rehearse(problems=[])
+    with pytest.raises(RewardError, match="did you mean broken"):
+        make_worker("brokn").start()
+
+
+def test_the_same_function_twice_is_refused() -> None:
+    with pytest.raises(RewardError, match=r"names 'my_rewards.py:never' twice"):
+        make_worker("never", "never").start()
+
+
+def test_functions_of_one_name_go_by_their_whole_spec(store: RunStore, tmp_path: Any) -> None:
+    (tmp_path / "other.py").write_text(SOURCE)
+    functions = ("my_rewards.py:never", "other.py:never")
+    config = RunConfig(rewards=RewardsConfig(functions=functions))
+    worker = RewardWorker(run_dir="run", config=config, num_steps=1)
+    ref = worker.reward(request=make_request(store, make_shard(("a",))))
+    rewarded = store.read_record(ref.file, RewardedShard)
+    assert rewarded.rewards == [[{"my_rewards.py:never": None, "other.py:never": None}]]
