@@ -29,10 +29,11 @@ from mortal_steps.session import Session, at_work
 from mortal_steps.types import BatchRef, RewardRef, WeightsRef
 from tasks.artifacts import RunArtifacts
 from tasks.checkpoint import checkpoint, save_final
-from tasks.durability import committed
+from tasks.durability import as_one, committed
 from tasks.evaluate import evaluate
 from tasks.generate import generate
 from tasks.get_batch import get_batch
+from tasks.results import use_result_folder
 from tasks.reward import reward
 from tasks.start_workers import start_workers, warm_start
 from tasks.sync_weights import sync_weights
@@ -61,6 +62,7 @@ async def grpo_train(config: RunConfig) -> RunSummary:
     run = open_run(config.model_copy(update={"run_id": _run_id(config)}))
     if run.manifest.status == "completed":
         return summarize(run)
+    use_result_folder()
     async with at_work(run, url_for("flow-run", obj_id=flow_run.id)) as session:
         await _train(session)
     return summarize(run)
@@ -82,7 +84,7 @@ async def _train(session: Session) -> None:
             recorder.begin_step()
             batch = await committed(get_batch, session, step=step)
             rewards = await _roll_out(session, batch, weights)
-            result = await train_step(session, step, rewards)
+            result = await train_step(session, step, [as_one(shard) for shard in rewards])
             if result.weights is not None:
                 weights = result.weights
                 await _sync(session, report, weights)
@@ -123,8 +125,10 @@ async def _roll_out(session: Session, batch: BatchRef, weights: WeightsRef) -> l
 
     async def roll_out(shard: int) -> RewardRef:
         place: dict[str, Any] = {"step": batch.step, "shard": shard}
-        generation = await committed(generate, session, **place, batch=batch, weights=weights)
-        return await committed(reward, session, **place, generation=generation)
+        generation = await committed(
+            generate, session, **place, batch=as_one(batch), weights=as_one(weights)
+        )
+        return await committed(reward, session, **place, generation=as_one(generation))
 
     num_shards = len(shard_bounds(batch.num_problems, session.config.num_shards))
     return list(await asyncio.gather(*(roll_out(shard) for shard in range(num_shards))))
@@ -134,7 +138,7 @@ async def _sync(session: Session, report: Reporting, weights: WeightsRef) -> Non
     """Bring every rollout worker to a published version."""
     workers = range(session.compute.num_workers("rollout"))
     timings = await asyncio.gather(
-        *(sync_weights(session, weights.version, worker, weights) for worker in workers)
+        *(sync_weights(session, weights.version, worker, as_one(weights)) for worker in workers)
     )
     report.recorder.timing(*timings)
 

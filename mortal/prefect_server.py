@@ -37,6 +37,9 @@ SERVER_SETTINGS = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "50",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+    # Half of what is left: a copy of every event, for the event feed alone. Runs, states, logs and
+    # artifacts are kept without it, and automations hear events as they come.
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
     "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
 }
 

@@ -8,18 +8,20 @@ result. What is cached is a reference; `committed` looks whether the store still
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE, CacheKeyFnPolicy
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TaskRunContext
+from prefect.utilities.annotations import opaque
 
 from mortal_steps.errors import TransientError
 from mortal_steps.session import Session
 from mortal_steps.types import BatchRef, GenerationRef, RewardRef
 
 Reference = TypeVar("Reference", BatchRef, GenerationRef, RewardRef)
+T = TypeVar("T")
 
 RETRIES = 3
 RETRY_DELAYS_S = [1.0, 5.0, 15.0]
@@ -60,3 +62,9 @@ async def committed(
     if not session.store.path(reference.file.path).exists():
         reference = await task.with_options(refresh_cache=True)(session=session, **inputs)
     return reference
+
+
+def as_one(value: T) -> T:
+    """`value` as an input of a task that Prefect takes as a whole: linked to the task that made it,
+    but not searched field by field for other tasks' results, which would take longer."""
+    return cast(T, opaque(value))
