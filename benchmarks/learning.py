@@ -63,8 +63,8 @@ def run(config: str, seed: int, runs_dir: Path) -> Outcome:
         seed=seed,
         reward_first20=summary["reward_first20"],
         reward_last20=summary["reward_last20"],
-        eval_start=json.loads(lines[0])["reward"],
-        eval_end=summary["eval"]["reward"],
+        eval_start=json.loads(lines[0])["exact_match"],
+        eval_end=summary["eval"]["exact_match"],
         seconds=seconds,
         sha256=summary["final_weights_sha256"],
     )
