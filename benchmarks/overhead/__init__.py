@@ -1,0 +1,1 @@
+"""What orchestration costs per step: the flow beside the bare loop and beside empty task runs."""

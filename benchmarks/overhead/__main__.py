@@ -1,0 +1,152 @@
+"""Run the variants in turn against one Prefect server and print what orchestration costs.
+
+    python -m benchmarks.overhead                     # 50 and 500 steps, about a quarter of an hour
+    python -m benchmarks.overhead --steps 50 --rounds 1
+
+Every run has a process of its own. The variants of a round follow each other, every second round
+in reverse, so that a slow minute of the machine does not fall on one of them; the next run starts
+when the server has written down the last one's history.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psutil
+
+from benchmarks.output import RESULTS, write_results
+from benchmarks.overhead.meter import Stamp
+from benchmarks.overhead.report import print_report
+from benchmarks.overhead.stats import RunStats, overhead, run_stats
+from mortal.driver import QUIET_PREFECT
+from mortal.prefect_server import Server, prefect_server, wait_for_history
+from mortal_steps.config import RunConfig
+from mortal_steps.config.loader import load_config
+from mortal_steps.schedule import shard_bounds
+
+ROOT = Path(__file__).parents[2]
+VARIANTS = ("flow", "bare", "floor", "persisted")
+
+
+def main() -> None:
+    args = _parse()
+    config_path = args.config.absolute()
+    os.chdir(ROOT)  # the configuration names its data from here
+    for name, value in {**QUIET_PREFECT, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}.items():
+        os.environ.setdefault(name, value)
+    os.environ.pop("PREFECT_API_URL", None)  # a server of our own, with nobody else's load
+    config = load_config(config_path, args.set)
+    runs: list[RunStats] = []
+    with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
+        os.environ["MORTAL_STATE_DIR"] = f"{folder}/state"
+        with prefect_server(port=0, keep=False, say=print) as server:
+            for steps, rounds in zip(args.steps, args.rounds, strict=True):
+                for number in range(rounds):
+                    order = VARIANTS if number % 2 == 0 else VARIANTS[::-1]
+                    for variant in order:
+                        job = _job(variant, config_path, args.set, steps, number, Path(folder))
+                        runs.append(_measure(job, server))
+                        print(_line(runs[-1]), flush=True)
+    _finish(args.output, config, runs)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.overhead", description="What orchestration costs per step."
+    )
+    parser.add_argument("--steps", type=int, nargs="+", default=[50, 500], help="lengths of run")
+    parser.add_argument(
+        "--rounds", type=int, nargs="+", default=None, help="rounds per length (default: 5 and 2)"
+    )
+    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("tiny.toml"))
+    parser.add_argument("--set", action="append", default=[], help="section.key=value; repeatable")
+    parser.add_argument("--output", type=Path, default=RESULTS / "overhead.json")
+    args = parser.parse_args()
+    if min(args.steps) < 20:
+        parser.error("--steps must be at least 20: the first few are warm-up")
+    args.rounds = args.rounds or [5 if steps < 200 else 2 for steps in args.steps]
+    if len(args.rounds) == 1:
+        args.rounds = args.rounds * len(args.steps)
+    if len(args.rounds) != len(args.steps):
+        parser.error("--rounds needs one number, or as many as --steps")
+    args.output = args.output.absolute()
+    return args
+
+
+def _job(
+    variant: str, config: Path, overrides: Sequence[str], steps: int, number: int, folder: Path
+) -> dict[str, Any]:
+    name = f"{variant}-{steps}-{number}"
+    places = [f"run_id={name}", f"runs_dir={folder / 'runs'}"]
+    return {
+        "variant": variant,
+        "steps": steps,
+        "round": number,
+        "config": str(config),
+        "overrides": [*overrides, f"training.max_steps={steps}", *places],
+        "output": str(folder / f"{name}.json"),
+    }
+
+
+def _measure(job: dict[str, Any], server: Server) -> RunStats:
+    before = _server_cpu_s()
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.overhead.variants", json.dumps(job)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=None,
+    )
+    outcome = json.loads(Path(job["output"]).read_text())
+    if outcome["flow_run_id"]:
+        wait_for_history(server, UUID(outcome["flow_run_id"]), completed=True)
+    spent = _server_cpu_s() - before
+    stamps = [Stamp(*stamp) for stamp in outcome["stamps"]]
+    return run_stats(job["variant"], job["steps"], job["round"], stamps, spent)
+
+
+def _server_cpu_s() -> float:
+    """CPU seconds of the server: between runs, our only children are its processes."""
+    times = [process.cpu_times() for process in psutil.Process().children(recursive=True)]
+    return sum(each.user + each.system for each in times)
+
+
+def _line(run: RunStats) -> str:
+    return (
+        f"{run.steps:4} steps  round {run.round}  {run.variant:9}  "
+        f"{run.step_ms:6.1f} ms  {run.cpu_ms:6.1f} ms CPU  {run.rss_last_mb:4.0f} MB"
+    )
+
+
+def _finish(output: Path, config: RunConfig, runs: Sequence[RunStats]) -> None:
+    shards = len(shard_bounds(config.training.batch_size, config.num_shards))
+    per_step = 2 + 2 * shards + config.rollout.num_rollout_workers
+    summaries = [
+        overhead(
+            [run for run in runs if run.steps == steps],
+            task_runs_per_step=per_step,
+            kept_per_step=1 + 2 * shards,
+        )
+        for steps in dict.fromkeys(run.steps for run in runs)
+    ]
+    print_report(runs, summaries)
+    write_results(
+        output,
+        {
+            "overhead": [dataclasses.asdict(summary) for summary in summaries],
+            "runs": [dataclasses.asdict(run) for run in runs],
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The floor: a flow of empty async task runs, as many per step and fanned out alike."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+from prefect import Task, flow, task
+from prefect.cache_policies import NO_CACHE, CacheKeyFnPolicy
+
+from benchmarks.overhead.meter import StepMeter
+from mortal_steps.config import RunConfig
+from mortal_steps.schedule import shard_bounds
+from mortal_steps.types import FileRef
+
+LEAST = {"persist_result": False, "cache_result_in_memory": False, "cache_policy": NO_CACHE}
+"""The least that a task run can have: no retries, no cache, no persisted result."""
+
+REFERENCE = FileRef(path="steps/000000/batch.json", sha256="0" * 64)
+"""What a stage returns is about this, or a few times this."""
+
+
+def make_floor(config: RunConfig, steps: int, meter: StepMeter, *, persisted: bool) -> Any:
+    """A flow that runs as many tasks as `grpo_train` does, in the same order and side by side.
+
+    The tasks keep their names, without which nobody could read the run in the UI. `persisted`:
+    the stages that keep their result in `grpo_train` keep one here too.
+    """
+    kept = _kept if persisted else lambda name: LEAST
+    get_batch = _empty("get_batch", ("step",), kept("get_batch"))
+    generate = _empty("generate", ("step", "index"), kept("generate"))
+    reward = _empty("reward", ("step", "index"), kept("reward"))
+    train_step = _empty("train_step", ("step",), LEAST)
+    sync_weights = _empty("sync_weights", ("step", "index"), LEAST)
+    evaluate = _empty("evaluate", ("step",), LEAST)
+    checkpoint = _empty("checkpoint", ("step",), LEAST)
+    shards = range(len(shard_bounds(config.training.batch_size, config.num_shards)))
+    workers = range(config.rollout.num_rollout_workers)
+    eval_steps = config.evaluation.eval_steps
+
+    async def roll_out(step: int, shard: int) -> None:
+        await generate(step, shard)
+        await reward(step, shard)
+
+    @flow(name="overhead-floor", persist_result=False)
+    async def floor() -> None:
+        for step in range(steps):
+            meter.mark()
+            await get_batch(step)
+            await asyncio.gather(*(roll_out(step, shard) for shard in shards))
+            await train_step(step)
+            await asyncio.gather(*(sync_weights(step, worker) for worker in workers))
+            done = step + 1
+            if eval_steps and (done % eval_steps == 0 or done == steps):
+                await evaluate(done)
+            if done % config.checkpoints.save_steps == 0 or done == steps:
+                await checkpoint(done)
+
+    return floor
+
+
+def _empty(name: str, indices: tuple[str, ...], options: dict[str, Any]) -> Task[..., Any]:
+    """An empty task whose runs are called `name/{step}`, or `name/{step}/{index}`."""
+
+    async def of_step(step: int) -> FileRef:
+        return REFERENCE
+
+    async def of_step_and_index(step: int, index: int) -> FileRef:
+        return REFERENCE
+
+    run_name = "/".join([name, *(f"{{{index}}}" for index in indices)])
+    body = of_step_and_index if "index" in indices else of_step
+    return task(name=name, task_run_name=run_name, **options)(body)
+
+
+def _kept(name: str) -> dict[str, Any]:
+    run = uuid.uuid4().hex
+
+    def key(context: Any, inputs: dict[str, Any]) -> str:
+        return "/".join([run, name, *map(str, inputs.values())])
+
+    return {**LEAST, "persist_result": True, "cache_policy": CacheKeyFnPolicy(cache_key_fn=key)}

@@ -1,0 +1,45 @@
+"""Clock, CPU and memory of this process at the start of every step."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import psutil
+
+WORKERS_UP = 2
+"""Steps after which every worker process has started."""
+
+
+class Stamp(NamedTuple):
+    """What a step began with."""
+
+    wall_s: float
+    cpu_s: float
+    """CPU time of this process."""
+    resident_mb: float
+    workers_cpu_s: float
+    """CPU time of the processes below this one, from the third step on."""
+
+
+class StepMeter:
+    """Collects one stamp per step."""
+
+    def __init__(self) -> None:
+        self.stamps: list[Stamp] = []
+        self._process = psutil.Process()
+        self._workers: list[psutil.Process] = []
+
+    def mark(self) -> None:
+        """A step begins."""
+        if len(self.stamps) == WORKERS_UP:
+            self._workers = self._process.children(recursive=True)
+        times = [worker.cpu_times() for worker in self._workers]
+        self.stamps.append(
+            Stamp(
+                wall_s=time.perf_counter(),
+                cpu_s=time.process_time(),
+                resident_mb=self._process.memory_info().rss / 2**20,
+                workers_cpu_s=sum(each.user + each.system for each in times),
+            )
+        )

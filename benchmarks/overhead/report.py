@@ -1,0 +1,80 @@
+"""The tables at the end of the overhead benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from benchmarks.output import console
+from benchmarks.overhead.stats import EARLY, Overhead, RunStats, averages
+
+
+def print_report(runs: Sequence[RunStats], summaries: Sequence[Overhead]) -> None:
+    """What each variant took, then what orchestration costs beside the floor."""
+    console.print()
+    console.print(_variants(runs))
+    console.print(_overheads(summaries))
+    for each in summaries:
+        console.print(
+            f"{each.steps} steps: keeping a result adds {each.persisted_ms_per_task_run:.2f} ms "
+            f"({each.persisted_cpu_ms_per_task_run:.2f} ms CPU) to a task run"
+        )
+
+
+def _variants(runs: Sequence[RunStats]) -> Table:
+    table = Table(title="per step; median of the rounds", title_justify="left")
+    headings = (
+        "median",
+        "mean",
+        "CPU",
+        "workers",
+        "server",
+        "last/first fifth",
+        "the same, CPU",
+        f"RSS at {EARLY}",
+        "RSS at end",
+        "per 100 steps",
+    )
+    for heading in ("steps", "variant", *headings):
+        table.add_column(heading, justify="left" if heading == "variant" else "right")
+    for (steps, variant), of in averages(runs).items():
+        table.add_row(
+            str(steps),
+            variant,
+            f"{of['step_ms']:.1f} ms",
+            f"{of['mean_ms']:.1f} ms",
+            f"{of['cpu_ms']:.1f} ms",
+            f"{of['workers_cpu_ms']:.0f} ms" if variant in ("flow", "bare") else "-",
+            "-" if variant == "bare" else f"{of['server_cpu_ms']:.0f} ms",
+            f"{of['growth']:.2f}",
+            f"{of['cpu_growth']:.2f}",
+            f"{of['rss_early_mb']:.0f} MB",
+            f"{of['rss_last_mb']:.0f} MB",
+            f"{of['rss_mb_per_100_steps']:+.1f} MB",
+        )
+    return table
+
+
+def _overheads(summaries: Sequence[Overhead]) -> Table:
+    table = Table(title="orchestration (flow - bare) beside the floor", title_justify="left")
+    for heading in ("steps", "task runs", "", "orchestration", "floor", "ratio"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for each in summaries:
+        table.add_row(
+            str(each.steps),
+            f"{each.task_runs_per_step} a step",
+            "wall",
+            f"{each.orchestration_ms:.1f} ms",
+            f"{each.floor_ms:.1f} ms",
+            f"{each.ratio:.2f}",
+        )
+        table.add_row(
+            "",
+            "",
+            "CPU",
+            f"{each.orchestration_cpu_ms:.1f} ms",
+            f"{each.floor_cpu_ms:.1f} ms",
+            f"{each.cpu_ratio:.2f}",
+        )
+    return table

@@ -1,0 +1,136 @@
+"""From the stamps of single runs to what orchestration costs."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.overhead.meter import Stamp
+
+WARM_UP = 5
+"""First steps of a run, left out: caches fill and connections open."""
+EARLY = 50
+"""Step whose memory is compared with the last one's."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunStats:
+    """One run of one variant."""
+
+    variant: str
+    steps: int
+    round: int
+    step_ms: float
+    """Median wall time of a step."""
+    mean_ms: float
+    """Mean wall time of a step: evaluations, checkpoints and artifacts included."""
+    cpu_ms: float
+    """Mean CPU time of the flow's process per step."""
+    growth: float
+    """Median step of the last fifth over that of the first fifth."""
+    cpu_growth: float
+    """Mean CPU time per step in the last fifth over that in the first fifth."""
+    rss_early_mb: float
+    """Resident memory at step 50 (or the last)."""
+    rss_last_mb: float
+    rss_mb_per_100_steps: float
+    """Slope over the second half of the run."""
+    workers_cpu_ms: float
+    """Mean CPU time of the worker processes per step."""
+    server_cpu_ms: float
+    """CPU time of the Prefect server per step, its writing afterwards included."""
+
+
+def run_stats(
+    variant: str, steps: int, number: int, stamps: Sequence[Stamp], server_cpu_s: float
+) -> RunStats:
+    """Differences between consecutive stamps, the first few left out."""
+    steps_kept = list(itertools.pairwise(stamps[WARM_UP:]))
+    walls = [1e3 * (end.wall_s - begin.wall_s) for begin, end in steps_kept]
+    cpus = [1e3 * (end.cpu_s - begin.cpu_s) for begin, end in steps_kept]
+    workers_ms = [1e3 * (end.workers_cpu_s - begin.workers_cpu_s) for begin, end in steps_kept]
+    fifth = max(1, len(walls) // 5)
+    late = stamps[len(stamps) // 2 :]
+    resident = [stamp.resident_mb for stamp in stamps]
+    slope = statistics.linear_regression(range(len(late)), resident[-len(late) :]).slope
+    return RunStats(
+        variant=variant,
+        steps=steps,
+        round=number,
+        step_ms=statistics.median(walls),
+        mean_ms=statistics.fmean(walls),
+        cpu_ms=statistics.fmean(cpus),
+        growth=statistics.median(walls[-fifth:]) / statistics.median(walls[:fifth]),
+        cpu_growth=statistics.fmean(cpus[-fifth:]) / statistics.fmean(cpus[:fifth]),
+        rss_early_mb=resident[min(EARLY, len(stamps)) - 1],
+        rss_last_mb=resident[-1],
+        rss_mb_per_100_steps=100 * slope,
+        workers_cpu_ms=statistics.fmean(workers_ms),
+        server_cpu_ms=1e3 * server_cpu_s / steps,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overhead:
+    """Orchestration of one length of run: medians over its rounds."""
+
+    steps: int
+    task_runs_per_step: int
+    orchestration_ms: float
+    """flow - bare, of the median step."""
+    floor_ms: float
+    ratio: float
+    """orchestration / floor, wall time."""
+    orchestration_cpu_ms: float
+    """flow - bare, CPU time of the process."""
+    floor_cpu_ms: float
+    cpu_ratio: float
+    persisted_ms_per_task_run: float
+    """What keeping a result adds to a task run: wall time."""
+    persisted_cpu_ms_per_task_run: float
+
+
+def overhead(runs: Sequence[RunStats], *, task_runs_per_step: int, kept_per_step: int) -> Overhead:
+    """Compare the variants round by round, then take the median round."""
+    rounds: dict[int, dict[str, RunStats]] = {}
+    for run in runs:
+        rounds.setdefault(run.round, {})[run.variant] = run
+    whole = [by for by in rounds.values() if {"flow", "bare", "floor", "persisted"} <= set(by)]
+
+    def middle(what: str, one: str, other: str | None = None) -> float:
+        return statistics.median(
+            getattr(by[one], what) - (getattr(by[other], what) if other else 0.0) for by in whole
+        )
+
+    def ratio(what: str) -> float:
+        return statistics.median(
+            (getattr(by["flow"], what) - getattr(by["bare"], what)) / getattr(by["floor"], what)
+            for by in whole
+        )
+
+    return Overhead(
+        steps=runs[0].steps,
+        task_runs_per_step=task_runs_per_step,
+        orchestration_ms=middle("step_ms", "flow", "bare"),
+        floor_ms=middle("step_ms", "floor"),
+        ratio=ratio("step_ms"),
+        orchestration_cpu_ms=middle("cpu_ms", "flow", "bare"),
+        floor_cpu_ms=middle("cpu_ms", "floor"),
+        cpu_ratio=ratio("cpu_ms"),
+        persisted_ms_per_task_run=middle("step_ms", "persisted", "floor") / kept_per_step,
+        persisted_cpu_ms_per_task_run=middle("cpu_ms", "persisted", "floor") / kept_per_step,
+    )
+
+
+def averages(runs: Sequence[RunStats]) -> Mapping[tuple[int, str], dict[str, float]]:
+    """Median over the rounds of each figure, by length and variant."""
+    figures = [name for name in RunStats.__slots__ if name not in ("variant", "steps", "round")]
+    groups: dict[tuple[int, str], list[RunStats]] = {}
+    for run in runs:
+        groups.setdefault((run.steps, run.variant), []).append(run)
+    return {
+        key: {name: statistics.median(getattr(run, name) for run in group) for name in figures}
+        for key, group in groups.items()
+    }

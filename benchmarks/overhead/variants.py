@@ -1,0 +1,104 @@
+"""One measured run, in a process of its own: `python -m benchmarks.overhead.variants JOB`.
+
+- flow: grpo_train as it is, with real workers
+- bare: the very same loop and workers, every task replaced by the function it wraps
+- floor: as many empty task runs
+- persisted: as many empty task runs, results kept where grpo_train keeps them
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from prefect import Task
+
+import flows.grpo_train as grpo
+from benchmarks.overhead.floor import make_floor
+from benchmarks.overhead.meter import StepMeter
+from mortal_steps.config import RunConfig
+from mortal_steps.config.loader import load_config
+from mortal_steps.report.recorder import Recorder
+from mortal_steps.run import open_run
+from mortal_steps.session import at_work
+
+VARIANTS = ("flow", "bare", "floor", "persisted")
+
+
+def main() -> None:
+    job: dict[str, Any] = json.loads(sys.argv[1])
+    began = time.perf_counter()
+    config = load_config(Path(job["config"]), job["overrides"])
+    meter = StepMeter()
+    flow_run_id = _run(job["variant"], config, meter)
+    outcome = {
+        "stamps": meter.stamps,
+        "seconds": time.perf_counter() - began,
+        "flow_run_id": flow_run_id and str(flow_run_id),
+    }
+    Path(job["output"]).write_text(json.dumps(outcome))
+
+
+def _run(variant: str, config: RunConfig, meter: StepMeter) -> UUID | None:
+    if variant == "bare":
+        asyncio.run(_bare(config, meter))
+        return None
+    if variant == "flow":
+        _meter_steps(meter)
+        state = asyncio.run(grpo.grpo_train(config, return_state=True))
+    else:
+        steps = config.training.max_steps
+        floor = make_floor(config, steps, meter, persisted=variant == "persisted")
+        state = asyncio.run(floor(return_state=True))
+    if not state.is_completed():
+        raise SystemExit(f"the {variant} run ended as {state!r}")
+    return state.state_details.flow_run_id
+
+
+async def _bare(config: RunConfig, meter: StepMeter) -> None:
+    """The flow's own loop without Prefect, so that the two cannot drift apart."""
+    _meter_steps(meter)
+    for name, value in list(vars(grpo).items()):
+        if isinstance(value, Task):
+            setattr(grpo, name, value.fn)
+    vars(grpo).update(
+        committed=_call,
+        as_one=lambda value: value,
+        RunArtifacts=_NoArtifacts,
+        get_run_logger=logging.getLogger,
+    )
+    async with at_work(open_run(config)) as session:
+        await grpo._train(session)
+
+
+def _meter_steps(meter: StepMeter) -> None:
+    class MeteredRecorder(Recorder):
+        def begin_step(self) -> None:
+            meter.mark()
+            super().begin_step()
+
+    grpo.Recorder = MeteredRecorder
+
+
+async def _call(function: Any, session: Any, **inputs: Any) -> Any:
+    return await function(session=session, **inputs)
+
+
+class _NoArtifacts:
+    """Artifacts are Prefect's; the bare loop has none."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    async def refresh(self) -> None:
+        pass
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The same training with stock TRL and with MORTAL, side by side."""

@@ -1,0 +1,150 @@
+"""Train alternately with stock TRL and with MORTAL and print how long a step takes in each.
+
+    python -m benchmarks.vs_trl                        # both models, about a quarter of an hour
+    python -m benchmarks.vs_trl --models demo --steps 30 --rounds 1
+    python -m benchmarks.vs_trl --mortal actor2:compute.local.actor.threads=2
+
+Both start from the same weights and train on the same rows with the same options. TRL runs in one
+process, once with one OpenMP thread and once with two; the better one counts. MORTAL runs its flow
+against a local Prefect server with one thread per worker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from benchmarks.output import RESULTS, write_results
+from benchmarks.vs_trl.report import TrainingStats, print_report, training_stats
+from benchmarks.vs_trl.start import starting_model
+from mortal.driver import QUIET_PREFECT
+from mortal.prefect_server import Server, prefect_server, wait_for_history
+from mortal_steps.config.loader import load_config
+from mortal_steps.report.summary import summarize
+from mortal_steps.run import find_run
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = {
+    "demo": ROOT / "deployments/configs/demo.toml",
+    "small": Path(__file__).with_name("small.toml"),
+}
+STEPS = {"demo": 100, "small": 30}
+STOCK = {"TRL, 1 thread": "1", "TRL, 2 threads": "2"}
+TRAINING_ALONE = ["evaluation.eval_steps=0", "checkpoints.save_steps=1000000"]
+"""Stock TRL would evaluate and save in its own way; neither does, so that steps compare."""
+
+
+def main() -> None:
+    args = _parse()
+    os.chdir(ROOT)
+    for name, value in {**QUIET_PREFECT, "HF_HUB_OFFLINE": "1"}.items():
+        os.environ.setdefault(name, value)
+    os.environ.pop("PREFECT_API_URL", None)  # a server of our own, with nobody else's load
+    stats: list[TrainingStats] = []
+    with tempfile.TemporaryDirectory(prefix="vs-trl-") as name:
+        folder = Path(name)
+        os.environ["MORTAL_STATE_DIR"] = f"{folder}/state"
+        began = time.perf_counter()
+        with prefect_server(port=0, keep=False, say=print) as server:
+            server_s = time.perf_counter() - began
+            for model in args.models:
+                weights = starting_model(CONFIGS[model], _common(folder))
+                for job in _jobs(model, args, folder):
+                    stats.append(_train(job, weights, server))
+                    print(stats[-1].line(), flush=True)
+    print_report(stats, server_s)
+    runs = [dataclasses.asdict(run) for run in stats]
+    write_results(args.output, {"server_start_s": server_s, "runs": runs})
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.vs_trl",
+        description="The same training with stock TRL and with MORTAL.",
+    )
+    parser.add_argument("--models", nargs="+", choices=list(CONFIGS), default=list(CONFIGS))
+    parser.add_argument("--steps", type=int, help=f"train steps (default: {STEPS})")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument(
+        "--mortal",
+        action="append",
+        metavar="NAME[:KEY=VALUE,...]",
+        help="a variant of MORTAL with overrides; repeatable (default: `mortal` as it is)",
+    )
+    parser.add_argument("--output", type=Path, default=RESULTS / "vs_trl.json")
+    args = parser.parse_args()
+    if args.steps is not None and args.steps < 10:
+        parser.error("--steps must be at least 10: the first few are warm-up")
+    args.output = args.output.absolute()
+    return args
+
+
+def _jobs(model: str, args: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
+    """The runs of one model, every second round in reverse."""
+    steps = args.steps or STEPS[model]
+    variants = dict.fromkeys(STOCK, ())
+    for text in args.mortal or ["mortal"]:
+        name, _, overrides = text.partition(":")
+        variants[name] = tuple(filter(None, overrides.split(",")))
+    for number in range(args.rounds):
+        names = list(variants) if number % 2 == 0 else list(variants)[::-1]
+        for name in names:
+            run_id = f"{model}-{number}-{len(variants)}-{list(variants).index(name)}"
+            yield {
+                "model": model,
+                "variant": name,
+                "round": number,
+                "steps": steps,
+                "run_id": run_id,
+                "runs_dir": str(folder / "runs"),
+                "config": str(CONFIGS[model]),
+                "overrides": [
+                    *_common(folder),
+                    *variants[name],
+                    f"training.max_steps={steps}",
+                    f"run_id={run_id}",
+                ],
+                "output": str(folder / f"{run_id}.json"),
+                "folder": str(folder / f"{run_id}-trl"),
+            }
+
+
+def _common(folder: Path) -> list[str]:
+    return [*TRAINING_ALONE, f"runs_dir={folder / 'runs'}"]
+
+
+def _train(job: dict[str, Any], weights: str, server: Server) -> TrainingStats:
+    threads = STOCK.get(job["variant"])
+    module = "benchmarks.vs_trl.stock" if threads else "benchmarks.overhead.variants"
+    order = {**job, "model": weights} if threads else {**job, "variant": "flow"}
+    began = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-m", module, json.dumps(order)],
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": threads or "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=None,
+    )
+    whole_s = time.perf_counter() - began
+    outcome = json.loads(Path(job["output"]).read_text())
+    if not threads:
+        wait_for_history(server, UUID(outcome["flow_run_id"]), completed=True)
+        run = find_run(Path(job["runs_dir"]), job["run_id"])
+        outcome["rewards"] = [row["reward"] for row in run.metrics()]
+        outcome["stages"] = summarize(run).timings
+    config = load_config(Path(job["config"]), job["overrides"])
+    return training_stats(job, outcome, rows=config.training.rows, whole_s=whole_s)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+"""A reward that a random model earns now and then, and that asks for long completions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+FULL_LENGTH = 64
+
+
+def repeats_letter(completions: Sequence[str], answer: Sequence[str], **kwargs: Any) -> list[float]:
+    """Share of 64 characters that are the letter asked for."""
+    return [
+        text.count(letter) / FULL_LENGTH for text, letter in zip(completions, answer, strict=True)
+    ]

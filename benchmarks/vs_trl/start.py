@@ -1,0 +1,24 @@
+"""The weights that every run of a comparison starts from."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from mortal_steps.config.loader import load_config
+
+
+def starting_model(path: Path, overrides: list[str]) -> str:
+    """Folder of the model that a configuration starts from; made in a process of its own."""
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as process:
+        return process.submit(_make, path, overrides).result()
+
+
+def _make(path: Path, overrides: list[str]) -> str:
+    from mortal_steps.data import load_problems  # the measuring process stays small
+    from mortal_steps.policy.base_model import make_base_model, model_cache
+
+    config = load_config(path, overrides)
+    problems, _ = load_problems(config.data, config.seed)
+    return make_base_model(cache_dir=model_cache(config), config=config, problems=problems)

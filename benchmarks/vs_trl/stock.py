@@ -1,0 +1,73 @@
+"""Stock `GRPOTrainer` on a MORTAL configuration: `python -m benchmarks.vs_trl.stock JOB`.
+
+One process as a user runs it: TRL samples with transformers, calls the reward functions and
+updates. The options are those MORTAL hands to TRL, the rows and the starting weights the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import TrainerCallback
+from trl import GRPOTrainer
+
+from benchmarks.overhead.meter import StepMeter
+from mortal_steps.config import RunConfig
+from mortal_steps.config.loader import load_config
+from mortal_steps.data import load_problems
+from mortal_steps.policy.trl_options import build_trl_config
+from mortal_steps.rewards.loading import load_reward
+
+
+def main() -> None:
+    job: dict[str, Any] = json.loads(sys.argv[1])
+    began = time.perf_counter()
+    config = load_config(Path(job["config"]), job["overrides"])
+    meter = StepMeter()
+    rewards = train(config, job["model"], Path(job["folder"]), meter)
+    outcome = {
+        "stamps": meter.stamps,
+        "seconds": time.perf_counter() - began,
+        "rewards": rewards,
+    }
+    Path(job["output"]).write_text(json.dumps(outcome))
+
+
+def train(config: RunConfig, model: str, folder: Path, meter: StepMeter) -> list[float]:
+    """Mean reward of each step."""
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    problems, _ = load_problems(config.data, config.seed)
+    arguments = build_trl_config(config, num_steps=config.training.max_steps, output_dir=folder)
+    arguments.top_p = config.rollout.top_p
+    arguments.top_k = config.rollout.top_k
+    trainer = GRPOTrainer(
+        model=model,
+        args=arguments,
+        reward_funcs=[load_reward(spec) for spec in config.rewards.functions],
+        train_dataset=Dataset.from_list(
+            [{"prompt": problem.prompt, **problem.columns} for problem in problems]
+        ),
+        callbacks=[_Stamps(meter)],
+    )
+    trainer.train()
+    return [row["reward"] for row in trainer.state.log_history if "reward" in row]
+
+
+class _Stamps(TrainerCallback):
+    """Marks the start of every step."""
+
+    def __init__(self, meter: StepMeter) -> None:
+        self._meter = meter
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._meter.mark()
+
+
+if __name__ == "__main__":
+    main()
