@@ -56,12 +56,18 @@ class Prefect:
             env={**self.env, "PREFECT_WORKER_QUERY_SECONDS": "1"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            # A shell starts background jobs with SIGINT ignored, and children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         try:
             yield process
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(timeout=60)
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 @pytest.fixture(scope="module")
