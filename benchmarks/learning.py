@@ -10,6 +10,7 @@ Exit code 1 if a claim does not hold:
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.output import RESULTS, write_results
 
 CONFIGS = Path(__file__).parent.parent / "deployments" / "configs"
 
@@ -93,6 +96,8 @@ def main() -> None:
             f"{outcome.config:<16}{outcome.seed:>5}{rewards:>28}{greedy:>22}"
             f"{outcome.seconds:>9.0f}  {'yes' if outcome.holds else 'NO'}  {outcome.sha256[:12]}"
         )
+    runs = [dataclasses.asdict(outcome) for outcome in outcomes]
+    write_results(RESULTS / "learning.json", {"runs": runs})
     sys.exit(0 if all(outcome.holds for outcome in outcomes) else 1)
 
 

@@ -28,8 +28,8 @@ from benchmarks.output import RESULTS, write_results
 from benchmarks.overhead.meter import Stamp
 from benchmarks.overhead.report import print_report
 from benchmarks.overhead.stats import RunStats, overhead, run_stats
-from mortal.driver import QUIET_PREFECT
-from mortal.prefect_server import Server, prefect_server, wait_for_history
+from benchmarks.server import own_server
+from mortal.prefect_server import Server, wait_for_history
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.schedule import shard_bounds
@@ -42,21 +42,15 @@ def main() -> None:
     args = _parse()
     config_path = args.config.absolute()
     os.chdir(ROOT)  # the configuration names its data from here
-    for name, value in {**QUIET_PREFECT, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}.items():
-        os.environ.setdefault(name, value)
-    os.environ.pop("PREFECT_API_URL", None)  # a server of our own, with nobody else's load
     config = load_config(config_path, args.set)
     runs: list[RunStats] = []
-    with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
-        os.environ["MORTAL_STATE_DIR"] = f"{folder}/state"
-        with prefect_server(port=0, keep=False, say=print) as server:
-            for steps, rounds in zip(args.steps, args.rounds, strict=True):
-                for number in range(rounds):
-                    order = VARIANTS if number % 2 == 0 else VARIANTS[::-1]
-                    for variant in order:
-                        job = _job(variant, config_path, args.set, steps, number, Path(folder))
-                        runs.append(_measure(job, server))
-                        print(_line(runs[-1]), flush=True)
+    with tempfile.TemporaryDirectory(prefix="overhead-") as name, own_server(Path(name)) as server:
+        for steps, rounds in zip(args.steps, args.rounds, strict=True):
+            for number in range(rounds):
+                for variant in VARIANTS if number % 2 == 0 else VARIANTS[::-1]:
+                    job = _job(variant, config_path, args.set, steps, number, Path(name))
+                    runs.append(_measure(job, server))
+                    print(_line(runs[-1]), flush=True)
     _finish(args.output, config, runs)
 
 

@@ -28,8 +28,6 @@ from mortal_steps.report.recorder import Recorder
 from mortal_steps.run import open_run
 from mortal_steps.session import at_work
 
-VARIANTS = ("flow", "bare", "floor", "persisted")
-
 
 def main() -> None:
     job: dict[str, Any] = json.loads(sys.argv[1])

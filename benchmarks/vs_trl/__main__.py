@@ -25,10 +25,10 @@ from typing import Any
 from uuid import UUID
 
 from benchmarks.output import RESULTS, write_results
+from benchmarks.server import own_server
 from benchmarks.vs_trl.report import TrainingStats, print_report, training_stats
 from benchmarks.vs_trl.start import starting_model
-from mortal.driver import QUIET_PREFECT
-from mortal.prefect_server import Server, prefect_server, wait_for_history
+from mortal.prefect_server import Server, wait_for_history
 from mortal_steps.config.loader import load_config
 from mortal_steps.report.summary import summarize
 from mortal_steps.run import find_run
@@ -47,21 +47,15 @@ TRAINING_ALONE = ["evaluation.eval_steps=0", "checkpoints.save_steps=1000000"]
 def main() -> None:
     args = _parse()
     os.chdir(ROOT)
-    for name, value in {**QUIET_PREFECT, "HF_HUB_OFFLINE": "1"}.items():
-        os.environ.setdefault(name, value)
-    os.environ.pop("PREFECT_API_URL", None)  # a server of our own, with nobody else's load
     stats: list[TrainingStats] = []
-    with tempfile.TemporaryDirectory(prefix="vs-trl-") as name:
-        folder = Path(name)
-        os.environ["MORTAL_STATE_DIR"] = f"{folder}/state"
-        began = time.perf_counter()
-        with prefect_server(port=0, keep=False, say=print) as server:
-            server_s = time.perf_counter() - began
-            for model in args.models:
-                weights = starting_model(CONFIGS[model], _common(folder))
-                for job in _jobs(model, args, folder):
-                    stats.append(_train(job, weights, server))
-                    print(stats[-1].line(), flush=True)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="vs-trl-") as name, own_server(Path(name)) as server:
+        server_s = time.perf_counter() - began
+        for model in args.models:
+            weights = starting_model(CONFIGS[model], _common(Path(name)))
+            for job in _jobs(model, args, Path(name)):
+                stats.append(_train(job, weights, server))
+                print(stats[-1].line(), flush=True)
     print_report(stats, server_s)
     runs = [dataclasses.asdict(run) for run in stats]
     write_results(args.output, {"server_start_s": server_s, "runs": runs})

@@ -1,0 +1,28 @@
+"""A Prefect server for one benchmark, with nobody else's load on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from mortal.driver import QUIET_PREFECT
+from mortal.prefect_server import Server, prefect_server
+
+
+@contextlib.contextmanager
+def own_server(folder: Path) -> Iterator[Server]:
+    """The server that `mortal` would start, with its files below `folder`; children report to it.
+
+    Sets the environment of the runs: quiet, offline, one thread unless OMP_NUM_THREADS says more.
+    """
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for name, value in {**QUIET_PREFECT, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}.items():
+        os.environ.setdefault(name, value)
+    os.environ.pop("PREFECT_API_URL", None)
+    os.environ["MORTAL_STATE_DIR"] = str(folder / "state")
+    with prefect_server(port=0, keep=False, say=print) as server:
+        yield server
