@@ -148,9 +148,10 @@ def test_killed_workers_are_replaced_and_the_bits_stay(trained, whole):
 
 
 def test_a_second_process_is_refused_and_an_interruption_says_how_to_go_on(trained):
-    process = trained.start("train", "tiny.toml", *LONGER, "--run-id", "busy")
+    endless = ("train", "tiny.toml", "--set", "training.max_steps=1000", "--run-id", "busy")
+    process = trained.start(*endless)
     wait_for_step(trained, "busy", 1, process)
-    refused = trained("train", "tiny.toml", *LONGER, "--run-id", "busy", code=1)
+    refused = trained(*endless, code=1)
     assert "run busy is in use by process" in refused
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
