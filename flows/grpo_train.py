@@ -11,32 +11,32 @@ whoever has done it already answers from the store.
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, NamedTuple
+import signal
+from typing import Any
 
-from prefect import flow
+from prefect import State, flow
+from prefect.exceptions import TerminationSignal
 from prefect.logging import get_run_logger
-from prefect.runtime import flow_run
+from prefect.runtime import deployment, flow_run
+from prefect.states import Cancelled
 from prefect.utilities.urls import url_for
 
+from flows.rollouts import Rollouts
+from flows.stop import Stop, StopRequested
 from mortal_steps.config import RunConfig
+from mortal_steps.errors import RunStoppedError
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.run import open_run
-from mortal_steps.schedule import shard_bounds
 from mortal_steps.session import Session, at_work
-from mortal_steps.types import BatchRef, RewardRef, WeightsRef
+from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 from tasks.artifacts import RunArtifacts
 from tasks.checkpoint import checkpoint, save_final
-from tasks.durability import as_one, committed
+from tasks.durability import as_one
 from tasks.evaluate import evaluate
-from tasks.generate import generate
-from tasks.get_batch import get_batch
 from tasks.results import use_result_folder
-from tasks.reward import reward
 from tasks.start_workers import start_workers, warm_start
-from tasks.sync_weights import sync_weights
 from tasks.train_step import train_step
 
 
@@ -45,122 +45,128 @@ def flow_run_name() -> str:
     return f"grpo/{_run_id(flow_run.parameters['config'])}"
 
 
-class Reporting(NamedTuple):
-    """Where a stage tells of itself: the run's logs and the live line."""
-
-    recorder: Recorder
-    progress: ProgressLine
-
-
 @flow(name="grpo-train", flow_run_name=flow_run_name, persist_result=False)
-async def grpo_train(config: RunConfig) -> RunSummary:
+async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
     """Train a policy with GRPO, every stage a task.
 
     Without a `run_id` the run is named after the flow run, so that a Retry finds it again.
-    Raises the `MortalError` that ended the run; the run goes on when the flow runs again.
+    Raises the `MortalError` that ended the run; the run goes on when the flow runs again. Asked to
+    stop, it saves its state and ends Cancelled, or Crashed where SIGTERM took the machine away.
     """
     run = open_run(config.model_copy(update={"run_id": _run_id(config)}))
     if run.manifest.status == "completed":
         return summarize(run)
     use_result_folder()
-    async with at_work(run, url_for("flow-run", obj_id=flow_run.id)) as session:
-        await _train(session)
+    stop = Stop()
+    try:
+        async with at_work(run, url_for("flow-run", obj_id=flow_run.id)) as session:
+            with stop.on_signals(get_run_logger().warning):
+                await Training(session, stop).run()
+    except RunStoppedError as stopped:
+        if deployment.id and stop.reason == signal.SIGTERM.name:
+            # Prefect tells its own cancellation from a machine that is taken away.
+            raise TerminationSignal(signal.SIGTERM) from stopped
+        return Cancelled(message=str(stopped))
     return summarize(run)
 
 
-async def _train(session: Session) -> None:
-    """Every step from the manifest's to the last, then the finished model."""
-    run = session.run
-    first = run.manifest.step
-    run.drop_logs_after(first)
-    recorder = Recorder(run)
-    artifacts = RunArtifacts(run, recorder.totals)
-    say = get_run_logger().info
-    with ProgressLine(start=first, num_steps=run.info.num_steps, say=say) as progress:
-        report = Reporting(recorder, progress)
-        weights = await _start(session, report, first)
-        progress.begin_steps()
-        for step in range(first, run.info.num_steps):
-            recorder.begin_step()
-            batch = await committed(get_batch, session, step=step)
-            rewards = await _roll_out(session, batch, weights)
-            result = await train_step(session, step, [as_one(shard) for shard in rewards])
-            if result.weights is not None:
-                weights = result.weights
-                await _sync(session, report, weights)
-            took = recorder.step(batch, rewards, result)
-            await _after_step(session, report, step + 1, weights)
-            run.update(step=step + 1)
-            progress.update(took)
-            if (step + 1) % session.config.logging.artifact_steps == 0:
-                await artifacts.refresh()
-        run.update(final=await save_final(session))
-    recorder.draw()
-    await artifacts.refresh()
+class Training:
+    """One run from the step where it stands to its last, or to where it is stopped."""
 
+    def __init__(self, session: Session, stop: Stop) -> None:
+        self._session = session
+        self._run = session.run
+        self._stop = stop
+        self._run.drop_logs_after(self._run.manifest.step)
+        self._recorder = Recorder(self._run)
+        self._artifacts = RunArtifacts(self._run, self._recorder.totals)
+        self._trained = self._run.manifest.step
+        """Train steps that the actor has taken."""
 
-async def _start(session: Session, report: Reporting, first: int) -> WeightsRef:
-    """The starting model, the workers, the first weights on each, the starting point evaluated."""
-    model, info = session.config.model, session.run.info
-    if model.new or model.warm_start:
-        report.progress.note("making the starting model, unless it is in the cache")
-        report.recorder.timing(await warm_start(session, info.train_problems))
-    report.progress.note(
-        f"starting the actor and {session.compute.num_workers('rollout')} rollout workers"
-    )
-    ready = await start_workers(session, first)
-    report.recorder.timing(ready.timing)
-    await _sync(session, report, ready.weights)
-    report.progress.note(
-        f"training {ready.num_parameters:,} parameters on {info.num_problems:,} problems, "
-        f"step {first} to {info.num_steps}"
-    )
-    if first == 0 and session.evaluates(0):
-        await _evaluate(session, report, 0, ready.weights)
-    return ready.weights
+    async def run(self) -> None:
+        """Every step, then the finished model. Raises `RunStoppedError` where it was stopped."""
+        run, say = self._run, get_run_logger().info
+        progress = ProgressLine(start=run.manifest.step, num_steps=run.info.num_steps, say=say)
+        with progress:
+            try:
+                ready = await self._stop.guard(self._start(progress))
+                await self._train(ready, progress)
+            except StopRequested:
+                progress.note(f"stopping ({self._stop.reason})")
+                await self._save_and_stop()
+            run.update(final=await save_final(self._session))
+        self._recorder.draw()
+        await self._artifacts.refresh()
 
-
-async def _roll_out(session: Session, batch: BatchRef, weights: WeightsRef) -> list[RewardRef]:
-    """Generate and score every shard; a shard is scored when its own generation ends."""
-
-    async def roll_out(shard: int) -> RewardRef:
-        place: dict[str, Any] = {"step": batch.step, "shard": shard}
-        generation = await committed(
-            generate, session, **place, batch=as_one(batch), weights=as_one(weights)
+    async def _start(self, progress: ProgressLine) -> ActorReady:
+        """The starting model, the actor at the run's step, the first rollout worker."""
+        model, info = self._session.config.model, self._run.info
+        if model.new or model.warm_start:
+            progress.note("making the starting model, unless it is in the cache")
+            self._recorder.timing(await warm_start(self._session, info.train_problems))
+        workers = self._session.config.rollout.num_rollout_workers
+        progress.note(f"starting the actor and {workers} rollout workers")
+        ready = await start_workers(self._session, self._run.manifest.step)
+        self._recorder.timing(ready.timing)
+        progress.note(
+            f"training {ready.num_parameters:,} parameters on {info.num_problems:,} problems, "
+            f"step {ready.step} to {info.num_steps}"
         )
-        return await committed(reward, session, **place, generation=as_one(generation))
+        return ready
 
-    num_shards = len(shard_bounds(batch.num_problems, session.config.num_shards))
-    return list(await asyncio.gather(*(roll_out(shard) for shard in range(num_shards))))
+    async def _train(self, ready: ActorReady, progress: ProgressLine) -> None:
+        session, run, stop = self._session, self._run, self._stop
+        async with Rollouts(session, self._recorder, ready.step, ready.weights) as rollouts:
+            if ready.step == 0 and session.evaluates(0) and run.manifest.evaluation is None:
+                starting = self._evaluate(rollouts, 0, ready.weights[0], progress)
+                run.update(evaluation=await stop.guard(starting))
+            progress.begin_steps()
+            for step in range(ready.step, run.info.num_steps):
+                self._recorder.begin_step()
+                batch, rewards = await stop.guard(rollouts.take(step))
+                result = await train_step(session, step, [as_one(shard) for shard in rewards])
+                self._trained = step + 1
+                if result.weights is not None:
+                    rollouts.publish(result.weights)
+                took = self._recorder.step(batch, rewards, result)
+                if session.evaluates(self._trained):
+                    assert result.weights is not None  # Session.publishes
+                    judging = self._evaluate(rollouts, step + 1, result.weights, progress)
+                    run.note_evaluation(await stop.guard(judging))
+                if session.checkpoints(self._trained):
+                    await self._checkpoint()
+                run.update(step=self._trained)
+                progress.update(took)
+                if self._trained % session.config.logging.artifact_steps == 0:
+                    await self._artifacts.refresh()
 
+    async def _evaluate(
+        self, rollouts: Rollouts, done: int, weights: WeightsRef, progress: ProgressLine
+    ) -> Evaluation:
+        async with rollouts.workers_with(weights):
+            result = await evaluate(self._session, done, weights)
+        self._recorder.evaluation(result)
+        scores = ", ".join(f"{name} {value:.3f}" for name, value in result.metrics.items())
+        progress.note(f"evaluation after step {done}: {scores}")
+        return result
 
-async def _sync(session: Session, report: Reporting, weights: WeightsRef) -> None:
-    """Bring every rollout worker to a published version."""
-    workers = range(session.compute.num_workers("rollout"))
-    timings = await asyncio.gather(
-        *(sync_weights(session, weights.version, worker, as_one(weights)) for worker in workers)
-    )
-    report.recorder.timing(*timings)
+    async def _checkpoint(self) -> None:
+        score = self._run.score(self._trained)
+        saved = await checkpoint(self._session, self._trained, self._run.is_best(score))
+        self._recorder.timing(saved.timing)
+        self._run.note_checkpoint(saved, score)
 
-
-async def _after_step(session: Session, report: Reporting, done: int, weights: WeightsRef) -> None:
-    """What comes every K steps: evaluate, then checkpoint, which may be the best so far."""
-    run = session.run
-    if session.evaluates(done):
-        await _evaluate(session, report, done, weights)
-    if session.checkpoints(done):
-        score = run.score(done)
-        saved = await checkpoint(session, done, run.is_best(score))
-        report.recorder.timing(saved.timing)
-        run.note_checkpoint(saved, score)
-
-
-async def _evaluate(session: Session, report: Reporting, done: int, weights: WeightsRef) -> None:
-    result = await evaluate(session, done, weights)
-    report.recorder.evaluation(result)
-    session.run.update(evaluation=result)
-    scores = ", ".join(f"{name} {value:.3f}" for name, value in result.metrics.items())
-    report.progress.note(f"evaluation after step {done}: {scores}")
+    async def _save_and_stop(self) -> None:
+        """Save what was trained since the last checkpoint; raises what ends the run."""
+        stop, run = self._stop, self._run
+        if self._trained > max((saved.step for saved in run.manifest.checkpoints), default=0):
+            run.note_checkpoint(await checkpoint(self._session, self._trained, best=False))
+        if stop.error is not None:
+            raise stop.error
+        raise RunStoppedError(
+            f"stopped by {stop.reason} after {self._trained} of {run.info.num_steps} steps, state "
+            f"saved; go on with `mortal resume {run.info.run_id}`"
+        )
 
 
 def _run_id(config: RunConfig) -> str:

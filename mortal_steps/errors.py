@@ -38,6 +38,10 @@ class RunNotFoundError(StoreError):
     """There is no such run under this runs directory."""
 
 
+class RunStoppedError(MortalError):
+    """Somebody asked the run to stop; it saved its state and goes on when it is resumed."""
+
+
 class WeightsMismatchError(MortalError):
     """A rollout worker's weights are not the version it was told to sample with."""
 

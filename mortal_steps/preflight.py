@@ -50,7 +50,6 @@ def refuse_what_does_not_work_yet(config: RunConfig) -> None:
         "compute.backend = 'modal'": config.compute.backend == "modal",
         "compute.mode = 'single_node'": config.compute.mode == "single_node",
         "compute.modal": bool(config.compute.modal.model_fields_set),
-        "rollout.staleness": config.rollout.staleness > 0,
         "rollout.weight_sync_method = 'direct'": config.rollout.weight_sync_method == "direct",
         "rewards.functions = 'sandbox'": "sandbox" in config.rewards.functions,
         "logging.use_wandb": config.logging.use_wandb,

@@ -145,10 +145,17 @@ class Run:
         """Whether a checkpoint with this score is the best so far."""
         return self.manifest.best_reward is None or score > self.manifest.best_reward
 
-    def note_checkpoint(self, saved: Checkpoint, score: float) -> None:
-        """Remember a checkpoint, and forget those that retention has removed."""
+    def note_evaluation(self, evaluation: Evaluation) -> None:
+        """Remember the last evaluation; committed with the step that it belongs to."""
+        self.manifest = dataclasses.replace(self.manifest, evaluation=evaluation)
+
+    def note_checkpoint(self, saved: Checkpoint, score: float | None = None) -> None:
+        """Remember a checkpoint, and forget those that retention has removed.
+
+        Without a score it is not judged: a stop made it, not the schedule.
+        """
         best_step, best_reward = self.manifest.best_step, self.manifest.best_reward
-        if self.is_best(score):
+        if score is not None and self.is_best(score):
             best_step, best_reward = saved.step, score
         known = [c for c in self.manifest.checkpoints if c.step != saved.step] + [saved]
         keep = self.config.checkpoints

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import logging
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from mortal_steps.compute.base import CallKey, Compute, Role
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import MortalError
+from mortal_steps.errors import MortalError, RunStoppedError, WorkerLostError
 from mortal_steps.policy.base_model import base_model_path
 from mortal_steps.run import Run
 from mortal_steps.schedule import policy_version, problem_indices, shard_bounds
@@ -32,6 +33,7 @@ from mortal_steps.types import (
     FinalModel,
     GenerateRequest,
     GenerationRef,
+    PolicyVersion,
     Problem,
     RewardRef,
     RewardRequest,
@@ -41,6 +43,8 @@ from mortal_steps.types import (
     TrainRequest,
     WeightsRef,
 )
+
+logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", GenerationRef, RewardRef, StepResult)
 
@@ -75,6 +79,13 @@ class Session:
             step, sync_weights_every=self.config.rollout.sync_weights_every
         )
         return next_version == step or self.evaluates(step)
+
+    def version_for(self, step: int) -> PolicyVersion:
+        """The policy version that samples the batch of `step`."""
+        rollout = self.config.rollout
+        return policy_version(
+            step, staleness=rollout.staleness, sync_weights_every=rollout.sync_weights_every
+        )
 
     def evaluates(self, step: int) -> bool:
         """Whether the policy is evaluated after `step` train steps."""
@@ -146,12 +157,20 @@ class Session:
         return await self._call(StepResult, "actor", "train_step", request)
 
     async def sync_weights(self, weights: WeightsRef, worker: int) -> StageTiming:
-        """Let one rollout worker load and verify a published version."""
+        """Let one rollout worker load and verify a published version.
+
+        A worker that is lost meanwhile is not waited for: when it is back, it loads the version
+        that its first shard asks for.
+        """
         key = self._key("sync_weights", weights.version, worker)
         started = time.perf_counter()
-        timing = await self.compute.call(
-            "rollout", "sync_weights", key=key, worker=worker, weights=weights
-        )
+        timing = StageTiming(stage="sync_weights", step=weights.version)
+        try:
+            timing = await self.compute.call(
+                "rollout", "sync_weights", key=key, worker=worker, weights=weights
+            )
+        except WorkerLostError as error:
+            logger.warning("weights v%d not loaded: %s", weights.version, error)
         return _with_wait(timing, started, worker)
 
     async def checkpoint(self, step: int, *, best: bool) -> Checkpoint:
@@ -204,16 +223,13 @@ class Session:
         return StageTiming(stage="warm_start", step=0, busy_s=time.perf_counter() - started)
 
     async def start_workers(self, step: int) -> ActorReady:
-        """Bring the actor to `step` and, beside it, load the rollout workers' engines."""
+        """Bring the actor to `step` and, beside it, up the rollout workers: one is enough to begin,
+        the others join as they become ready."""
         started = time.perf_counter()
         key = self._key("start_workers", step)
         ready: ActorReady
-        ready, *_ = await asyncio.gather(
-            self.compute.call("actor", "prepare", key=key, step=step),
-            *(
-                self.compute.call("rollout", "start", key=key, worker=worker)
-                for worker in range(self.compute.num_workers("rollout"))
-            ),
+        ready, _ = await asyncio.gather(
+            self.compute.call("actor", "prepare", key=key, step=step), self.compute.start("rollout")
         )
         seconds = time.perf_counter() - started
         timing = StageTiming(stage="start_workers", step=step, busy_s=seconds)
@@ -265,8 +281,11 @@ async def at_work(run: Run, ui_url: str | None = None) -> AsyncIterator[Session]
         run.update(status="running", error=None, ui_url=ui_url)
         yield Session(run, compute)
         run.update(status="completed")
+    except RunStoppedError as stopped:
+        run.update(status="stopped", error=str(stopped))
+        raise
     except (KeyboardInterrupt, asyncio.CancelledError):
-        run.update(status="stopped", error="interrupted")
+        run.update(status="stopped", error="stopped at once, without a checkpoint")
         raise
     except Exception as error:
         reason = str(error) if isinstance(error, MortalError) else repr(error)

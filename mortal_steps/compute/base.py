@@ -37,6 +37,9 @@ class WorkerSpec:
     kwargs: Mapping[str, Any]
     """Constructor arguments; picklable."""
     count: int = 1
+    prepare: str | None = None
+    """Method that makes a worker ready, called as soon as the role is started; None: a worker
+    starts at its first call."""
     python: str | None = None
     """Interpreter; default: this one."""
     threads: int = 1
@@ -49,6 +52,13 @@ class WorkerSpec:
 class Compute(Protocol):
     """Where workers run."""
 
+    async def start(self, role: Role) -> None:
+        """Bring up every worker of `role`; returns when the first of them is ready.
+
+        The others join as they become ready. Raises what kept a worker from it.
+        """
+        ...
+
     async def call(
         self,
         role: Role,
@@ -60,14 +70,14 @@ class Compute(Protocol):
     ) -> Any:
         """Call a method of one worker of `role`: the numbered one, or whichever is free first.
 
+        The numbered one should be among `ready_workers`.
         Raises the worker's own `MortalError`; `WorkerError` for any other exception there;
-        `WorkerLostError` (transient) if the worker ended in mid-call. A lost worker is replaced
-        at the next call.
+        `WorkerLostError` (transient) if the worker ended in mid-call. A lost worker is replaced.
         """
         ...
 
-    def num_workers(self, role: Role) -> int:
-        """How many workers the role has."""
+    def ready_workers(self, role: Role) -> list[int]:
+        """Numbers of the role's workers that take calls now."""
         ...
 
     async def close(self) -> None:

@@ -15,12 +15,13 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.base import CallKey, Role, WorkerSpec
 from mortal_steps.compute.frames import Answer, Construct, Request, encode_frame, read_frame
+from mortal_steps.compute.pool import Pool
 from mortal_steps.errors import MortalError, WorkerLostError
 
 CLOSE_GRACE_S = 2.0
@@ -37,44 +38,43 @@ class LocalCompute:
     def __init__(
         self, specs: Mapping[Role, WorkerSpec], *, working_dir: Path, log_dir: Path
     ) -> None:
-        self._containers: dict[Role, list[LocalContainer]] = {
-            role: [
-                LocalContainer(f"{role}-{index}", spec, index, working_dir, log_dir)
-                for index in range(spec.count)
-            ]
+        self._pools: dict[Role, Pool[LocalContainer]] = {
+            role: Pool(
+                [
+                    LocalContainer(f"{role}-{index}", spec, index, working_dir, log_dir)
+                    for index in range(spec.count)
+                ],
+                spec.prepare,
+            )
             for role, spec in specs.items()
         }
-        self._free: dict[Role, asyncio.Queue[LocalContainer]] = {}
-        for role, containers in self._containers.items():
-            self._free[role] = asyncio.Queue()
-            for container in containers:
-                self._free[role].put_nowait(container)
+
+    async def start(self, role: Role) -> None:
+        """See `Compute.start`."""
+        await self._pools[role].first_ready()
 
     async def call(
         self, role: Role, method: str, *, key: CallKey, worker: int | None = None, **payload: Any
     ) -> Any:
         """See `Compute.call`; raises `KeyError` for a role that was not configured."""
+        pool = self._pools[role]
         if worker is not None:
-            return await self._containers[role][worker].call(method, payload)
-        container = await self._free[role].get()
-        try:
+            return await pool.containers[worker].call(method, payload)
+        async with pool.taken() as container:
             return await container.call(method, payload)
-        finally:
-            self._free[role].put_nowait(container)
 
-    def num_workers(self, role: Role) -> int:
-        """How many workers the role has."""
-        return len(self._containers[role])
+    def ready_workers(self, role: Role) -> list[int]:
+        """See `Compute.ready_workers`."""
+        return self._pools[role].ready_workers()
 
     def processes(self) -> dict[str, int]:
         """Process id of each running container, by name such as `rollout-0`."""
-        everyone = itertools.chain.from_iterable(self._containers.values())
+        everyone = [c for pool in self._pools.values() for c in pool.containers]
         return {c.name: c.process.pid for c in everyone if c.process is not None}
 
     async def close(self) -> None:
         """End every container: it gets a moment to leave by itself, then it is killed."""
-        everyone = itertools.chain.from_iterable(self._containers.values())
-        await asyncio.gather(*(container.close() for container in everyone))
+        await asyncio.gather(*(pool.close() for pool in self._pools.values()))
 
 
 class LocalContainer:
@@ -85,6 +85,7 @@ class LocalContainer:
     ) -> None:
         self.name = name
         self.process: asyncio.subprocess.Process | None = None
+        self.on_lost: Callable[[], None] | None = None
         self._spec = spec
         self._index = index
         self._working_dir = working_dir
@@ -189,6 +190,8 @@ class LocalContainer:
             code = await process.wait()
         if self.process is process:
             self.process = None
+            if self.on_lost is not None:
+                self.on_lost()
         for future in self._pending.values():
             if not future.done():
                 future.set_exception(WorkerLostError(self._epitaph(process.pid, code)))

@@ -30,6 +30,7 @@ def worker_specs(
             local.rollout,
             {**common, "model_path": model_path},
             count=config.rollout.num_rollout_workers,
+            prepare="start",
         ),
         "reward": _spec("reward", local.reward, {**common, "num_steps": num_steps}),
     }
@@ -41,11 +42,13 @@ def _spec(
     kwargs: dict[str, Any],
     *,
     count: int = 1,
+    prepare: str | None = None,
 ) -> WorkerSpec:
     return WorkerSpec(
         factory=FACTORIES[role],
         kwargs=kwargs,
         count=count,
+        prepare=prepare,
         python=place.python,
         threads=place.threads,
         devices=place.devices,

@@ -1,0 +1,84 @@
+"""A request to end the run in order: from Ctrl-C, SIGTERM, Prefect's cancel, or the flow itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+from mortal_steps.errors import MortalError
+
+T = TypeVar("T")
+
+
+class StopRequested(Exception):
+    """Raised by `Stop.guard` in place of what it waited for."""
+
+
+class Stop:
+    """Whether the run is to end before its last step, and why."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self.reason = ""
+        """Such as `SIGTERM`."""
+        self.error: MortalError | None = None
+        """What forces the run to stop; None where somebody asked for it."""
+
+    @property
+    def requested(self) -> bool:
+        """Whether the run is to end."""
+        return self._event.is_set()
+
+    def request(self, reason: str, error: MortalError | None = None) -> None:
+        """End the run in order; the first reason counts."""
+        if not self.requested:
+            self.reason, self.error = reason, error
+            self._event.set()
+
+    async def guard(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`, which is dropped when the stop comes first.
+
+        Raises `StopRequested` then.
+        """
+        working = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(self._event.wait())
+        try:
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if self.requested:
+                raise StopRequested
+            return working.result()
+        finally:
+            stopping.cancel()
+            if not working.done():
+                working.cancel()
+                await asyncio.wait({working})
+
+    @contextlib.contextmanager
+    def on_signals(self, say: Callable[[str], None]) -> Iterator[None]:
+        """Ctrl-C and SIGTERM request the stop; the second of them ends the run at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals are the main thread's; whoever runs the flow here handles them
+            return
+        loop, flow = asyncio.get_running_loop(), asyncio.current_task()
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def heard(number: signal.Signals) -> None:
+            if self.requested:
+                assert flow is not None
+                flow.cancel()
+            else:
+                say(f"{number.name}: stopping with a checkpoint; once more stops at once")
+                self.request(number.name)
+
+        for number in before:
+            loop.add_signal_handler(number, heard, number)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                loop.remove_signal_handler(number)
+                signal.signal(number, handler)
