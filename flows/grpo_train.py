@@ -74,12 +74,13 @@ async def _train(session: Session) -> None:
     first = run.manifest.step
     run.drop_logs_after(first)
     recorder = Recorder(run)
-    artifacts = RunArtifacts(run, recorder.totals)
     say = get_run_logger().info
     with ProgressLine(start=first, num_steps=run.info.num_steps, say=say) as progress:
         report = Reporting(recorder, progress)
-        weights = await _start(session, report, first)
-        progress.begin_steps()
+        weights = await _start(session, report)
+        first = run.manifest.step
+        artifacts = RunArtifacts(run, recorder.totals)
+        progress.begin_steps(first)
         for step in range(first, run.info.num_steps):
             recorder.begin_step()
             batch = await committed(get_batch, session, step=step)
@@ -99,8 +100,11 @@ async def _train(session: Session) -> None:
     await artifacts.refresh()
 
 
-async def _start(session: Session, report: Reporting, first: int) -> WeightsRef:
-    """The starting model, the workers, the first weights on each, the starting point evaluated."""
+async def _start(session: Session, report: Reporting) -> WeightsRef:
+    """The starting model, the workers, the first weights on each, the starting point evaluated.
+
+    The run goes on at its manifest's step, which is an earlier one where records were damaged.
+    """
     model, info = session.config.model, session.run.info
     if model.new or model.warm_start:
         report.progress.note("making the starting model, unless it is in the cache")
@@ -108,16 +112,20 @@ async def _start(session: Session, report: Reporting, first: int) -> WeightsRef:
     report.progress.note(
         f"starting the actor and {session.compute.num_workers('rollout')} rollout workers"
     )
-    ready = await start_workers(session, first)
+    ready = await start_workers(session, session.run.manifest.step)
+    first, weights = ready.step, ready.weights[0]
+    if first < session.run.manifest.step:
+        report.progress.note(f"going back to step {first}: a record of it is damaged or missing")
+        report.recorder.go_back_to(first)
     report.recorder.timing(ready.timing)
-    await _sync(session, report, ready.weights)
+    await _sync(session, report, weights)
     report.progress.note(
         f"training {ready.num_parameters:,} parameters on {info.num_problems:,} problems, "
         f"step {first} to {info.num_steps}"
     )
     if first == 0 and session.evaluates(0):
-        await _evaluate(session, report, 0, ready.weights)
-    return ready.weights
+        await _evaluate(session, report, 0, weights)
+    return weights
 
 
 async def _roll_out(session: Session, batch: BatchRef, weights: WeightsRef) -> list[RewardRef]:

@@ -121,6 +121,11 @@ class Run:
             self._lock.close()
             self._lock = None
 
+    def go_back_to(self, step: int) -> None:
+        """Stand at an earlier step: those after it are gone through again, to the same records."""
+        self.update(step=step)
+        self.drop_logs_after(step)
+
     def drop_logs_after(self, step: int) -> None:
         """Cut the logs back to the first `step` steps, where training goes on."""
         for name in ("metrics.jsonl", "timings.jsonl", "evaluations.jsonl"):
@@ -150,10 +155,11 @@ class Run:
         best_step, best_reward = self.manifest.best_step, self.manifest.best_reward
         if self.is_best(score):
             best_step, best_reward = saved.step, score
-        known = [c for c in self.manifest.checkpoints if c.step != saved.step] + [saved]
+        known = [c for c in self.manifest.checkpoints if c.step < saved.step] + [saved]
+        later = [c for c in self.manifest.checkpoints if c.step > saved.step]
         keep = self.config.checkpoints
-        last = known[-keep.keep_last :]
-        kept = [c for c in known if c in last or (keep.keep_best and c.step == best_step)]
+        last = known[-keep.keep_last :] + later
+        kept = [c for c in known + later if c in last or (keep.keep_best and c.step == best_step)]
         self.update(checkpoints=tuple(kept), best_step=best_step, best_reward=best_reward)
 
     def metrics(self) -> list[dict[str, Any]]:
