@@ -160,13 +160,17 @@ class RunStore:
             shutil.rmtree(doomed)
 
     def remove_leftovers(self, relative: str) -> None:
-        """Delete the hidden folders that killed commits and deletions left behind in `relative`.
+        """Delete the hidden files and folders that killed commits and deletions left in `relative`.
 
-        Only for the one worker that commits folders there.
+        Only for the one process that commits there.
         """
         for leftover in self.path(relative).glob(".*"):
-            if leftover.is_dir() and leftover.suffix in {".partial", ".removed", ".replaced"}:
+            if leftover.suffix not in {".partial", ".removed", ".replaced"}:
+                continue
+            if leftover.is_dir():
                 shutil.rmtree(leftover)
+            else:
+                leftover.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
