@@ -79,7 +79,7 @@ class Training:
         self._stop = stop
         self._run.drop_logs_after(self._run.manifest.step)
         self._recorder = Recorder(self._run)
-        self._artifacts = RunArtifacts(self._run, self._recorder.totals)
+        self._artifacts = RunArtifacts(self._run)
         self._trained = self._run.manifest.step
         """Train steps that the actor has taken."""
 
@@ -96,7 +96,7 @@ class Training:
                 await self._save_and_stop()
             run.update(final=await save_final(self._session))
         self._recorder.draw()
-        await self._artifacts.refresh()
+        await self._artifacts.refresh(self._recorder.totals)
 
     async def _start(self, progress: ProgressLine) -> ActorReady:
         """The starting model, the actor at the run's step, the first rollout worker."""
@@ -107,6 +107,10 @@ class Training:
         workers = self._session.config.rollout.num_rollout_workers
         progress.note(f"starting the actor and {workers} rollout workers")
         ready = await start_workers(self._session, self._run.manifest.step)
+        if ready.step < self._run.manifest.step:
+            progress.note(f"going back to step {ready.step}: a record of it is damaged or missing")
+            self._recorder.go_back_to(ready.step)
+            self._trained = ready.step
         self._recorder.timing(ready.timing)
         progress.note(
             f"training {ready.num_parameters:,} parameters on {info.num_problems:,} problems, "
@@ -120,7 +124,7 @@ class Training:
             if ready.step == 0 and session.evaluates(0) and run.manifest.evaluation is None:
                 starting = self._evaluate(rollouts, 0, ready.weights[0], progress)
                 run.update(evaluation=await stop.guard(starting))
-            progress.begin_steps()
+            progress.begin_steps(ready.step)
             for step in range(ready.step, run.info.num_steps):
                 self._recorder.begin_step()
                 batch, rewards = await stop.guard(rollouts.take(step))
@@ -138,7 +142,7 @@ class Training:
                 run.update(step=self._trained)
                 progress.update(took)
                 if self._trained % session.config.logging.artifact_steps == 0:
-                    await self._artifacts.refresh()
+                    await self._artifacts.refresh(self._recorder.totals)
 
     async def _evaluate(
         self, rollouts: Rollouts, done: int, weights: WeightsRef, progress: ProgressLine

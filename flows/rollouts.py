@@ -95,7 +95,8 @@ class Rollouts:
         try:
             async with self.workers_with(weights):
                 batch = await committed(get_batch, session, step=step)
-                for shard in range(len(shard_bounds(batch.num_problems, session.config.num_shards))):
+                shards = shard_bounds(batch.num_problems, session.config.num_shards)
+                for shard in range(len(shards)):
                     generating.append(asyncio.create_task(self._generate(batch, shard, weights)))
                     scoring.append(asyncio.create_task(self._score(step, shard, generating[-1])))
                 await asyncio.gather(*generating)

@@ -7,13 +7,14 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from mortal.display import show_outcome
 from mortal.prefect_server import Server, answers, prefect_server, wait_for_history
 from mortal_steps.config import RunConfig
-from mortal_steps.report.summary import RunSummary, summarize
+from mortal_steps.report.summary import summarize
 from mortal_steps.run import Run, find_run, open_run
 
 QUIET_PREFECT = {
@@ -54,14 +55,14 @@ def _run_flow(config: RunConfig, server: Server) -> None:
 
     from flows.grpo_train import grpo_train
 
-    async def run_to_its_state() -> State[RunSummary]:
+    async def run_to_its_state() -> State[Any]:
         return await grpo_train(config, return_state=True)
 
     state = asyncio.run(run_to_its_state())
     if state.state_details.flow_run_id is not None:
         wait_for_history(server, state.state_details.flow_run_id, completed=state.is_completed())
-    if find_run(Path(config.runs_dir), str(config.run_id)).manifest.status == "stopped":
-        raise KeyboardInterrupt  # Prefect keeps the interruption to itself
+    if state.is_cancelled() or state.is_crashed():
+        raise KeyboardInterrupt  # it was asked to stop, which Prefect keeps to itself
     state.result()
 
 

@@ -34,6 +34,10 @@ class CorruptFileError(StoreError):
     """A committed file is missing, truncated or altered; the message names it."""
 
 
+class LeaseLostError(StoreError):
+    """Another process drives the run now; this one must not write to it any more."""
+
+
 class RunNotFoundError(StoreError):
     """There is no such run under this runs directory."""
 

@@ -7,19 +7,18 @@ there is none, and otherwise checks that it belongs to the same configuration.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
-import os
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import dump_toml, load_config
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import RunNotFoundError, StoreError
+from mortal_steps.lease import Lease, acquire, is_driven
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore, append_line, read_lines, write_atomically
 from mortal_steps.types import Checkpoint, Evaluation, FileRef, FinalModel, Problem
@@ -83,43 +82,44 @@ class Run:
         self.store = store
         self.config = config
         self.info = info
-        found = store.find_record("manifest.json", RunManifest)
-        self.manifest = found[1] if found else RunManifest(status="created")
-        self._lock: IO[str] | None = None
+        self.manifest = _read_manifest(store)
+        self._lease: Lease | None = None
 
     def update(self, **changes: Any) -> None:
-        """Replace fields of the manifest and commit it."""
+        """Replace fields of the manifest and commit it.
+
+        Raises `LeaseLostError` if another process has taken the run over from this one.
+        """
+        if self._lease is not None:
+            self._lease.check()
         self.manifest = dataclasses.replace(self.manifest, updated_at=time.time(), **changes)
         self.store.write_record("manifest.json", self.manifest, RunManifest)
 
     def status(self) -> str:
         """The manifest's status, or `interrupted` for a running one that no process drives."""
-        if self.manifest.status == "running" and self._lock is None:
-            with self.store.path("lock").open("a+") as lock:
-                if _try_lock(lock):
-                    return "interrupted"
+        if self.manifest.status == "running" and not is_driven(self.store):
+            return "interrupted"
         return self.manifest.status
 
-    def acquire(self) -> None:
-        """Become the one process that drives the run; raises `StoreError` if another one does."""
-        lock = self.store.path("lock").open("a+")
-        if not _try_lock(lock):
-            lock.seek(0)
-            owner = lock.read().strip() or "unknown"
-            lock.close()
-            raise StoreError(
-                f"run {self.info.run_id} is in use by process {owner}; wait for it, or stop it"
-            )
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        self._lock = lock
+    def acquire(self) -> Lease:
+        """Become the one process that drives the run; raises `StoreError` if another one does.
+
+        What an earlier driver wrote until now counts, not what was read when the run was opened.
+        """
+        self._lease = acquire(self.store)
+        self.manifest = _read_manifest(self.store)
+        return self._lease
 
     def release(self) -> None:
         """Let another process drive the run."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def go_back_to(self, step: int) -> None:
+        """Stand at an earlier step: those after it are gone through again, to the same records."""
+        self.update(step=step)
+        self.drop_logs_after(step)
 
     def drop_logs_after(self, step: int) -> None:
         """Cut the logs back to the first `step` steps, where training goes on."""
@@ -157,10 +157,11 @@ class Run:
         best_step, best_reward = self.manifest.best_step, self.manifest.best_reward
         if score is not None and self.is_best(score):
             best_step, best_reward = saved.step, score
-        known = [c for c in self.manifest.checkpoints if c.step != saved.step] + [saved]
+        known = [c for c in self.manifest.checkpoints if c.step < saved.step] + [saved]
+        later = [c for c in self.manifest.checkpoints if c.step > saved.step]
         keep = self.config.checkpoints
-        last = known[-keep.keep_last :]
-        kept = [c for c in known if c in last or (keep.keep_best and c.step == best_step)]
+        last = known[-keep.keep_last :] + later
+        kept = [c for c in known + later if c in last or (keep.keep_best and c.step == best_step)]
         self.update(checkpoints=tuple(kept), best_step=best_step, best_reward=best_reward)
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -185,7 +186,7 @@ def open_run(config: RunConfig) -> Run:
     root = Path(config.runs_dir) / config.run_id
     if not (root / "run.json").exists():
         problems = check(config)
-        return _create(root, config, *problems)
+        _create(root, config, *problems)
     run = find_run(Path(config.runs_dir), config.run_id)
     if run.info.fingerprint != config.fingerprint():
         changed = ", ".join(_differences(run.config.identity(), config.identity()))
@@ -220,9 +221,23 @@ def new_run_id(config: RunConfig) -> str:
     return f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _create(root: Path, config: RunConfig, train: list[Problem], held_out: list[Problem]) -> Run:
+def _create(root: Path, config: RunConfig, train: list[Problem], held_out: list[Problem]) -> None:
+    """Commit the run's identity, run.json last: what a kill leaves without it is written over."""
     store = RunStore(root)
-    write_atomically(root / "config.toml", dump_toml(config).encode())
+    lease = acquire(store)
+    try:
+        if not (root / "run.json").exists():  # else another process has just made it
+            _write_identity(store, config, train, held_out)
+    finally:
+        lease.release()
+
+
+def _write_identity(
+    store: RunStore, config: RunConfig, train: list[Problem], held_out: list[Problem]
+) -> None:
+    store.remove_leftovers("")
+    store.remove_leftovers("data")
+    write_atomically(store.path("config.toml"), dump_toml(config).encode())
     info = RunInfo(
         run_id=str(config.run_id),
         uid=uuid.uuid4().hex,
@@ -242,17 +257,11 @@ def _create(root: Path, config: RunConfig, train: list[Problem], held_out: list[
         created_at=time.time(),
     )
     store.write_record("run.json", info, RunInfo)
-    run = Run(store, config, info)
-    run.update()
-    return run
 
 
-def _try_lock(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _read_manifest(store: RunStore) -> RunManifest:
+    found = store.find_record("manifest.json", RunManifest)
+    return found[1] if found else RunManifest(status="created")
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:

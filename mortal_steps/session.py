@@ -20,9 +20,9 @@ from mortal_steps.compute.base import CallKey, Compute, Role
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import MortalError, RunStoppedError, WorkerLostError
+from mortal_steps.errors import MortalError, RunStoppedError, StoreError, WorkerLostError
 from mortal_steps.policy.base_model import base_model_path
-from mortal_steps.run import Run
+from mortal_steps.run import Run, Status
 from mortal_steps.schedule import policy_version, problem_indices, shard_bounds
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
@@ -266,7 +266,7 @@ async def at_work(run: Run, ui_url: str | None = None) -> AsyncIterator[Session]
 
     The manifest's status tells how it ended. Raises `StoreError` if another process drives it.
     """
-    run.acquire()
+    lease = run.acquire()
     compute = LocalCompute(
         worker_specs(
             run.config,
@@ -276,24 +276,33 @@ async def at_work(run: Run, ui_url: str | None = None) -> AsyncIterator[Session]
         ),
         working_dir=Path(run.info.working_dir),
         log_dir=run.store.path("logs").absolute(),
+        inherited=(lease.fileno(),),
     )
     try:
         run.update(status="running", error=None, ui_url=ui_url)
         yield Session(run, compute)
         run.update(status="completed")
     except RunStoppedError as stopped:
-        run.update(status="stopped", error=str(stopped))
+        _note_end(run, status="stopped", error=str(stopped))
         raise
     except (KeyboardInterrupt, asyncio.CancelledError):
-        run.update(status="stopped", error="stopped at once, without a checkpoint")
+        _note_end(run, status="stopped", error="stopped at once, without a checkpoint")
         raise
     except Exception as error:
         reason = str(error) if isinstance(error, MortalError) else repr(error)
-        run.update(status="failed", error=reason)
+        _note_end(run, status="failed", error=reason)
         raise
     finally:
         await compute.close()
         run.release()
+
+
+def _note_end(run: Run, *, status: Status, error: str) -> None:
+    """Write down how the run ended early; where that fails too, the first error is the one told."""
+    try:
+        run.update(status=status, error=error)
+    except StoreError as failure:
+        logger.warning("the end of the run is not noted: %s", failure)
 
 
 def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest) -> int:

@@ -64,11 +64,7 @@ class RunStore:
     def read_record(self, ref: FileRef, kind: type[T]) -> T:
         """The value that `ref` stands for; raises `CorruptFileError` if it is not exactly that."""
         found, body = self._load(ref.path, kind)
-        if found.sha256 != ref.sha256:
-            raise CorruptFileError(
-                f"{self.path(ref.path)} holds {found.sha256[:12]}, expected {ref.sha256[:12]}; "
-                "it was replaced after it was committed"
-            )
+        _check_digest(self.path(ref.path), found.sha256, ref.sha256)
         return body
 
     def find_record(self, relative: str, kind: type[T]) -> tuple[FileRef, T] | None:
@@ -77,7 +73,22 @@ class RunStore:
             return None
         return self._load(relative, kind)
 
+    def check_record(self, ref: FileRef) -> None:
+        """Raise `CorruptFileError` unless the file is, byte for byte, what `ref` stands for."""
+        found, _ = self._read(ref.path)
+        _check_digest(self.path(ref.path), found, ref.sha256)
+
     def _load(self, relative: str, kind: type[T]) -> tuple[FileRef, T]:
+        digest, payload = self._read(relative)
+        try:
+            body: T = _adapter(kind).validate_json(payload)
+        except ValidationError as error:
+            name = getattr(kind, "__name__", kind)
+            raise CorruptFileError(f"{self.path(relative)} is no {name}: {error}") from None
+        return FileRef(path=relative, sha256=digest), body
+
+    def _read(self, relative: str) -> tuple[str, bytes]:
+        """Digest and body of a record whose digest is right; raises `CorruptFileError`."""
         path = self.path(relative)
         try:
             content = path.read_bytes()
@@ -93,12 +104,7 @@ class RunStore:
             raise CorruptFileError(
                 f"{path} is damaged: its content hashes to {digest[:12]}, recorded {recorded[:12]}"
             )
-        try:
-            body: T = _adapter(kind).validate_json(payload)
-        except ValidationError as error:
-            name = getattr(kind, "__name__", kind)
-            raise CorruptFileError(f"{path} is no {name}: {error}") from None
-        return FileRef(path=relative, sha256=digest), body
+        return digest, payload
 
     # folders: many files that exist together or not at all
 
@@ -154,13 +160,17 @@ class RunStore:
             shutil.rmtree(doomed)
 
     def remove_leftovers(self, relative: str) -> None:
-        """Delete the hidden folders that killed commits and deletions left behind in `relative`.
+        """Delete the hidden files and folders that killed commits and deletions left in `relative`.
 
-        Only for the one worker that commits folders there.
+        Only for the one process that commits there.
         """
         for leftover in self.path(relative).glob(".*"):
-            if leftover.is_dir() and leftover.suffix in {".partial", ".removed", ".replaced"}:
+            if leftover.suffix not in {".partial", ".removed", ".replaced"}:
+                continue
+            if leftover.is_dir():
                 shutil.rmtree(leftover)
+            else:
+                leftover.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -213,6 +223,14 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
     if kind not in _adapters:
         _adapters[kind] = TypeAdapter(kind)
     return _adapters[kind]
+
+
+def _check_digest(path: Path, found: str, expected: str) -> None:
+    if found != expected:
+        raise CorruptFileError(
+            f"{path} holds {found[:12]}, expected {expected[:12]}; "
+            "it was replaced after it was committed"
+        )
 
 
 def _files_below(folder: Path) -> list[str]:

@@ -292,11 +292,13 @@ class ActorReady:
     """The actor's answer once it holds its model: where training goes on."""
 
     step: int
-    """Train steps done; the next `train_step` is this one."""
+    """Train steps done; the next `train_step` is this one. Lower than asked for where a record that
+    leads there is damaged: from here on every step is asked for again, and answered as before."""
     state_id: str
     """Chained id of the state held."""
-    weights: WeightsRef
-    """Published version that samples the batch of `step`."""
+    weights: tuple[WeightsRef, ...]
+    """Every published version that samples the batches of `step` to `step + staleness`, oldest
+    first, each once."""
     num_parameters: int
     """Parameters of the model, frozen ones included."""
     timing: StageTiming = StageTiming(stage="start_workers", step=0)

@@ -27,12 +27,11 @@ T = TypeVar("T")
 class RunArtifacts:
     """One progress bar and one timing table per run."""
 
-    def __init__(self, run: Run, totals: StageTotals) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
-        self._totals = totals
         self._progress_id: UUID | None = None
 
-    async def refresh(self) -> None:
+    async def refresh(self, totals: StageTotals) -> None:
         """Bring both up to the run's present step."""
         run = self._run
         percent = 100.0 * run.manifest.step / run.info.num_steps
@@ -48,7 +47,7 @@ class RunArtifacts:
             await _try(aupdate_progress_artifact(self._progress_id, percent))
         await _try(
             acreate_table_artifact(
-                table_cells(self._totals.rows()),
+                table_cells(totals.rows()),
                 key=f"stage-timings-{_slug(run)}",
                 description=f"Where {run.info.run_id} spent its time, step {run.manifest.step}",
             )

@@ -2,7 +2,7 @@
 
 A cache key names the run directory (by its random uid), the stage, the step, the shard and the
 policy version, so a Retry of the flow run and a new flow run for the same run id find the same
-result. What is cached is a reference; `committed` looks whether the store still has the file.
+result. What is cached is a reference; `committed` checks that the store still has the file, whole.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from prefect import Task
 from prefect.cache_policies import NO_CACHE, CacheKeyFnPolicy
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TaskRunContext
+from prefect.logging import get_run_logger
 from prefect.utilities.annotations import opaque
 
-from mortal_steps.errors import TransientError
+from mortal_steps.errors import CorruptFileError, TransientError
 from mortal_steps.session import Session
 from mortal_steps.types import BatchRef, GenerationRef, RewardRef
 
@@ -57,9 +58,13 @@ def cached_by(stage: str, identify: Callable[..., str]) -> dict[str, Any]:
 async def committed(
     task: Task[..., Coroutine[Any, Any, Reference]], session: Session, **inputs: Any
 ) -> Reference:
-    """The task's result; made again if it was cached but its file is gone from the store."""
+    """The task's result; made again if it was cached but its file is gone from the store, or is not
+    what it was."""
     reference: Reference = await task(session=session, **inputs)
-    if not session.store.path(reference.file.path).exists():
+    try:
+        session.store.check_record(reference.file)
+    except CorruptFileError as error:
+        get_run_logger().warning("made again: %s", error)
         reference = await task.with_options(refresh_cache=True)(session=session, **inputs)
     return reference
 

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +32,22 @@ class LocalCompute:
     """`Compute` on local processes.
 
     `working_dir` is the current directory of every worker, so that relative paths mean the same
-    there as here; `log_dir` receives one log file per worker.
+    there as here; `log_dir` receives one log file per worker. Each worker keeps the `inherited`
+    file descriptors open for as long as it lives.
     """
 
     def __init__(
-        self, specs: Mapping[Role, WorkerSpec], *, working_dir: Path, log_dir: Path
+        self,
+        specs: Mapping[Role, WorkerSpec],
+        *,
+        working_dir: Path,
+        log_dir: Path,
+        inherited: Sequence[int] = (),
     ) -> None:
         self._pools: dict[Role, Pool[LocalContainer]] = {
             role: Pool(
                 [
-                    LocalContainer(f"{role}-{index}", spec, index, working_dir, log_dir)
+                    LocalContainer(f"{role}-{index}", spec, index, working_dir, log_dir, inherited)
                     for index in range(spec.count)
                 ],
                 spec.prepare,
@@ -81,7 +87,13 @@ class LocalContainer:
     """One worker process, started at its first call and again after it was lost."""
 
     def __init__(
-        self, name: str, spec: WorkerSpec, index: int, working_dir: Path, log_dir: Path
+        self,
+        name: str,
+        spec: WorkerSpec,
+        index: int,
+        working_dir: Path,
+        log_dir: Path,
+        inherited: Sequence[int] = (),
     ) -> None:
         self.name = name
         self.process: asyncio.subprocess.Process | None = None
@@ -89,6 +101,7 @@ class LocalContainer:
         self._spec = spec
         self._index = index
         self._working_dir = working_dir
+        self._inherited = inherited
         self._log_path = log_dir / f"{name}.log"
         self._starting = asyncio.Lock()
         self._numbers = itertools.count(1)
@@ -134,7 +147,7 @@ class LocalContainer:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[theirs.fileno(), *self._inherited],
                     cwd=self._working_dir,
                     env=self._environment(),
                     start_new_session=True,  # Ctrl-C reaches the flow alone, which ends us in order

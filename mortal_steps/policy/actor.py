@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ActorStateError, WeightsMismatchError
+from mortal_steps.errors import ActorStateError, CorruptFileError, WeightsMismatchError
 from mortal_steps.policy import checkpoints, journal, weights
 from mortal_steps.policy.checkpoints import CheckpointState
 from mortal_steps.policy.journal import JournalEntry
@@ -88,24 +88,22 @@ class Actor:
     def prepare(self, *, step: int) -> ActorReady:
         """Be ready to take `step`, with the versions published that sample it and what follows.
 
-        Steps that have a committed result already are not undone; `train_step` answers from it.
-        Raises `ActorStateError` if the run directory does not lead there.
+        Where a record that leads there is missing or damaged, the answer is the step it belongs to:
+        its shards have to be there again before a later step can be taken. Steps that have a
+        committed result are not undone; `train_step` answers from it.
         """
         self._store.remove_leftovers(weights.FOLDER)
         self._store.remove_leftovers(checkpoints.FOLDER)
-        # With staleness, the batches after this one are sampled with versions the actor has
-        # already trained past.
-        staleness = self._config.rollout.staleness
-        versions = sorted({self._version_for(step + ahead) for ahead in range(staleness + 1)})
-        published: dict[PolicyVersion, WeightsRef] = {}
-        for version in versions:
-            found = weights.find(self._store, version)
-            published[version] = found or self._publish(self._hold(version))
-        held = self._hold(journal.steps_done(self._store, step))
+        step = self._furthest(step)
+        published = tuple(
+            weights.find(self._store, version) or self._publish(self._hold(version))
+            for version in self._versions_from(step)
+        )
+        held = self._hold(step)
         return ActorReady(
             step=step,
-            state_id=journal.state_id_after(self._store, step, self._fingerprint),
-            weights=published[self._version_for(step)],
+            state_id=held.state_id,
+            weights=published,
             num_parameters=held.stepper.num_parameters,
         )
 
@@ -119,19 +117,12 @@ class Actor:
             raise ActorStateError(f"step {request.step} is outside 0..{self._num_steps - 1}")
         digest = journal.batch_digest(self._store, request)
         result = journal.find_result(self._store, request.step)
+        entry = JournalEntry(batch_sha256=digest, request=request)
         if result is None:
-            if self._held is not None and self._held.step > request.step:
-                raise ActorStateError(
-                    f"step {request.step} left no result, yet the actor holds {self._held.step} "
-                    "steps: files of the run directory were removed; restart the run's workers"
-                )
             self._hold(request.step)
-            result = self._take(JournalEntry(batch_sha256=digest, request=request))
-        elif result.batch_sha256 != digest:
-            raise ActorStateError(
-                f"step {request.step} was taken with batch {result.batch_sha256[:12]} and is asked "
-                f"for with {digest[:12]}; a step is taken once"
-            )
+            result = self._take(entry)
+        else:
+            result = self._answer(entry, result)
         busy_s = time.perf_counter() - started
         return replace(result, timing=replace(result.timing, busy_s=busy_s))
 
@@ -159,13 +150,14 @@ class Actor:
         if best:
             checkpoints.mark_best(self._store, step)
         keep = self._config.checkpoints
-        checkpoints.prune(self._store, keep_last=keep.keep_last, keep_best=keep.keep_best)
+        checkpoints.prune(
+            self._store, step=step, keep_last=keep.keep_last, keep_best=keep.keep_best
+        )
         return saved
 
     def save_final(self) -> FinalModel:
-        """Write the model to `final/`: as the steps done have left it, or after a loss the last."""
-        done = journal.steps_done(self._store, self._held.step) if self._held else self._num_steps
-        held = self._hold(done)
+        """Write the model to `final/`, as the run's last step has left it."""
+        held = self._hold(self._num_steps)
         training = self._config.training
         merges = training.use_lora and training.lora.merge_final
         with self._store.committing_folder("final") as folder:
@@ -178,6 +170,35 @@ class Actor:
             weights_sha256=weights.weights_digest(self._store.path("final")),
             merged_path="final-merged" if merges else None,
         )
+
+    # how far the records lead
+
+    def _furthest(self, step: int) -> int:
+        """The last step up to `step` whose state, and whose sampling versions, can be had."""
+        reached = self._replayable(step)
+        for version in self._versions_from(reached):
+            if version == reached or weights.find(self._store, version):
+                continue
+            earlier = self._replayable(version)
+            if earlier < version:
+                return self._furthest(earlier)
+        return reached
+
+    def _replayable(self, step: int) -> int:
+        """`step`, or the first before it that cannot be replayed from the newest checkpoint."""
+        saved = checkpoints.newest_whole(self._store, at_most=step)
+        for replayed in range(saved.step if saved else 0, step):
+            try:
+                journal.check_entry(self._store, replayed)
+            except CorruptFileError as error:
+                logger.warning("going back from step %d to step %d: %s", step, replayed, error)
+                return replayed
+        return step
+
+    def _versions_from(self, step: int) -> list[PolicyVersion]:
+        """The versions that sample `step` and, with staleness, the steps generated beside it."""
+        staleness = self._config.rollout.staleness
+        return sorted({self._version_for(step + ahead) for ahead in range(staleness + 1)})
 
     # the state in memory
 
@@ -220,6 +241,28 @@ class Actor:
         if self._held is not None:
             self._held = None
             gc.collect()  # a trainer is full of reference cycles, and holds the device's memory
+
+    def _answer(self, entry: JournalEntry, recorded: StepResult) -> StepResult:
+        """The record of a step that was taken, with whatever was lost since made whole again.
+
+        A flow that went back to a damaged step asks for all that followed, and syncs its workers to
+        versions that were pruned long ago.
+        """
+        step = recorded.step
+        if recorded.batch_sha256 != entry.batch_sha256:
+            raise ActorStateError(
+                f"step {step} was taken with batch {recorded.batch_sha256[:12]} and is asked for "
+                f"with {entry.batch_sha256[:12]}; a step is taken once"
+            )
+        journal.mend_entry(self._store, entry)
+        if recorded.weights is None:
+            return recorded
+        version = recorded.weights.version
+        published = weights.find(self._store, version)
+        if published is None:
+            published = self._publish(self._hold(step + 1))
+            self._prune_weights(step)
+        return replace(recorded, weights=published)
 
     def _take(self, entry: JournalEntry) -> StepResult:
         """Train on a batch and commit the result, or compare it with the one committed.

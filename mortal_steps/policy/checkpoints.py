@@ -109,9 +109,12 @@ def mark_best(store: RunStore, step: int) -> None:
     write_json(store.path(BEST_FILE), {"step": step})
 
 
-def prune(store: RunStore, *, keep_last: int, keep_best: bool) -> None:
-    """Delete all but the newest `keep_last` checkpoints and, if asked for, the best."""
-    steps = saved_steps(store)
+def prune(store: RunStore, *, step: int, keep_last: int, keep_best: bool) -> None:
+    """Delete all but the newest `keep_last` checkpoints up to `step` and, if asked for, the best.
+
+    Later ones are of a time before the run went back, and it will come by them again.
+    """
+    steps = [saved for saved in saved_steps(store) if saved <= step]
     keep = set(steps[-keep_last:])
     best = store.path(BEST_FILE)
     if keep_best and best.exists():

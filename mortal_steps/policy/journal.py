@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ActorStateError, EngineError, StoreError
+from mortal_steps.errors import CorruptFileError, EngineError, StoreError
 from mortal_steps.rewards.base import reward_weights, weighted_sum
 from mortal_steps.schedule import policy_version
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
+    FileRef,
     GeneratedGroup,
     GeneratedShard,
     RewardedShard,
@@ -31,6 +33,8 @@ from mortal_steps.types import (
     StepResult,
     TrainRequest,
 )
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,9 +52,32 @@ def write_entry(store: RunStore, entry: JournalEntry) -> None:
 
 
 def find_entry(store: RunStore, step: int) -> JournalEntry | None:
-    """The entry of a step, if it was committed."""
+    """The entry of a step, if it was committed; raises `CorruptFileError` if it is damaged."""
     found = store.find_record(_path(step, "journal.json"), JournalEntry)
     return found[1] if found else None
+
+
+def check_entry(store: RunStore, step: int) -> None:
+    """Raise `CorruptFileError`, which names the file, unless the step can be taken from its entry:
+    the entry is whole, and so is every shard it names."""
+    entry = find_entry(store, step)
+    if entry is None:
+        raise CorruptFileError(f"{store.path(_path(step, 'journal.json'))} is missing")
+    for reference in entry.request.rewards:
+        store.check_record(reference.generation.file)
+        store.check_record(reference.file)
+
+
+def mend_entry(store: RunStore, entry: JournalEntry) -> None:
+    """Commit the entry of a step taken before, unless the one there is whole and names the same
+    files: scores made again for a damaged shard may carry other side metrics."""
+    try:
+        there = find_entry(store, entry.request.step)
+    except CorruptFileError as error:
+        logger.warning("the journal entry is written again: %s", error)
+        there = None
+    if there is None or _files_of(there) != _files_of(entry):
+        write_entry(store, entry)
 
 
 def write_result(store: RunStore, result: StepResult) -> None:
@@ -59,8 +86,12 @@ def write_result(store: RunStore, result: StepResult) -> None:
 
 
 def find_result(store: RunStore, step: int) -> StepResult | None:
-    """What a step gave, if it was committed."""
-    found = store.find_record(_path(step, "result.json"), StepResult)
+    """What a step gave, if it was committed; a damaged record is logged and counts as missing."""
+    try:
+        found = store.find_record(_path(step, "result.json"), StepResult)
+    except CorruptFileError as error:
+        logger.warning("step %d is taken again if it is needed: %s", step, error)
+        return None
     return found[1] if found else None
 
 
@@ -72,24 +103,6 @@ def first_state_id(fingerprint: str) -> str:
 def next_state_id(state_id: str, batch_sha256: str, fingerprint: str) -> str:
     """Id of the state after one more batch."""
     return hashlib.sha256(f"{state_id} {batch_sha256} {fingerprint}".encode()).hexdigest()
-
-
-def steps_done(store: RunStore, at_least: int) -> int:
-    """How many steps have a result, counted on from `at_least`."""
-    step = at_least
-    while find_result(store, step) is not None:
-        step += 1
-    return step
-
-
-def state_id_after(store: RunStore, steps: int, fingerprint: str) -> str:
-    """Recorded id of the state after so many steps; raises `ActorStateError` without a record."""
-    if steps == 0:
-        return first_state_id(fingerprint)
-    result = find_result(store, steps - 1)
-    if result is None:
-        raise ActorStateError(f"step {steps - 1} left no result in {store.root}")
-    return result.state_id
 
 
 def batch_digest(store: RunStore, request: TrainRequest) -> str:
@@ -179,6 +192,10 @@ def _check_shape(groups: Sequence[RolloutGroup], config: RunConfig, step: int) -
             f"the shards of step {step} hold groups of {found} completions; the run trains on "
             f"{len(expected)} groups of {config.training.num_generations}"
         )
+
+
+def _files_of(entry: JournalEntry) -> list[tuple[FileRef, FileRef]]:
+    return [(shard.generation.file, shard.file) for shard in entry.request.rewards]
 
 
 def _path(step: int, name: str) -> str:

@@ -82,8 +82,9 @@ class ProgressLine:
             self._bar.console.print(text, highlight=False)
         self._say(text)
 
-    def begin_steps(self) -> None:
-        """The first step begins: speed and ETA count from here."""
+    def begin_steps(self, start: int) -> None:
+        """The first step begins, with `start` done: speed and ETA count from here."""
+        self._start = start
         self._began = self._said = time.monotonic()
         if self._bar:
             self._bar.reset(self._task, total=self._num_steps, completed=self._start)

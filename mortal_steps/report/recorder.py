@@ -26,6 +26,11 @@ class Recorder:
         """A step's clock starts."""
         self._mark = time.perf_counter()
 
+    def go_back_to(self, step: int) -> None:
+        """Forget what was noted after an earlier step, where the run goes on."""
+        self._run.go_back_to(step)
+        self.totals = stage_totals(self._run.timings())
+
     def timing(self, *timings: StageTiming) -> None:
         """Note where time went."""
         path = self._run.store.path("timings.jsonl")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +32,8 @@ from mortal_steps.types import (
     RewardRequest,
     StageTiming,
 )
+
+logger = logging.getLogger(__name__)
 
 MADE_UP_TEXT = "a made-up completion"
 
@@ -86,11 +88,13 @@ class RewardWorker:
         )
 
     def _committed(self, request: RewardRequest) -> tuple[FileRef, RewardedShard] | None:
-        # A damaged record is no record: its generations are scored again.
-        with contextlib.suppress(CorruptFileError):
+        try:
             found = self._store.find_record(request.output, RewardedShard)
-            if found and found[1].generation_sha256 == request.generation.file.sha256:
-                return found
+        except CorruptFileError as error:
+            logger.warning("scoring %s again: %s", request.output, error)
+            return None
+        if found and found[1].generation_sha256 == request.generation.file.sha256:
+            return found
         return None
 
     def _score(self, request: RewardRequest) -> tuple[FileRef, RewardedShard]:

@@ -41,15 +41,19 @@ class MadeRun:
             num_steps=self.num_steps,
         )
 
-    def request(self, step, *, publish=True, content=None):
-        """Commit the step's rollouts in two shards; `content` makes those of another step."""
+    def request(self, step, *, publish=True, content=None, side_metrics=None):
+        """Commit the step's rollouts in two shards; `content` makes those of another step,
+        `side_metrics` is what reward functions report beside the scores."""
         batch = make_batch(self.config, step if content is None else content)
         half = len(batch.groups) // 2
         shards = [batch.groups[:half], batch.groups[half:]]
-        rewards = [self._commit(step, shard, groups) for shard, groups in enumerate(shards)]
+        rewards = [
+            self._commit(step, shard, groups, side_metrics or {})
+            for shard, groups in enumerate(shards)
+        ]
         return TrainRequest(step=step, rewards=rewards, publish=publish)
 
-    def _commit(self, step, shard, groups):
+    def _commit(self, step, shard, groups, side_metrics):
         rollout = self.config.rollout
         version = policy_version(
             step, staleness=rollout.staleness, sync_weights_every=rollout.sync_weights_every
@@ -76,6 +80,7 @@ class MadeRun:
             shard=shard,
             generation_sha256=file.sha256,
             rewards=[[rollout.rewards for rollout in group.rollouts] for group in groups],
+            metrics=side_metrics,
         )
         timing = StageTiming(stage="generate", step=step)
         generation = GenerationRef(

@@ -69,10 +69,11 @@ def actor(run):
 
 def test_a_new_run_starts_at_step_0_with_version_0_published(run):
     ready = run.actor().prepare(step=0)
-    assert (ready.step, ready.weights.version, ready.weights.path) == (0, 0, "weights/v0")
+    (version,) = ready.weights
+    assert (ready.step, version.version, version.path) == (0, 0, "weights/v0")
     assert ready.state_id == journal.first_state_id(run.config.fingerprint())
     assert ready.num_parameters == 87_296
-    run.store.verify_folder(ready.weights.path, ready.weights.sha256)
+    run.store.verify_folder(version.path, version.sha256)
 
 
 def test_state_ids_chain_over_the_batches(run, actor):
@@ -151,7 +152,7 @@ def test_a_fresh_actor_goes_on_from_a_checkpoint_to_the_bit(
     run.train(first, [2])
     second = run.actor()
     ready = second.prepare(step=3)
-    assert (ready.step, ready.weights.version) == (3, 3)
+    assert (ready.step, [weights.version for weights in ready.weights]) == (3, [3])
     assert ready.state_id == journal.find_result(run.store, 2).state_id
     run.train(second, [3, 4])
     assert run.state_digests(second, NUM_STEPS) == uninterrupted(setup)
@@ -228,7 +229,7 @@ def test_an_actor_asked_to_prepare_an_earlier_step_answers_what_is_recorded(run,
     assert (ready.step, ready.state_id, ready.weights) == (
         1,
         first[0].state_id,
-        first[0].weights,
+        (first[0].weights,),
     )
     assert untimed(second.train_step(request=run.request(1))) == untimed(first[1])
     assert second.train_step(request=run.request(3)).step == 3
@@ -238,7 +239,7 @@ def test_a_lost_version_is_published_again_with_the_same_bits(run, actor):
     published = [result.weights for result in run.train(actor, range(3))]
     run.store.remove_folder("weights/v2")
     ready = run.actor().prepare(step=2)
-    assert ready.weights == published[1]
+    assert ready.weights == (published[1],)
     assert weights.find(run.store, 3) == published[2]
 
 
@@ -246,11 +247,11 @@ def test_with_staleness_all_versions_that_sample_next_are_there(model_path, tmp_
     config = make_config(rollout={"staleness": 2})
     run = make_run(tmp_path, config, model_path)
     actor = run.actor()
-    assert actor.prepare(step=0).weights.version == 0
+    assert [ready.version for ready in actor.prepare(step=0).weights] == [0]
     run.train(actor, range(4))
     for version in weights.published_versions(run.store):
         run.store.remove_folder(f"weights/v{version}")
-    assert run.actor().prepare(step=4).weights.version == 2
+    assert [ready.version for ready in run.actor().prepare(step=4).weights] == [2, 3, 4]
     assert weights.published_versions(run.store) == [2, 3, 4]
 
 
@@ -324,7 +325,7 @@ def test_versions_in_use_are_kept(model_path, tmp_path):
     for step in range(5):
         actor.train_step(request=run.request(step, publish=(step + 1) % 3 == 0))
     assert weights.published_versions(run.store) == [0, 3]
-    assert run.actor().prepare(step=5).weights.version == 3
+    assert [ready.version for ready in run.actor().prepare(step=5).weights] == [3]
 
 
 @pytest.mark.parametrize("setup", ["full", "lora"])

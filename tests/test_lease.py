@@ -1,0 +1,167 @@
+"""One process drives a run; a dead one's run is taken over, a living one's is not."""
+
+import dataclasses
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mortal_steps import lease
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import LeaseLostError, StoreError
+from mortal_steps.lease import LeaseRecord, acquire, is_driven, read_lease
+from mortal_steps.run import Run, RunInfo
+from mortal_steps.store import RunStore
+from mortal_steps.types import FileRef
+
+HOLD = """
+import subprocess, sys, time
+from pathlib import Path
+from mortal_steps.lease import acquire
+from mortal_steps.store import RunStore
+held = acquire(RunStore(Path(sys.argv[1])))
+if len(sys.argv) > 2:  # a worker that inherits the lock and outlives its owner
+    subprocess.Popen(["sleep", sys.argv[2]], pass_fds=[held.fileno()])
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore(tmp_path / "run")
+
+
+@pytest.fixture
+def hold(store):
+    """Starts processes that take the lease of `store` and keep it."""
+    started = []
+
+    def start(*arguments):
+        command = [sys.executable, "-c", HOLD, str(store.root), *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_second_process_is_refused_until_the_first_is_dead(store, hold):
+    first = hold()
+    assert is_driven(store)
+    with pytest.raises(
+        StoreError, match=f"in use by process {first.pid} on {socket.gethostname()}"
+    ):
+        acquire(store)
+    first.send_signal(signal.SIGSTOP)  # it renews nothing, but it is there
+    with pytest.raises(StoreError, match=f"in use by process {first.pid}"):
+        acquire(store)
+    first.kill()
+    first.wait()
+    assert not is_driven(store)
+    acquire(store).release()
+
+
+def test_the_workers_of_a_dead_driver_are_waited_for(store, hold):
+    first = hold("1")
+    first.kill()
+    first.wait()
+    assert not is_driven(store)
+    began = time.monotonic()
+    acquire(store).release()
+    assert time.monotonic() - began > 0.3
+
+
+def test_workers_that_do_not_go_are_named_by_the_lock_they_hold(store, hold, monkeypatch):
+    monkeypatch.setattr(lease, "ORPHANS_GO_S", 0.2)
+    first = hold("3")
+    first.kill()
+    first.wait()
+    with pytest.raises(StoreError, match=rf"driven by process {first.pid} .*fuser -v .*/lock"):
+        acquire(store)
+
+
+def foreign(age_s):
+    return LeaseRecord(
+        host="elsewhere", pid=7, started="1", token="t", renewed_at=time.time() - age_s
+    )
+
+
+def test_another_machine_is_believed_for_as_long_as_it_renews(store):
+    store.write_record("lease.json", foreign(age_s=20), LeaseRecord)
+    assert is_driven(store)
+    with pytest.raises(
+        StoreError, match=r"by process 7 on elsewhere, which renewed its lease 20 s ago.* in 40 s"
+    ):
+        acquire(store)
+    store.write_record("lease.json", foreign(age_s=61), LeaseRecord)
+    assert not is_driven(store)
+    held = acquire(store)
+    assert read_lease(store).host == socket.gethostname()
+    held.release()
+    assert read_lease(store) is None
+
+
+def test_a_process_of_the_same_id_is_not_the_holder(store):
+    held = acquire(store)
+    record = read_lease(store)
+    held.release()
+    assert record.holds()
+    assert not dataclasses.replace(record, started="1").holds()
+
+
+def test_a_damaged_record_leaves_it_to_the_lock(store, hold):
+    first = hold()
+    first.kill()
+    first.wait()
+    store.path("lease.json").write_bytes(b"{")
+    acquire(store).release()
+
+
+def test_the_lease_is_renewed(store, monkeypatch):
+    monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.02)
+    held = acquire(store)
+    before = read_lease(store)
+    deadline = time.monotonic() + 5
+    while read_lease(store) == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert read_lease(store).token == before.token
+    held.release()
+
+
+def test_a_driver_that_was_taken_over_writes_nothing_more(store):
+    ref = FileRef(path="data/train.json", sha256="0")
+    info = RunInfo(
+        run_id="run",
+        uid="u",
+        fingerprint="f",
+        dataset_fingerprint="d",
+        working_dir="/",
+        num_steps=1,
+        num_problems=1,
+        num_eval_problems=0,
+        train_problems=ref,
+        eval_problems=ref,
+        created_at=0.0,
+    )
+    run = Run(store, RunConfig(), info)
+    run.acquire()
+    run.update(status="running")
+    assert run.status() == "running"
+    theirs = foreign(age_s=0)
+    store.write_record("lease.json", theirs, LeaseRecord)
+    before = store.path("manifest.json").read_bytes()
+    with pytest.raises(LeaseLostError, match="taken over by process 7 on elsewhere"):
+        run.update(step=1)
+    assert store.path("manifest.json").read_bytes() == before
+    run.release()
+    assert read_lease(store) == theirs
