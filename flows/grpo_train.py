@@ -60,7 +60,7 @@ async def grpo_train(config: RunConfig) -> RunSummary:
     Raises the `MortalError` that ended the run; the run goes on when the flow runs again.
     """
     run = open_run(config.model_copy(update={"run_id": _run_id(config)}))
-    if run.manifest.status == "completed":
+    if run.is_complete():
         return summarize(run)
     use_result_folder()
     async with at_work(run, url_for("flow-run", obj_id=flow_run.id)) as session:
@@ -71,11 +71,9 @@ async def grpo_train(config: RunConfig) -> RunSummary:
 async def _train(session: Session) -> None:
     """Every step from the manifest's to the last, then the finished model."""
     run = session.run
-    first = run.manifest.step
-    run.drop_logs_after(first)
     recorder = Recorder(run)
     say = get_run_logger().info
-    with ProgressLine(start=first, num_steps=run.info.num_steps, say=say) as progress:
+    with ProgressLine(start=run.manifest.step, num_steps=run.info.num_steps, say=say) as progress:
         report = Reporting(recorder, progress)
         weights = await _start(session, report)
         first = run.manifest.step
@@ -158,7 +156,7 @@ async def _after_step(session: Session, report: Reporting, done: int, weights: W
         await _evaluate(session, report, done, weights)
     if session.checkpoints(done):
         score = run.score(done)
-        saved = await checkpoint(session, done, run.is_best(score))
+        saved = await checkpoint(session, done, score if run.is_best(score) else None)
         report.recorder.timing(saved.timing)
         run.note_checkpoint(saved, score)
 

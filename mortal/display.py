@@ -11,6 +11,7 @@ from rich.table import Table
 
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
+from mortal_steps.verify import Checked, RunCheck
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
@@ -69,6 +70,38 @@ def show_outcome(run: RunSummary, seconds: float, *, server_runs: bool) -> None:
             f"[bold]go on with[/bold]   mortal resume {run.run_id} --runs-dir {folder}"
             f"   (from step {run.step})"
         )
+
+
+def show_check(check: RunCheck, *, as_json: bool) -> bool:
+    """Check a run, one line for each problem; returns whether there is none."""
+    damaged: list[Checked] = []
+    num_files = num_bytes = 0
+    with Console(stderr=True).status("checking") as status:
+        for file in check.files():
+            num_files, num_bytes = num_files + 1, num_bytes + file.num_bytes
+            status.update(f"checking: {num_files} files, {num_bytes / 1e9:.2f} GB")
+            if file.damage is not None:
+                damaged.append(file)
+                if not as_json:
+                    console.print(f"{file.path} {file.damage}: {file.outcome}", markup=False)
+    if as_json:
+        console.print_json(
+            data={
+                "files": num_files,
+                "bytes": num_bytes,
+                "steps": check.num_steps,
+                "linked": check.num_linked,
+                "damaged": [
+                    {"path": str(f.path), "damage": f.damage, "outcome": f.outcome} for f in damaged
+                ],
+            }
+        )
+    elif not damaged:
+        console.print(
+            f"{num_files} files, {num_bytes / 1e9:.2f} GB, all as they were committed; "
+            f"the chain of {check.num_linked} steps is whole"
+        )
+    return not damaged
 
 
 def _show_timings(run: RunSummary) -> None:

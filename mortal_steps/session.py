@@ -21,8 +21,9 @@ from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError, StoreError
+from mortal_steps.manifest import Status
 from mortal_steps.policy.base_model import base_model_path
-from mortal_steps.run import Run, Status
+from mortal_steps.run import Run
 from mortal_steps.schedule import policy_version, problem_indices, shard_bounds
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
@@ -157,12 +158,12 @@ class Session:
         )
         return _with_wait(timing, started, worker)
 
-    async def checkpoint(self, step: int, *, best: bool) -> Checkpoint:
-        """Save the actor's whole state."""
+    async def checkpoint(self, step: int, *, best_score: float | None) -> Checkpoint:
+        """Save the actor's whole state; with its score if it is the best so far."""
         key = self._key("checkpoint", step)
         started = time.perf_counter()
         saved: Checkpoint = await self.compute.call(
-            "actor", "checkpoint", key=key, step=step, best=best
+            "actor", "checkpoint", key=key, step=step, best_score=best_score
         )
         return dataclasses.replace(saved, timing=_with_wait(saved.timing, started))
 

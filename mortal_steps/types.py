@@ -310,10 +310,20 @@ class FinalModel:
 
     path: str
     """Folder relative to the run directory."""
+    sha256: str
+    """Digest of the folder's manifest."""
     weights_sha256: str
     """sha256 of its safetensors (of their digests in name order, where there are several)."""
     merged_path: str | None
     """LoRA with `merge_final`: folder of the merged model."""
+    merged_sha256: str | None
+    """Digest of that folder's manifest."""
+
+    def folders(self) -> list[tuple[str, str]]:
+        """Path and digest of each folder."""
+        merged = (self.merged_path, self.merged_sha256)
+        own = [(self.path, self.sha256)]
+        return own if merged[0] is None or merged[1] is None else [*own, (merged[0], merged[1])]
 
 
 # --- requests: what the flow asks of a worker ----------------------------------------------------

@@ -151,6 +151,7 @@ def test_a_driver_that_was_taken_over_writes_nothing_more(store):
         num_eval_problems=0,
         train_problems=ref,
         eval_problems=ref,
+        config_sha256="c",
         created_at=0.0,
     )
     run = Run(store, RunConfig(), info)

@@ -77,13 +77,15 @@ class Actor:
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model the run begins with; nothing to do if it is there whole.
 
-        Raises `ModelError` or `DataError` where the configuration does not allow it.
+        Raises `ModelError` or `DataError` where the configuration does not allow it, and
+        `ModelError` if what is made is not what the run began with.
         """
-        from mortal_steps.policy.base_model import make_base_model
+        from mortal_steps.policy.base_model import keep_base_model, make_base_model
 
         rows = self._store.read_record(problems, list[Problem])
         cache = Path(self._model_path).parent
         make_base_model(cache_dir=cache, config=self._config, problems=rows)
+        keep_base_model(self._store, Path(self._model_path))
 
     def prepare(self, *, step: int) -> ActorReady:
         """Be ready to take `step`, with the versions published that sample it and what follows.
@@ -126,8 +128,10 @@ class Actor:
         busy_s = time.perf_counter() - started
         return replace(result, timing=replace(result.timing, busy_s=busy_s))
 
-    def checkpoint(self, *, step: int, best: bool) -> Checkpoint:
-        """Save the state after `step` train steps; `best` keeps it beyond the newest few.
+    def checkpoint(self, *, step: int, best_score: float | None) -> Checkpoint:
+        """Save the state after `step` train steps.
+
+        With `best_score` it is the best so far, and kept beyond the newest few.
 
         Raises `ActorStateError` if the actor is past that state and it was not saved.
         """
@@ -147,8 +151,8 @@ class Actor:
                 fingerprint=self._fingerprint,
             )
             saved = checkpoints.save(self._store, held.stepper, state)
-        if best:
-            checkpoints.mark_best(self._store, step)
+        if best_score is not None:
+            checkpoints.mark_best(self._store, step, best_score)
         keep = self._config.checkpoints
         checkpoints.prune(
             self._store, step=step, keep_last=keep.keep_last, keep_best=keep.keep_best
@@ -167,8 +171,10 @@ class Actor:
                 held.stepper.save_merged(folder)
         return FinalModel(
             path="final",
+            sha256=self._store.folder_digest("final"),
             weights_sha256=weights.weights_digest(self._store.path("final")),
             merged_path="final-merged" if merges else None,
+            merged_sha256=self._store.folder_digest("final-merged") if merges else None,
         )
 
     # how far the records lead

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mortal_steps.errors import CorruptFileError
 from mortal_steps.report.timings import stage_totals
 from mortal_steps.run import Run
+
+logger = logging.getLogger(__name__)
 
 REWARD_WINDOW = 20
 
@@ -46,7 +50,11 @@ class RunSummary:
 
 
 def summarize(run: Run) -> RunSummary:
-    """Read the run directory; changes nothing."""
+    """Read the run directory; changes nothing. What is damaged is warned of and left out."""
+    try:
+        run.check_config()
+    except CorruptFileError as error:
+        logger.warning("%s", error)
     manifest, store = run.manifest, run.store
     rewards = [row["reward"] for row in run.metrics()]
     steps = [checkpoint.step for checkpoint in manifest.checkpoints]

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from mortal_steps.config import RunConfig
 from mortal_steps.rewards.names import reward_names
+from mortal_steps.types import RewardedShard
 
 
 class RewardFunction(Protocol):
@@ -51,6 +52,13 @@ def weighted_sum(scores: Mapping[str, float | None], weights: Mapping[str, float
     """
     scored = [weights[name] * score for name, score in scores.items() if score is not None]
     return sum(scored) if scored else None
+
+
+def total_reward(shard: RewardedShard, weights: Mapping[str, float]) -> tuple[float, int]:
+    """Sum of the rewards of a shard's completions, and how many have one."""
+    totals = [weighted_sum(scores, weights) for group in shard.rewards for scores in group]
+    scored = [total for total in totals if total is not None]
+    return float(sum(scored)), len(scored)
 
 
 def text_of(completion: str | Iterable[Mapping[str, Any]]) -> str:

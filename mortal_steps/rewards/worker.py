@@ -14,7 +14,7 @@ from mortal_steps.rewards.base import (
     RewardFunction,
     TrainerState,
     reward_weights,
-    weighted_sum,
+    total_reward,
 )
 from mortal_steps.rewards.dispatch import score
 from mortal_steps.rewards.loading import load_reward
@@ -69,16 +69,14 @@ class RewardWorker:
         started = time.perf_counter()
         generation = request.generation
         file, rewarded = self._committed(request) or self._score(request)
-        weights = reward_weights(self._config)
-        totals = [weighted_sum(scores, weights) for group in rewarded.rewards for scores in group]
-        scored = [total for total in totals if total is not None]
+        reward_sum, num_scored = total_reward(rewarded, reward_weights(self._config))
         return RewardRef(
             step=generation.step,
             shard=generation.shard,
             file=file,
             generation=generation,
-            reward_sum=float(sum(scored)),
-            num_scored=len(scored),
+            reward_sum=reward_sum,
+            num_scored=num_scored,
             timing=StageTiming(
                 stage=request.stage,
                 step=generation.step,
