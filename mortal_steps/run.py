@@ -150,6 +150,7 @@ class Run:
         """
         self._lease = acquire(self.store)
         self.manifest = self._read_manifest()
+        self._remove_leftovers()
         self._mend_best()
         return self._lease
 
@@ -204,6 +205,14 @@ class Run:
     def _read_manifest(self) -> RunManifest:
         return read_manifest(self.store, num_eval_problems=self.info.num_eval_problems)
 
+    def _remove_leftovers(self) -> None:
+        """Delete what killed writes have left where this run goes on; steps done hold none."""
+        self.store.remove_leftovers("")
+        for folder in ("steps", "evaluations"):
+            for path in self.store.path(folder).glob("[0-9]*"):
+                if int(path.name) >= self.manifest.step:
+                    self.store.remove_leftovers(f"{folder}/{path.name}")
+
     def _mend_best(self) -> None:
         """The actor goes by the mark on disk when it removes checkpoints."""
         step, score = self.manifest.best_step, self.manifest.best_reward
@@ -223,6 +232,7 @@ def open_run(config: RunConfig) -> Run:
         raise StoreError("a run needs a run_id")
     root = Path(config.runs_dir) / config.run_id
     if not (root / IDENTITY_FILE).exists():
+        _check_never_begun(root)
         problems = check(config)
         _create(root, config, *problems)
     run = find_run(Path(config.runs_dir), config.run_id)
@@ -265,6 +275,13 @@ def list_runs(runs_dir: Path) -> list[Run]:
 def new_run_id(config: RunConfig) -> str:
     """A fresh id such as `demo-20260131-235959`."""
     return f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _check_never_begun(root: Path) -> None:
+    """Raise `CorruptFileError` for a run that lost its identity: another one must not go on from
+    its steps."""
+    if any((root / name).exists() for name in (MANIFEST_FILE, "steps", "checkpoints", "weights")):
+        raise CorruptFileError(f"{root / IDENTITY_FILE} is missing; {NO_OTHER_COPY}")
 
 
 def _create(root: Path, config: RunConfig, train: list[Problem], held_out: list[Problem]) -> None:

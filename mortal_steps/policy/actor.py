@@ -258,7 +258,9 @@ class Actor:
         if recorded.batch_sha256 != entry.batch_sha256:
             raise ActorStateError(
                 f"step {step} was taken with batch {recorded.batch_sha256[:12]} and is asked for "
-                f"with {entry.batch_sha256[:12]}; a step is taken once"
+                f"with {entry.batch_sha256[:12]}; a step is taken once. Shards made again after "
+                "damage differ where a reward function is not deterministic, or on other hardware: "
+                f"put the files of steps/{step:06d} back from a copy, or train again"
             )
         journal.mend_entry(self._store, entry)
         if recorded.weights is None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from mortal_steps.store import write_atomically
 
 WINDOW = 10
 """Steps of the running mean."""
@@ -41,4 +44,6 @@ def draw_reward_curve(
     axes.set(title=title, xlabel="train step", ylabel="mean reward")
     axes.grid(alpha=0.3)
     axes.legend(loc="best")
-    figure.savefig(path, dpi=110)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=110)
+    write_atomically(path, picture.getvalue())
