@@ -96,6 +96,8 @@ def show_check(check: RunCheck, *, as_json: bool) -> bool:
                 ],
             }
         )
+    elif damaged and check.is_driven():
+        console.print("The run is being driven: what it replaces meanwhile can look damaged.")
     elif not damaged:
         console.print(
             f"{num_files} files, {num_bytes / 1e9:.2f} GB, all as they were committed; "

@@ -7,63 +7,33 @@ there is none, and otherwise checks that it belongs to the same configuration.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import time
-import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import dump_toml, load_config
-from mortal_steps.data import dataset_fingerprint
+from mortal_steps.config.loader import load_config
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
+from mortal_steps.identity import (
+    CONFIG_FILE,
+    IDENTITY_FILE,
+    RunInfo,
+    check_config,
+    check_never_begun,
+    check_problems,
+    read_identity,
+    write_identity,
+)
 from mortal_steps.lease import Lease, acquire, is_driven
 from mortal_steps.logs import METRICS, TIMINGS, RunLogs, read_lines
 from mortal_steps.manifest import MANIFEST_FILE, RunManifest, read_manifest
 from mortal_steps.policy import checkpoints
-from mortal_steps.schedule import num_train_steps
-from mortal_steps.store import RunStore, digest_file, write_atomically
-from mortal_steps.types import Checkpoint, FileRef, Problem
+from mortal_steps.store import RunStore
+from mortal_steps.types import Checkpoint, Problem
 
 logger = logging.getLogger(__name__)
-
-IDENTITY_FILE = "run.json"
-CONFIG_FILE = "config.toml"
-TRAIN_PROBLEMS = "data/train.json"
-EVAL_PROBLEMS = "data/eval.json"
-NO_OTHER_COPY = (
-    "nothing else in the run tells what was in it; put the file back from a copy, or train again "
-    "under another --run-id"
-)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunInfo:
-    """What never changes about a run."""
-
-    run_id: str
-    uid: str
-    """Random name of this run directory; tells two runs of one id apart."""
-    fingerprint: str
-    """Digest of what decides the run's numbers."""
-    dataset_fingerprint: str
-    working_dir: str
-    """Where relative paths of the configuration start."""
-    num_steps: int
-    """Train steps of the whole run."""
-    num_problems: int
-    num_eval_problems: int
-    config_sha256: str
-    """Digest of config.toml."""
-    train_problems: FileRef
-    """Record of `list[Problem]`."""
-    eval_problems: FileRef
-    """Record of `list[Problem]`; an empty list without held-out problems."""
-    created_at: float
-    """Seconds since the epoch."""
 
 
 class Run:
@@ -84,26 +54,9 @@ class Run:
     def config(self) -> RunConfig:
         """The run's configuration; raises `CorruptFileError` if config.toml was altered."""
         if self._config is None:
-            self.check_config()
+            check_config(self.store, self.info)
             self._config = load_config(self.store.path(CONFIG_FILE))
         return self._config
-
-    def check_config(self) -> None:
-        """Raise `CorruptFileError` unless config.toml is what it was when the run began."""
-        path = self.store.path(CONFIG_FILE)
-        if not path.exists() or digest_file(path) != self.info.config_sha256:
-            raise CorruptFileError(
-                f"{path} is missing or was altered since the run began; put it back as it was, or "
-                "train with other settings under another --run-id"
-            )
-
-    def check_problems(self) -> None:
-        """Raise `CorruptFileError` unless the problems are what they were when the run began."""
-        for problems in (self.info.train_problems, self.info.eval_problems):
-            try:
-                self.store.check_record(problems)
-            except CorruptFileError as error:
-                raise CorruptFileError(f"{error}; {NO_OTHER_COPY}") from None
 
     def update(self, **changes: Any) -> None:
         """Replace fields of the manifest and commit it; a new step takes the logs along.
@@ -232,7 +185,7 @@ def open_run(config: RunConfig) -> Run:
         raise StoreError("a run needs a run_id")
     root = Path(config.runs_dir) / config.run_id
     if not (root / IDENTITY_FILE).exists():
-        _check_never_begun(root)
+        check_never_begun(root)
         problems = check(config)
         _create(root, config, *problems)
     run = find_run(Path(config.runs_dir), config.run_id)
@@ -243,22 +196,19 @@ def open_run(config: RunConfig) -> Run:
             f"(different: {changed}); choose another --run-id, or continue it as it is with "
             f"`mortal resume {config.run_id}`"
         )
-    run.check_config()
-    run.check_problems()
+    check_config(run.store, run.info)
+    check_problems(run.store, run.info)
     return Run(run.store, config, run.info)
 
 
 def find_run(runs_dir: Path, run_id: str) -> Run:
     """An existing run; raises `RunNotFoundError`, or `CorruptFileError` for a damaged run.json."""
     store = RunStore(runs_dir / run_id)
-    try:
-        found = store.find_record(IDENTITY_FILE, RunInfo)
-    except CorruptFileError as error:
-        raise CorruptFileError(f"{error}; {NO_OTHER_COPY}") from None
-    if found is None:
+    info = read_identity(store)
+    if info is None:
         known = ", ".join(run.info.run_id for run in list_runs(runs_dir)) or "none"
         raise RunNotFoundError(f"no run {run_id!r} in {runs_dir} (runs there: {known})")
-    return Run(store, None, found[1])
+    return Run(store, None, info)
 
 
 def list_runs(runs_dir: Path) -> list[Run]:
@@ -277,51 +227,15 @@ def new_run_id(config: RunConfig) -> str:
     return f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _check_never_begun(root: Path) -> None:
-    """Raise `CorruptFileError` for a run that lost its identity: another one must not go on from
-    its steps."""
-    if any((root / name).exists() for name in (MANIFEST_FILE, "steps", "checkpoints", "weights")):
-        raise CorruptFileError(f"{root / IDENTITY_FILE} is missing; {NO_OTHER_COPY}")
-
-
 def _create(root: Path, config: RunConfig, train: list[Problem], held_out: list[Problem]) -> None:
     """Commit the run's identity, run.json last: what a kill leaves without it is written over."""
     store = RunStore(root)
     lease = acquire(store)
     try:
         if not (root / IDENTITY_FILE).exists():  # else another process has just made it
-            _write_identity(store, config, train, held_out)
+            write_identity(store, config, train, held_out)
     finally:
         lease.release()
-
-
-def _write_identity(
-    store: RunStore, config: RunConfig, train: list[Problem], held_out: list[Problem]
-) -> None:
-    store.remove_leftovers("")
-    store.remove_leftovers("data")
-    settings = dump_toml(config).encode()
-    write_atomically(store.path(CONFIG_FILE), settings)
-    info = RunInfo(
-        run_id=str(config.run_id),
-        uid=uuid.uuid4().hex,
-        fingerprint=config.fingerprint(),
-        dataset_fingerprint=dataset_fingerprint(train),
-        working_dir=str(Path.cwd()),
-        num_steps=num_train_steps(
-            len(train),
-            batch_size=config.training.batch_size,
-            max_steps=config.training.max_steps,
-            num_epochs=config.training.num_epochs,
-        ),
-        num_problems=len(train),
-        num_eval_problems=len(held_out),
-        config_sha256=hashlib.sha256(settings).hexdigest(),
-        train_problems=store.write_record(TRAIN_PROBLEMS, train, list[Problem]),
-        eval_problems=store.write_record(EVAL_PROBLEMS, held_out, list[Problem]),
-        created_at=time.time(),
-    )
-    store.write_record(IDENTITY_FILE, info, RunInfo)
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:

@@ -254,14 +254,15 @@ async def at_work(run: Run, ui_url: str | None = None) -> AsyncIterator[Session]
 
     The manifest's status tells how it ended. Raises `StoreError` if another process drives it.
     """
+    specs = worker_specs(
+        run.config,
+        run_dir=run.store.root.absolute(),
+        model_path=base_model_path(run.config, run.info.dataset_fingerprint),
+        num_steps=run.info.num_steps,
+    )
     lease = run.acquire()
     compute = LocalCompute(
-        worker_specs(
-            run.config,
-            run_dir=run.store.root.absolute(),
-            model_path=base_model_path(run.config, run.info.dataset_fingerprint),
-            num_steps=run.info.num_steps,
-        ),
+        specs,
         working_dir=Path(run.info.working_dir),
         log_dir=run.store.path("logs").absolute(),
         inherited=(lease.fileno(),),

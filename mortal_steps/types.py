@@ -321,9 +321,10 @@ class FinalModel:
 
     def folders(self) -> list[tuple[str, str]]:
         """Path and digest of each folder."""
-        merged = (self.merged_path, self.merged_sha256)
-        own = [(self.path, self.sha256)]
-        return own if merged[0] is None or merged[1] is None else [*own, (merged[0], merged[1])]
+        found = [(self.path, self.sha256)]
+        if self.merged_path is not None and self.merged_sha256 is not None:
+            found.append((self.merged_path, self.merged_sha256))
+        return found
 
 
 # --- requests: what the flow asks of a worker ----------------------------------------------------

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.lease import RECORD_FILE, LeaseRecord
+from mortal_steps.identity import CONFIG_FILE, IDENTITY_FILE, RunInfo
+from mortal_steps.lease import RECORD_FILE, LeaseRecord, is_driven
 from mortal_steps.logs import LOGS, prefix_digest
 from mortal_steps.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.policy import base_model, checkpoints, journal, weights
 from mortal_steps.policy.checkpoints import BestCheckpoint
 from mortal_steps.policy.journal import JournalEntry
-from mortal_steps.run import CONFIG_FILE, IDENTITY_FILE, RunInfo, find_run
+from mortal_steps.run import find_run
 from mortal_steps.store import RunStore, digest_file
 from mortal_steps.types import FileRef, GeneratedShard, Problem, RewardedShard, StepResult
 
@@ -57,6 +58,10 @@ class RunCheck:
         """Steps whose state id follows from the one before."""
         self._checkpoint = 0
         """Step of the newest whole checkpoint."""
+
+    def is_driven(self) -> bool:
+        """Whether a process drives the run at this moment."""
+        return is_driven(self._store)
 
     def files(self) -> Iterator[Checked]:
         """Check one file after the other."""

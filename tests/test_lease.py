@@ -12,8 +12,9 @@ import pytest
 from mortal_steps import lease
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, StoreError
+from mortal_steps.identity import RunInfo
 from mortal_steps.lease import LeaseRecord, acquire, is_driven, read_lease
-from mortal_steps.run import Run, RunInfo
+from mortal_steps.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef
 

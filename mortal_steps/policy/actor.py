@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ActorStateError, CorruptFileError, WeightsMismatchError
-from mortal_steps.policy import checkpoints, journal, weights
+from mortal_steps.errors import ActorStateError, WeightsMismatchError
+from mortal_steps.policy import checkpoints, journal, recovery, weights
 from mortal_steps.policy.checkpoints import CheckpointState
 from mortal_steps.policy.journal import JournalEntry
-from mortal_steps.schedule import policy_version, train_seed
+from mortal_steps.schedule import train_seed
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     ActorReady,
@@ -96,10 +96,10 @@ class Actor:
         """
         self._store.remove_leftovers(weights.FOLDER)
         self._store.remove_leftovers(checkpoints.FOLDER)
-        step = self._furthest(step)
+        step = recovery.furthest(self._store, self._config, step)
         published = tuple(
             weights.find(self._store, version) or self._publish(self._hold(version))
-            for version in self._versions_from(step)
+            for version in recovery.sampling_versions(self._config, step)
         )
         held = self._hold(step)
         return ActorReady(
@@ -176,35 +176,6 @@ class Actor:
             merged_path="final-merged" if merges else None,
             merged_sha256=self._store.folder_digest("final-merged") if merges else None,
         )
-
-    # how far the records lead
-
-    def _furthest(self, step: int) -> int:
-        """The last step up to `step` whose state, and whose sampling versions, can be had."""
-        reached = self._replayable(step)
-        for version in self._versions_from(reached):
-            if version == reached or weights.find(self._store, version):
-                continue
-            earlier = self._replayable(version)
-            if earlier < version:
-                return self._furthest(earlier)
-        return reached
-
-    def _replayable(self, step: int) -> int:
-        """`step`, or the first before it that cannot be replayed from the newest checkpoint."""
-        saved = checkpoints.newest_whole(self._store, at_most=step)
-        for replayed in range(saved.step if saved else 0, step):
-            try:
-                journal.check_entry(self._store, replayed)
-            except CorruptFileError as error:
-                logger.warning("going back from step %d to step %d: %s", step, replayed, error)
-                return replayed
-        return step
-
-    def _versions_from(self, step: int) -> list[PolicyVersion]:
-        """The versions that sample `step` and, with staleness, the steps generated beside it."""
-        staleness = self._config.rollout.staleness
-        return sorted({self._version_for(step + ahead) for ahead in range(staleness + 1)})
 
     # the state in memory
 
@@ -330,15 +301,9 @@ class Actor:
 
     def _prune_weights(self, step: int) -> None:
         # A flow that lost the answer to this step still asks for its version; no earlier one.
-        oldest = self._version_for(step)
+        oldest = recovery.sampling_version(self._config, step)
         versions = weights.published_versions(self._store)
         weights.prune(self._store, {v for v in versions if v >= oldest} | set(versions[-2:]))
-
-    def _version_for(self, step: int) -> PolicyVersion:
-        rollout = self._config.rollout
-        return policy_version(
-            step, staleness=rollout.staleness, sync_weights_every=rollout.sync_weights_every
-        )
 
 
 def _check_replay(recorded: StepResult, state_id: str, metrics: dict[str, float]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.identity import check_config
 from mortal_steps.report.timings import stage_totals
 from mortal_steps.run import Run
 
@@ -52,7 +53,7 @@ class RunSummary:
 def summarize(run: Run) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""
     try:
-        run.check_config()
+        check_config(run.store, run.info)
     except CorruptFileError as error:
         logger.warning("%s", error)
     manifest, store = run.manifest, run.store
