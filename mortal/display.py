@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from mortal_steps.report.summary import RunSummary
@@ -15,6 +16,8 @@ from mortal_steps.verify import Checked, RunCheck
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
+
+MOST_QUARANTINED = 20
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -50,6 +53,7 @@ def show_run(run: RunSummary) -> None:
         console.print(f"  model        {run.model_path}")
         console.print(f"  sha256       {run.final_weights_sha256}")
     console.print(f"  files        {run.run_dir}")
+    _show_quarantined(run)
     _show_timings(run)
 
 
@@ -104,6 +108,27 @@ def show_check(check: RunCheck, *, as_json: bool) -> bool:
             f"the chain of {check.num_linked} steps is whole"
         )
     return not damaged
+
+
+def _show_quarantined(run: RunSummary) -> None:
+    """The problems that rewards failed on most often; there may be as many as problems."""
+    if not run.quarantined:
+        return
+    num_problems = len({one.problem_id for one in run.quarantined})
+    title = f"quarantined: {num_problems} problems that a reward function failed on"
+    table = Table("problem", "function", "kind", "times", "last failure", title=title)
+    table.title_justify = "left"
+    for one in run.quarantined[:MOST_QUARANTINED]:
+        table.add_row(
+            *map(escape, (one.problem_id, one.function, one.kind)),
+            str(one.times),
+            escape(one.message),
+        )
+    console.print(table)
+    if len(run.quarantined) > MOST_QUARANTINED:
+        console.print(
+            f"  the {MOST_QUARANTINED} most frequent; all of them: {run.run_dir}/quarantine.jsonl"
+        )
 
 
 def _show_timings(run: RunSummary) -> None:

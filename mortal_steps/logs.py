@@ -27,7 +27,8 @@ logger = logging.getLogger(__name__)
 METRICS = "metrics.jsonl"
 TIMINGS = "timings.jsonl"
 EVALUATIONS = "evaluations.jsonl"
-LOGS = (METRICS, TIMINGS, EVALUATIONS)
+QUARANTINE = "quarantine.jsonl"
+LOGS = (METRICS, TIMINGS, EVALUATIONS, QUARANTINE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -125,7 +125,8 @@ class Run:
         if evaluation and evaluation.step == done and "reward" in evaluation.metrics:
             return evaluation.metrics["reward"]
         recent = self.metrics()[-self.config.checkpoints.save_steps :]
-        return float(sum(row["reward"] for row in recent)) / max(1, len(recent))
+        scored = [row["reward"] for row in recent if row["reward"] is not None]
+        return float(sum(scored)) / max(1, len(scored))
 
     def is_best(self, score: float) -> bool:
         """Whether a checkpoint with this score is the best so far."""

@@ -13,7 +13,7 @@
       weights/v12/         published weights, immutable
       checkpoints/step-12/ whole states of the actor
       final/               the trained model, a plain `from_pretrained` folder
-      metrics.jsonl timings.jsonl evaluations.jsonl reward_curve.png
+      metrics.jsonl timings.jsonl evaluations.jsonl quarantine.jsonl reward_curve.png
       logs/                what each worker printed
 
 Everything is written beside its place, synced to disk, then renamed, so a partial file is never

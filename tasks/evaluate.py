@@ -19,17 +19,16 @@ async def evaluate(session: Session, step: int, weights: WeightsRef) -> Evaluati
     shards = await asyncio.gather(
         *(session.evaluate_shard(step, shard, weights) for shard in range(num_shards))
     )
+    rewarded = [session.store.read_record(shard.file, RewardedShard) for shard in shards]
     return Evaluation(
         step=step,
         num_problems=num_problems,
-        metrics=mean_scores(
-            session.config,
-            [session.store.read_record(shard.file, RewardedShard) for shard in shards],
-        ),
+        metrics=mean_scores(session.config, rewarded),
         timing=StageTiming(
             stage="evaluate",
             step=step,
             busy_s=sum(s.timing.busy_s + s.generation.timing.busy_s for s in shards),
             wait_s=sum(s.timing.wait_s + s.generation.timing.wait_s for s in shards),
         ),
+        failures=tuple(failure for shard in rewarded for failure in shard.failures),
     )

@@ -6,10 +6,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.logs import EMPTY, EVALUATIONS, LOGS, METRICS
 from mortal_steps.policy import journal
 from mortal_steps.report.evaluations import mean_scores
+from mortal_steps.rewards.names import reward_names
 from mortal_steps.run import Run
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.types import RewardedShard, RewardRef, StepResult
@@ -19,20 +21,35 @@ logger = logging.getLogger(__name__)
 Row = Mapping[str, Any]
 
 
-def metrics_row(result: StepResult, rewards: Sequence[RewardRef]) -> Row:
+def metrics_row(config: RunConfig, result: StepResult, rewards: Sequence[RewardRef]) -> Row:
     """A step's line of metrics.jsonl: a pure function of its records."""
     num_scored = sum(shard.num_scored for shard in rewards)
     reward_sum = sum(shard.reward_sum for shard in rewards)
     return {
         **result.metrics,
+        **_failure_counts(config, rewards),
         "step": result.step + 1,
-        "reward": reward_sum / num_scored if num_scored else 0.0,
+        "reward": reward_sum / num_scored if num_scored else None,
         "num_scored": num_scored,
         "num_tokens": sum(shard.generation.num_tokens for shard in rewards),
         "policy_version": rewards[0].generation.policy_version,
         "optimizer_steps": result.optimizer_steps,
         "state_id": result.state_id,
     }
+
+
+def _failure_counts(config: RunConfig, rewards: Sequence[RewardRef]) -> dict[str, int]:
+    """Failed calls and masked completions of each function: all of them where failures are masked,
+    so that every step has the same keys; else what is not 0."""
+    always = config.rewards.on_error == "mask"
+    counts: dict[str, int] = {}
+    for name in reward_names(config):
+        found = {
+            f"rewards/{name}/failed_calls": sum(r.failed_calls.get(name, 0) for r in rewards),
+            f"rewards/{name}/masked": sum(r.masked.get(name, 0) for r in rewards),
+        }
+        counts |= {key: count for key, count in found.items() if count or always}
+    return counts
 
 
 def restore_logs(run: Run) -> None:
@@ -90,7 +107,7 @@ def _metrics_of(run: Run, step: int) -> Row | None:
     except CorruptFileError:
         return None
     result = journal.find_result(run.store, step - 1)
-    return metrics_row(result, entry.request.rewards) if entry and result else None
+    return metrics_row(run.config, result, entry.request.rewards) if entry and result else None
 
 
 def _evaluation_of(run: Run, step: int) -> Row | None:

@@ -1,18 +1,27 @@
-"""Writes what a run reports: metrics.jsonl, timings.jsonl, evaluations.jsonl and the curve."""
+"""Writes what a run reports: metrics.jsonl, timings.jsonl, evaluations.jsonl, quarantine.jsonl and
+the curve."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from mortal_steps.logs import EVALUATIONS, METRICS, TIMINGS
+from mortal_steps.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
 from mortal_steps.report.curve import draw_reward_curve
 from mortal_steps.report.log_repair import metrics_row, restore_logs
 from mortal_steps.report.progress import StepReport
 from mortal_steps.report.timings import stage_totals
 from mortal_steps.run import Run
-from mortal_steps.types import BatchRef, Evaluation, RewardRef, StageTiming, StepResult
+from mortal_steps.types import (
+    BatchRef,
+    Evaluation,
+    RewardedShard,
+    RewardFailure,
+    RewardRef,
+    StageTiming,
+    StepResult,
+)
 
 
 class Recorder:
@@ -43,8 +52,9 @@ class Recorder:
     def step(self, batch: BatchRef, rewards: Sequence[RewardRef], result: StepResult) -> StepReport:
         """A train step ended: one line of metrics, and the timings of its stages."""
         seconds = time.perf_counter() - self._mark
-        row = metrics_row(result, rewards)
+        row = metrics_row(self._run.config, result, rewards)
         self._run.append(METRICS, row)
+        self._quarantine(row["step"], "reward", self._failures(rewards))
         self.timing(
             batch.timing,
             *(shard.generation.timing for shard in rewards),
@@ -63,6 +73,7 @@ class Recorder:
         """The held-out problems were scored."""
         row = {"step": evaluation.step, **evaluation.metrics}
         self._run.append(EVALUATIONS, row)
+        self._quarantine(evaluation.step, "evaluate", evaluation.failures)
         self.timing(evaluation.timing)
 
     def draw(self) -> None:
@@ -75,3 +86,13 @@ class Recorder:
                 metrics,
                 self._run.logs.read(EVALUATIONS),
             )
+
+    def _failures(self, rewards: Sequence[RewardRef]) -> Iterator[RewardFailure]:
+        for shard in rewards:
+            if shard.masked:
+                yield from self._run.store.read_record(shard.file, RewardedShard).failures
+
+    def _quarantine(self, step: int, stage: str, failures: Iterable[RewardFailure]) -> None:
+        rows = [{"step": step, "stage": stage, **dataclasses.asdict(one)} for one in failures]
+        if rows:
+            self._run.append(QUARANTINE, *rows)
