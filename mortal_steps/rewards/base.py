@@ -8,6 +8,9 @@ It is called once per shard with keyword arguments alone, each list as long as t
 `completion_ids`, every dataset column by its name, and besides `trainer_state`,
 `log_extra(column, values)` and `log_metric(name, value)`. All completions of a problem stand
 together. It returns one number per completion, or None where it abstains, and may be async.
+
+It runs in a process of its own, the reward host, for `rewards.timeout_s` at most. After a failure
+it is called again with the same completions and, where failures are masked, for single problems.
 """
 
 from __future__ import annotations

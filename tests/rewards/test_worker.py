@@ -272,8 +272,12 @@ async def test_a_killed_worker_leaves_no_host_behind(tmp_path: Path) -> None:
     hanging = asyncio.create_task(compute.call("reward", "rehearse", key=key, problems=regex))
     await asyncio.sleep(0.3)  # into the regular expression
     assert is_alive(host)
-    os.kill(worker, signal.SIGKILL)
-    with pytest.raises(WorkerLostError, match="SIGKILL"):
-        await hanging
-    assert_ends(host)
-    await compute.close()
+    try:
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(WorkerLostError, match="SIGKILL"):
+            await hanging
+        assert_ends(host)
+    finally:
+        await compute.close()
+        if is_alive(host):
+            os.kill(host, signal.SIGKILL)
