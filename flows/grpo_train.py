@@ -54,7 +54,7 @@ async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
     stop, it saves its state and ends Cancelled, or Crashed where SIGTERM took the machine away.
     """
     run = open_run(config.model_copy(update={"run_id": _run_id(config)}))
-    if run.manifest.status == "completed":
+    if run.is_complete():
         return summarize(run)
     use_result_folder()
     stop = Stop()
@@ -77,7 +77,6 @@ class Training:
         self._session = session
         self._run = session.run
         self._stop = stop
-        self._run.drop_logs_after(self._run.manifest.step)
         self._recorder = Recorder(self._run)
         self._artifacts = RunArtifacts(self._run)
         self._trained = self._run.manifest.step
@@ -156,7 +155,9 @@ class Training:
 
     async def _checkpoint(self) -> None:
         score = self._run.score(self._trained)
-        saved = await checkpoint(self._session, self._trained, self._run.is_best(score))
+        saved = await checkpoint(
+            self._session, self._trained, score if self._run.is_best(score) else None
+        )
         self._recorder.timing(saved.timing)
         self._run.note_checkpoint(saved, score)
 
@@ -164,7 +165,7 @@ class Training:
         """Save what was trained since the last checkpoint; raises what ends the run."""
         stop, run = self._stop, self._run
         if self._trained > max((saved.step for saved in run.manifest.checkpoints), default=0):
-            run.note_checkpoint(await checkpoint(self._session, self._trained, best=False))
+            run.note_checkpoint(await checkpoint(self._session, self._trained, None))
         if stop.error is not None:
             raise stop.error
         raise RunStoppedError(

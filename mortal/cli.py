@@ -110,6 +110,16 @@ def show(run_id: RunId, runs_dir: RunsDir = Path("runs"), as_json: AsJson = Fals
 
 
 @app.command()
+def verify(run_id: RunId, runs_dir: RunsDir = Path("runs"), as_json: AsJson = False) -> None:
+    """Check every file of a run against its digest, and the chain of its steps."""
+    from mortal.display import show_check
+    from mortal_steps.verify import check_run
+
+    whole = show_check(check_run(runs_dir, run_id), as_json=as_json)
+    raise typer.Exit(0 if whole else 1)
+
+
+@app.command()
 def options(
     section: Annotated[str | None, typer.Argument(help="Such as training, or model.new.")] = None,
 ) -> None:

@@ -7,13 +7,17 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
+from mortal_steps.verify import Checked, RunCheck
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
+
+MOST_QUARANTINED = 20
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -49,6 +53,7 @@ def show_run(run: RunSummary) -> None:
         console.print(f"  model        {run.model_path}")
         console.print(f"  sha256       {run.final_weights_sha256}")
     console.print(f"  files        {run.run_dir}")
+    _show_quarantined(run)
     _show_timings(run)
 
 
@@ -68,6 +73,61 @@ def show_outcome(run: RunSummary, seconds: float, *, server_runs: bool) -> None:
         console.print(
             f"[bold]go on with[/bold]   mortal resume {run.run_id} --runs-dir {folder}"
             f"   (from step {run.step})"
+        )
+
+
+def show_check(check: RunCheck, *, as_json: bool) -> bool:
+    """Check a run, one line for each problem; returns whether there is none."""
+    damaged: list[Checked] = []
+    num_files = num_bytes = 0
+    with Console(stderr=True).status("checking") as status:
+        for file in check.files():
+            num_files, num_bytes = num_files + 1, num_bytes + file.num_bytes
+            status.update(f"checking: {num_files} files, {num_bytes / 1e9:.2f} GB")
+            if file.damage is not None:
+                damaged.append(file)
+                if not as_json:
+                    console.print(f"{file.path} {file.damage}: {file.outcome}", markup=False)
+    if as_json:
+        console.print_json(
+            data={
+                "files": num_files,
+                "bytes": num_bytes,
+                "steps": check.num_steps,
+                "linked": check.num_linked,
+                "damaged": [
+                    {"path": str(f.path), "damage": f.damage, "outcome": f.outcome} for f in damaged
+                ],
+            }
+        )
+    elif damaged and check.is_driven():
+        console.print("The run is being driven: what it replaces meanwhile can look damaged.")
+    elif not damaged:
+        console.print(
+            f"{num_files} files, {num_bytes / 1e9:.2f} GB, all as they were committed; "
+            f"the chain of {check.num_linked} steps is whole"
+        )
+    return not damaged
+
+
+def _show_quarantined(run: RunSummary) -> None:
+    """The problems that rewards failed on most often; there may be as many as problems."""
+    if not run.quarantined:
+        return
+    num_problems = len({one.problem_id for one in run.quarantined})
+    title = f"quarantined: {num_problems} problems that a reward function failed on"
+    table = Table("problem", "function", "kind", "times", "last failure", title=title)
+    table.title_justify = "left"
+    for one in run.quarantined[:MOST_QUARANTINED]:
+        table.add_row(
+            *map(escape, (one.problem_id, one.function, one.kind)),
+            str(one.times),
+            escape(one.message),
+        )
+    console.print(table)
+    if len(run.quarantined) > MOST_QUARANTINED:
+        console.print(
+            f"  the {MOST_QUARANTINED} most frequent; all of them: {run.run_dir}/quarantine.jsonl"
         )
 
 

@@ -35,7 +35,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
     if sys.stderr.isatty():  # where the live bar shows the same
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")
     run = open_run(config)
-    if run.manifest.status == "completed":
+    if run.is_complete():
         typer.echo(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
         return
     began = time.monotonic()

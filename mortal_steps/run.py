@@ -7,93 +7,75 @@ there is none, and otherwise checks that it belongs to the same configuration.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
-import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import dump_toml, load_config
-from mortal_steps.data import dataset_fingerprint
-from mortal_steps.errors import RunNotFoundError, StoreError
+from mortal_steps.config.loader import load_config
+from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
+from mortal_steps.identity import (
+    CONFIG_FILE,
+    IDENTITY_FILE,
+    RunInfo,
+    check_config,
+    check_never_begun,
+    check_problems,
+    read_identity,
+    write_identity,
+)
 from mortal_steps.lease import Lease, acquire, is_driven
-from mortal_steps.schedule import num_train_steps
-from mortal_steps.store import RunStore, append_line, read_lines, write_atomically
-from mortal_steps.types import Checkpoint, Evaluation, FileRef, FinalModel, Problem
+from mortal_steps.logs import METRICS, TIMINGS, RunLogs, read_lines
+from mortal_steps.manifest import MANIFEST_FILE, RunManifest, read_manifest
+from mortal_steps.policy import checkpoints
+from mortal_steps.store import RunStore
+from mortal_steps.types import Checkpoint, Problem
 
-Status = Literal["created", "running", "completed", "failed", "stopped"]
-
-TRAIN_PROBLEMS = "data/train.json"
-EVAL_PROBLEMS = "data/eval.json"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunInfo:
-    """What never changes about a run."""
-
-    run_id: str
-    uid: str
-    """Random name of this run directory; tells two runs of one id apart."""
-    fingerprint: str
-    """Digest of what decides the run's numbers."""
-    dataset_fingerprint: str
-    working_dir: str
-    """Where relative paths of the configuration start."""
-    num_steps: int
-    """Train steps of the whole run."""
-    num_problems: int
-    num_eval_problems: int
-    train_problems: FileRef
-    """Record of `list[Problem]`."""
-    eval_problems: FileRef
-    """Record of `list[Problem]`; an empty list without held-out problems."""
-    created_at: float
-    """Seconds since the epoch."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunManifest:
-    """Where a run stands; replaced as a whole after every step."""
-
-    status: Status
-    step: int = 0
-    """Train steps done."""
-    checkpoints: tuple[Checkpoint, ...] = ()
-    """Whole states to go on from, oldest first."""
-    best_step: int | None = None
-    """Step of the checkpoint kept for its reward."""
-    best_reward: float | None = None
-    evaluation: Evaluation | None = None
-    """The last one."""
-    final: FinalModel | None = None
-    error: str | None = None
-    """Why the run failed or stopped."""
-    ui_url: str | None = None
-    """Page of the last flow run in the Prefect UI."""
-    updated_at: float = field(default_factory=time.time)
+logger = logging.getLogger(__name__)
 
 
 class Run:
-    """A run directory with its identity and its manifest."""
+    """A run directory with its identity, its manifest and its logs.
 
-    def __init__(self, store: RunStore, config: RunConfig, info: RunInfo) -> None:
+    Without a `config`, the run's own is read when it is needed.
+    """
+
+    def __init__(self, store: RunStore, config: RunConfig | None, info: RunInfo) -> None:
         self.store = store
-        self.config = config
         self.info = info
-        self.manifest = _read_manifest(store)
+        self.manifest = self._read_manifest()
+        self.logs = RunLogs(store.root)
+        self._config = config
         self._lease: Lease | None = None
 
+    @property
+    def config(self) -> RunConfig:
+        """The run's configuration; raises `CorruptFileError` if config.toml was altered."""
+        if self._config is None:
+            check_config(self.store, self.info)
+            self._config = load_config(self.store.path(CONFIG_FILE))
+        return self._config
+
     def update(self, **changes: Any) -> None:
-        """Replace fields of the manifest and commit it.
+        """Replace fields of the manifest and commit it; a new step takes the logs along.
 
         Raises `LeaseLostError` if another process has taken the run over from this one.
         """
-        if self._lease is not None:
-            self._lease.check()
+        self._check_lease()
+        if "step" in changes:
+            changes["logs"] = self.logs.marks()
         self.manifest = dataclasses.replace(self.manifest, updated_at=time.time(), **changes)
-        self.store.write_record("manifest.json", self.manifest, RunManifest)
+        self.store.write_record(MANIFEST_FILE, self.manifest, RunManifest)
+
+    def append(self, log: str, *rows: Mapping[str, Any]) -> None:
+        """Append lines to a log; they count once the step that they belong to is done.
+
+        Raises `LeaseLostError` as `update` does, and `StoreError`.
+        """
+        self._check_lease()
+        self.logs.append(log, *rows)
 
     def status(self) -> str:
         """The manifest's status, or `interrupted` for a running one that no process drives."""
@@ -101,13 +83,28 @@ class Run:
             return "interrupted"
         return self.manifest.status
 
+    def is_complete(self) -> bool:
+        """Whether the run has ended and its final model is there, whole."""
+        final = self.manifest.final
+        if self.manifest.status != "completed" or final is None:
+            return False
+        try:
+            for path, sha256 in final.folders():
+                self.store.verify_folder(path, sha256)
+        except CorruptFileError as error:
+            logger.warning("the final model is made again: %s", error)
+            return False
+        return True
+
     def acquire(self) -> Lease:
         """Become the one process that drives the run; raises `StoreError` if another one does.
 
         What an earlier driver wrote until now counts, not what was read when the run was opened.
         """
         self._lease = acquire(self.store)
-        self.manifest = _read_manifest(self.store)
+        self.manifest = self._read_manifest()
+        self._remove_leftovers()
+        self._mend_best()
         return self._lease
 
     def release(self) -> None:
@@ -118,19 +115,8 @@ class Run:
 
     def go_back_to(self, step: int) -> None:
         """Stand at an earlier step: those after it are gone through again, to the same records."""
+        self.logs.keep_until(step)
         self.update(step=step)
-        self.drop_logs_after(step)
-
-    def drop_logs_after(self, step: int) -> None:
-        """Cut the logs back to the first `step` steps, where training goes on."""
-        for name in ("metrics.jsonl", "timings.jsonl", "evaluations.jsonl"):
-            path = self.store.path(name)
-            rows = read_lines(path)
-            kept = [row for row in rows if row["step"] <= step]
-            if len(kept) < len(rows):
-                write_atomically(path, b"")
-                for row in kept:
-                    append_line(path, row)
 
     def score(self, done: int) -> float:
         """What the checkpoint after `done` steps is judged by: its evaluation's reward if there is
@@ -139,7 +125,8 @@ class Run:
         if evaluation and evaluation.step == done and "reward" in evaluation.metrics:
             return evaluation.metrics["reward"]
         recent = self.metrics()[-self.config.checkpoints.save_steps :]
-        return float(sum(row["reward"] for row in recent)) / max(1, len(recent))
+        scored = [row["reward"] for row in recent if row["reward"] is not None]
+        return float(sum(scored)) / max(1, len(scored))
 
     def is_best(self, score: float) -> bool:
         """Whether a checkpoint with this score is the best so far."""
@@ -166,11 +153,32 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Rows of metrics.jsonl."""
-        return read_lines(self.store.path("metrics.jsonl"))
+        return read_lines(self.store.path(METRICS), needs=("step", "reward"))
 
     def timings(self) -> list[dict[str, Any]]:
         """Rows of timings.jsonl."""
-        return read_lines(self.store.path("timings.jsonl"))
+        return read_lines(self.store.path(TIMINGS), needs=("step", "stage", "busy_s", "wait_s"))
+
+    def _check_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.check()
+
+    def _read_manifest(self) -> RunManifest:
+        return read_manifest(self.store, num_eval_problems=self.info.num_eval_problems)
+
+    def _remove_leftovers(self) -> None:
+        """Delete what killed writes have left where this run goes on; steps done hold none."""
+        self.store.remove_leftovers("")
+        for folder in ("steps", "evaluations"):
+            for path in self.store.path(folder).glob("[0-9]*"):
+                if int(path.name) >= self.manifest.step:
+                    self.store.remove_leftovers(f"{folder}/{path.name}")
+
+    def _mend_best(self) -> None:
+        """The actor goes by the mark on disk when it removes checkpoints."""
+        step, score = self.manifest.best_step, self.manifest.best_reward
+        if step is not None and score is not None and checkpoints.find_best(self.store) is None:
+            checkpoints.mark_best(self.store, step, score)
 
 
 def open_run(config: RunConfig) -> Run:
@@ -184,7 +192,8 @@ def open_run(config: RunConfig) -> Run:
     if config.run_id is None:
         raise StoreError("a run needs a run_id")
     root = Path(config.runs_dir) / config.run_id
-    if not (root / "run.json").exists():
+    if not (root / IDENTITY_FILE).exists():
+        check_never_begun(root)
         problems = check(config)
         _create(root, config, *problems)
     run = find_run(Path(config.runs_dir), config.run_id)
@@ -195,25 +204,30 @@ def open_run(config: RunConfig) -> Run:
             f"(different: {changed}); choose another --run-id, or continue it as it is with "
             f"`mortal resume {config.run_id}`"
         )
+    check_config(run.store, run.info)
+    check_problems(run.store, run.info)
     return Run(run.store, config, run.info)
 
 
 def find_run(runs_dir: Path, run_id: str) -> Run:
-    """An existing run; raises `RunNotFoundError`."""
-    root = runs_dir / run_id
-    store = RunStore(root)
-    found = store.find_record("run.json", RunInfo)
-    if found is None:
+    """An existing run; raises `RunNotFoundError`, or `CorruptFileError` for a damaged run.json."""
+    store = RunStore(runs_dir / run_id)
+    info = read_identity(store)
+    if info is None:
         known = ", ".join(run.info.run_id for run in list_runs(runs_dir)) or "none"
         raise RunNotFoundError(f"no run {run_id!r} in {runs_dir} (runs there: {known})")
-    config = load_config(root / "config.toml")
-    return Run(store, config, found[1])
+    return Run(store, None, info)
 
 
 def list_runs(runs_dir: Path) -> list[Run]:
-    """Every run below `runs_dir`, oldest first."""
-    names = sorted(path.parent.name for path in runs_dir.glob("*/run.json"))
-    return sorted((find_run(runs_dir, name) for name in names), key=lambda r: r.info.created_at)
+    """Every run below `runs_dir`, oldest first; one whose run.json is damaged is only warned of."""
+    found = []
+    for path in sorted(runs_dir.glob(f"*/{IDENTITY_FILE}")):
+        try:
+            found.append(find_run(runs_dir, path.parent.name))
+        except CorruptFileError as error:
+            logger.warning("%s", error)
+    return sorted(found, key=lambda run: run.info.created_at)
 
 
 def new_run_id(config: RunConfig) -> str:
@@ -226,42 +240,10 @@ def _create(root: Path, config: RunConfig, train: list[Problem], held_out: list[
     store = RunStore(root)
     lease = acquire(store)
     try:
-        if not (root / "run.json").exists():  # else another process has just made it
-            _write_identity(store, config, train, held_out)
+        if not (root / IDENTITY_FILE).exists():  # else another process has just made it
+            write_identity(store, config, train, held_out)
     finally:
         lease.release()
-
-
-def _write_identity(
-    store: RunStore, config: RunConfig, train: list[Problem], held_out: list[Problem]
-) -> None:
-    store.remove_leftovers("")
-    store.remove_leftovers("data")
-    write_atomically(store.path("config.toml"), dump_toml(config).encode())
-    info = RunInfo(
-        run_id=str(config.run_id),
-        uid=uuid.uuid4().hex,
-        fingerprint=config.fingerprint(),
-        dataset_fingerprint=dataset_fingerprint(train),
-        working_dir=str(Path.cwd()),
-        num_steps=num_train_steps(
-            len(train),
-            batch_size=config.training.batch_size,
-            max_steps=config.training.max_steps,
-            num_epochs=config.training.num_epochs,
-        ),
-        num_problems=len(train),
-        num_eval_problems=len(held_out),
-        train_problems=store.write_record(TRAIN_PROBLEMS, train, list[Problem]),
-        eval_problems=store.write_record(EVAL_PROBLEMS, held_out, list[Problem]),
-        created_at=time.time(),
-    )
-    store.write_record("run.json", info, RunInfo)
-
-
-def _read_manifest(store: RunStore) -> RunManifest:
-    found = store.find_record("manifest.json", RunManifest)
-    return found[1] if found else RunManifest(status="created")
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:

@@ -21,8 +21,9 @@ from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError, WorkerLostError
+from mortal_steps.manifest import Status
 from mortal_steps.policy.base_model import base_model_path
-from mortal_steps.run import Run, Status
+from mortal_steps.run import Run
 from mortal_steps.schedule import policy_version, problem_indices, shard_bounds
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
@@ -173,12 +174,12 @@ class Session:
             logger.warning("weights v%d not loaded: %s", weights.version, error)
         return _with_wait(timing, started, worker)
 
-    async def checkpoint(self, step: int, *, best: bool) -> Checkpoint:
-        """Save the actor's whole state."""
+    async def checkpoint(self, step: int, *, best_score: float | None) -> Checkpoint:
+        """Save the actor's whole state; with its score if it is the best so far."""
         key = self._key("checkpoint", step)
         started = time.perf_counter()
         saved: Checkpoint = await self.compute.call(
-            "actor", "checkpoint", key=key, step=step, best=best
+            "actor", "checkpoint", key=key, step=step, best_score=best_score
         )
         return dataclasses.replace(saved, timing=_with_wait(saved.timing, started))
 
@@ -266,14 +267,15 @@ async def at_work(run: Run, ui_url: str | None = None) -> AsyncIterator[Session]
 
     The manifest's status tells how it ended. Raises `StoreError` if another process drives it.
     """
+    specs = worker_specs(
+        run.config,
+        run_dir=run.store.root.absolute(),
+        model_path=base_model_path(run.config, run.info.dataset_fingerprint),
+        num_steps=run.info.num_steps,
+    )
     lease = run.acquire()
     compute = LocalCompute(
-        worker_specs(
-            run.config,
-            run_dir=run.store.root.absolute(),
-            model_path=base_model_path(run.config, run.info.dataset_fingerprint),
-            num_steps=run.info.num_steps,
-        ),
+        specs,
         working_dir=Path(run.info.working_dir),
         log_dir=run.store.path("logs").absolute(),
         inherited=(lease.fileno(),),

@@ -3,15 +3,18 @@
     runs/<run_id>/
       config.toml          the resolved configuration
       run.json             identity: id, fingerprint, working directory, when it began
-      manifest.json        where the run stands: status, step, checkpoints, evaluation, final model
+      base_model.json      the model built or warm-started for this run, if any
+      manifest.json        where the run stands: status, step, logs, checkpoints, final model
+      lock lease.json      who drives it
       data/                the problems, as read at the start (train.json, eval.json)
-      model/               the model built or warm-started for this run, if any
       steps/000012/        batch.json, generations-<shard>.json, rewards-<shard>.json, journal.json,
                            result.json
+      evaluations/000012/  generations-<shard>.json, rewards-<shard>.json of the held-out problems
       weights/v12/         published weights, immutable
       checkpoints/step-12/ whole states of the actor
       final/               the trained model, a plain `from_pretrained` folder
-      metrics.jsonl timings.jsonl reward_curve.png logs/
+      metrics.jsonl timings.jsonl evaluations.jsonl quarantine.jsonl reward_curve.png
+      logs/                what each worker printed
 
 Everything is written beside its place, synced to disk, then renamed, so a partial file is never
 taken for a whole one. A *record* is a JSON file of two lines, its sha256 and its body; a *folder*
@@ -25,9 +28,10 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +43,7 @@ from mortal_steps.types import FileRef
 T = TypeVar("T")
 
 FOLDER_MANIFEST = "manifest.json"
+FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class RunStore:
@@ -112,12 +117,13 @@ class RunStore:
     def committing_folder(self, relative: str) -> Iterator[Path]:
         """Yields an empty folder to fill; on success it appears as `relative`, whole.
 
-        A folder of that name is replaced. On an error nothing is left behind.
+        A folder of that name is replaced. On an error nothing is left behind; a full disk is a
+        `StoreError`, whichever library ran into it.
         """
         target = self.path(relative)
         beside = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.partial"
-        beside.mkdir(parents=True)
         try:
+            beside.mkdir(parents=True)
             yield beside
             digests = {name: digest_file(beside / name) for name in _files_below(beside)}
             manifest = json.dumps({"files": digests}, indent=1, sort_keys=True).encode()
@@ -127,8 +133,10 @@ class RunStore:
             for folder in {(beside / name).parent for name in digests}:
                 _sync(folder)
             _replace_folder(beside, target)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(beside, ignore_errors=True)
+            if _is_full_disk(error):
+                raise failed_write(target, error) from error
             raise
 
     def folder_digest(self, relative: str) -> str:
@@ -140,16 +148,40 @@ class RunStore:
 
     def verify_folder(self, relative: str, sha256: str) -> Path:
         """The folder's path once every file in it matches; raises `CorruptFileError`."""
+        for path, damage in self.check_folder(relative, sha256):
+            if damage is not None:
+                raise CorruptFileError(f"{path} {damage}")
+        return self.path(relative)
+
+    def check_folder(
+        self, relative: str, sha256: str | None = None
+    ) -> Iterator[tuple[Path, str | None]]:
+        """Every file of a committed folder, its manifest first, and what is wrong with it, if
+        anything is. Without `sha256` the manifest is taken at its word."""
         folder = self.path(relative)
-        if self.folder_digest(relative) != sha256:
-            raise CorruptFileError(f"{folder / FOLDER_MANIFEST} is not the one expected: altered")
-        files = json.loads((folder / FOLDER_MANIFEST).read_bytes())["files"]
+        manifest = folder / FOLDER_MANIFEST
+        try:
+            content = manifest.read_bytes()
+        except FileNotFoundError:
+            yield manifest, "is missing"
+            return
+        try:
+            files = dict(json.loads(content)["files"])
+        except (ValueError, KeyError, TypeError):
+            yield manifest, "is damaged: it lists no files"
+            return
+        if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+            yield manifest, "is not the one expected: altered"
+            return
+        yield manifest, None
         for name, digest in files.items():
-            if not (folder / name).exists():
-                raise CorruptFileError(f"{folder / name} is missing")
-            if digest_file(folder / name) != digest:
-                raise CorruptFileError(f"{folder / name} is damaged: its digest does not match")
-        return folder
+            path = folder / name
+            if not path.is_file():
+                yield path, "is missing"
+            elif digest_file(path) != digest:
+                yield path, "is damaged: its digest does not match"
+            else:
+                yield path, None
 
     def remove_folder(self, relative: str) -> None:
         """Delete a committed folder; it stops existing at once, whatever the deletion takes."""
@@ -159,12 +191,13 @@ class RunStore:
             target.rename(doomed)
             shutil.rmtree(doomed)
 
-    def remove_leftovers(self, relative: str) -> None:
-        """Delete the hidden files and folders that killed commits and deletions left in `relative`.
+    def remove_leftovers(self, relative: str, *, of: str = "") -> None:
+        """Delete the hidden files and folders that killed commits and deletions left in `relative`,
+        or those left of a file or folder named `of` alone.
 
         Only for the one process that commits there.
         """
-        for leftover in self.path(relative).glob(".*"):
+        for leftover in self.path(relative).glob(f".{of}*"):
             if leftover.suffix not in {".partial", ".removed", ".replaced"}:
                 continue
             if leftover.is_dir():
@@ -175,9 +208,9 @@ class RunStore:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside, sync, rename: readers see the old content or the new, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with beside.open("wb") as file:
             file.write(content)
             file.flush()
@@ -185,7 +218,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         beside.rename(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+        raise failed_write(path, error) from error
     _sync(path.parent)
 
 
@@ -194,19 +227,31 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, json.dumps(value, indent=1).encode() + b"\n")
 
 
-def append_line(path: Path, value: Any) -> None:
-    """Append one JSON line to a log such as metrics.jsonl."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(value) + "\n")
+def failed_write(path: Path, error: BaseException) -> StoreError:
+    """What to raise for a write that failed: names the file and, for a full disk, the remedy."""
+    if not _is_full_disk(error):
+        reason = error.strerror if isinstance(error, OSError) else None
+        return StoreError(f"cannot write {path}: {reason or error}")
+    place = next(folder for folder in path.absolute().parents if folder.exists())
+    return StoreError(
+        f"cannot write {path}: the disk is full or a limit is reached ({error}); "
+        f"{shutil.disk_usage(place).free:,} bytes are free there. Nothing half-written counts: "
+        "free space, then go on with `mortal resume`"
+    )
 
 
-def read_lines(path: Path, keep: Callable[[dict[str, Any]], bool] | None = None) -> list[Any]:
-    """The JSON lines of a log; a last line cut short by a crash is left out."""
-    if not path.exists():
-        return []
-    whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
-    rows = [json.loads(line) for line in whole.splitlines() if line]
-    return rows if keep is None else [row for row in rows if keep(row)]
+def _is_full_disk(error: BaseException) -> bool:
+    """Whether a write failed for lack of space, a quota or a limit on the size of files.
+
+    safetensors names the system's error in its text; torch.save writes through a C++ stream that
+    loses it.
+    """
+    if isinstance(error, OSError):
+        return error.errno in FULL_DISK
+    named = re.search(r"\(os error (\d+)\)", str(error))
+    if named:
+        return int(named[1]) in FULL_DISK
+    return isinstance(error, RuntimeError) and "inline_container.cc" in str(error)
 
 
 def digest_file(path: Path) -> str:

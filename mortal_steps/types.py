@@ -146,6 +146,27 @@ class GeneratedShard:
     groups: Sequence[GeneratedGroup]
 
 
+FailureKind = Literal["exception", "timeout", "crash", "invalid"]
+"""How a call of a reward function failed: it raised; it gave no answer in time; its process ended;
+what it returned are no scores."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewardFailure:
+    """A problem whose completions are masked because a reward function failed on it."""
+
+    function: str
+    problem_id: str
+    num_completions: int
+    """Completions of the problem that lost their scores."""
+    kind: FailureKind
+    """Of the last failure."""
+    message: str
+    """What the last failure was; one line."""
+    attempts: int
+    """Calls of the function with this problem, all of them failed."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewardedShard:
     """The scores of a `GeneratedShard`, aligned with its groups and completions."""
@@ -155,11 +176,16 @@ class RewardedShard:
     generation_sha256: str
     """Digest of the generations scored."""
     rewards: Sequence[Sequence[Mapping[str, float | None]]]
-    """Per group, per completion: score of each function; None where it abstained."""
+    """Per group, per completion: score of each function; None where it abstained. A masked
+    completion has None from every function, which takes it out of training."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Means of what reward functions reported through `log_metric`."""
     extra: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Columns that reward functions reported through `log_extra`, one value per completion."""
+    failures: tuple[RewardFailure, ...] = ()
+    """What was masked; one entry per function and problem."""
+    failed_calls: Mapping[str, int] = field(default_factory=dict)
+    """Calls that failed, by function; those that a later try made good are counted too."""
 
 
 # --- references: what travels between tasks; the data itself lies in the run store ---------------
@@ -239,6 +265,10 @@ class RewardRef:
     num_scored: int
     """Rollouts with a reward (not None)."""
     timing: StageTiming
+    failed_calls: Mapping[str, int] = field(default_factory=dict)
+    """Calls that failed, by reward function."""
+    masked: Mapping[str, int] = field(default_factory=dict)
+    """Completions masked, by the reward function that failed on them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -285,6 +315,8 @@ class Evaluation:
     metrics: Mapping[str, float]
     """Mean score per reward function and `reward`, the weighted sum."""
     timing: StageTiming
+    failures: tuple[RewardFailure, ...] = ()
+    """Held-out problems that are not part of the means, because a reward function failed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -310,10 +342,21 @@ class FinalModel:
 
     path: str
     """Folder relative to the run directory."""
+    sha256: str
+    """Digest of the folder's manifest."""
     weights_sha256: str
     """sha256 of its safetensors (of their digests in name order, where there are several)."""
     merged_path: str | None
     """LoRA with `merge_final`: folder of the merged model."""
+    merged_sha256: str | None
+    """Digest of that folder's manifest."""
+
+    def folders(self) -> list[tuple[str, str]]:
+        """Path and digest of each folder."""
+        found = [(self.path, self.sha256)]
+        if self.merged_path is not None and self.merged_sha256 is not None:
+            found.append((self.merged_path, self.merged_sha256))
+        return found
 
 
 # --- requests: what the flow asks of a worker ----------------------------------------------------

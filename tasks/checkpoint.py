@@ -8,9 +8,9 @@ from tasks.durability import DURABLE
 
 
 @task(name="checkpoint", task_run_name="checkpoint/{step}", **DURABLE)
-async def checkpoint(session: Session, step: int, best: bool) -> Checkpoint:
+async def checkpoint(session: Session, step: int, best_score: float | None) -> Checkpoint:
     """Save model, optimizer, scheduler, random streams and counters."""
-    return await session.checkpoint(step, best=best)
+    return await session.checkpoint(step, best_score=best_score)
 
 
 @task(name="save_final", task_run_name="save_final", **DURABLE)

@@ -36,6 +36,9 @@ def no_list(completions, **kwargs):
 def raises(completions, **kwargs):
     return [1 / 0 for _ in completions]
 
+def hangs(completions, **kwargs):
+    time.sleep(600)
+
 not_callable = 3
 """
 
@@ -87,6 +90,11 @@ def refusal(tmp_path, monkeypatch):
         (RewardError, ["rewards.functions=['bad.py:a_string']"], ["a_string", "'good'"]),
         (RewardError, ["rewards.functions=['bad.py:no_list']"], ["no_list", "list"]),
         (RewardError, ["rewards.functions=['bad.py:raises']"], ["raises", "ZeroDivisionError"]),
+        (
+            RewardError,
+            ["rewards.functions=['bad.py:hangs']", "rewards.timeout_s=0.5"],
+            ["'hangs' gave no answer within 0.5 s", "raise rewards.timeout_s", "in hangs"],
+        ),
         (ConfigError, ["rewards.functions=[]"], ["rewards.functions is empty"]),
         (ConfigError, ["rewards.weights=[1.0, 2.0]"], ["rewards.weights", "2 numbers for 1"]),
         (ConfigError, ["rollout.max_tokens=64"], ["rollout.max_tokens = 64", "64 tokens"]),

@@ -91,6 +91,8 @@ def test_documented_defaults():
         ),
         ({"run_id": "../up"}, r"run_id = '../up'"),
         ({"seed": -1}, r"seed = -1"),
+        ({"rewards": {"timeout_s": 0}}, r"rewards.timeout_s = 0: .*greater than 0"),
+        ({"rewards": {"on_error": "zero"}}, r"rewards.on_error = 'zero': .*'raise' or 'mask'"),
     ],
 )
 def test_mistakes_are_named(values, message):
@@ -144,6 +146,7 @@ def test_the_fingerprint_is_of_numbers_not_of_places():
         {"rollout": {"num_rollout_workers": 7}},
         {"rollout": {"num_shards": 4}},  # what the default comes to
         {"compute": {"local": {"actor": {"threads": 4}}}},
+        {"rewards": {"timeout_s": 1, "retries": 0, "on_error": "mask", "rehearse": False}},
     ]
     for values in same:
         assert parse_config(values).fingerprint() == base.fingerprint()

@@ -12,8 +12,9 @@ import pytest
 from mortal_steps import lease
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, StoreError
+from mortal_steps.identity import RunInfo
 from mortal_steps.lease import LeaseRecord, acquire, is_driven, read_lease
-from mortal_steps.run import Run, RunInfo
+from mortal_steps.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef
 
@@ -151,6 +152,7 @@ def test_a_driver_that_was_taken_over_writes_nothing_more(store):
         num_eval_problems=0,
         train_problems=ref,
         eval_problems=ref,
+        config_sha256="c",
         created_at=0.0,
     )
     run = Run(store, RunConfig(), info)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mortal_steps.errors import CorruptFileError, StoreError
-from mortal_steps.store import RunStore, append_line, read_lines, write_atomically
+from mortal_steps.store import RunStore, write_atomically
 from mortal_steps.types import Completion, FileRef, PolicyVersion, Problem
 
 
@@ -119,12 +119,3 @@ def test_a_failed_write_names_the_file_and_leaves_nothing(tmp_path):
     with pytest.raises(StoreError, match=r"cannot write .*target"):
         write_atomically(tmp_path / "target", b"x")
     assert os.listdir(tmp_path) == ["target"]
-
-
-def test_a_log_line_cut_short_is_left_out(tmp_path):
-    log = tmp_path / "metrics.jsonl"
-    append_line(log, {"step": 1})
-    append_line(log, {"step": 2})
-    with log.open("a") as file:
-        file.write('{"step": 3')
-    assert read_lines(log) == [{"step": 1}, {"step": 2}]

@@ -21,4 +21,6 @@ def _make(path: Path, overrides: list[str]) -> str:
 
     config = load_config(path, overrides)
     problems, _ = load_problems(config.data, config.seed)
-    return make_base_model(cache_dir=model_cache(config), config=config, problems=problems)
+    return make_base_model(
+        cache_dir=model_cache(Path(config.runs_dir)), config=config, problems=problems
+    )

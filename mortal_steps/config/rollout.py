@@ -56,6 +56,13 @@ class RewardsConfig(Section):
     """One per function; default 1 each."""
     rehearse: bool = True
     """Call each function once on a made-up completion before anything is started."""
+    timeout_s: float = Field(60.0, gt=0, allow_inf_nan=False)
+    """Seconds that one call of one function may take."""
+    retries: int = Field(2, ge=0)
+    """Further calls of a function that raised, hung, ended its process or returned no scores."""
+    on_error: Literal["raise", "mask"] = "raise"
+    """When those fail too: stop the run, or leave the problems that a function fails on out of
+    training."""
 
 
 class EvaluationConfig(Section):

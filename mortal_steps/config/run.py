@@ -73,6 +73,8 @@ class RunConfig(Section):
         data = self.model_dump(mode="json", exclude={"run_id", "runs_dir", "compute", "logging"})
         del data["rollout"]["num_rollout_workers"], data["checkpoints"]
         data["rollout"]["num_shards"] = self.num_shards
+        # How a failing reward is met may be changed in mid-run: that is how a run goes on after it.
+        data["rewards"] = {key: data["rewards"][key] for key in ("functions", "weights")}
         return data
 
     def fingerprint(self) -> str:

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ActorStateError, CorruptFileError, WeightsMismatchError
-from mortal_steps.policy import checkpoints, journal, weights
+from mortal_steps.errors import ActorStateError, WeightsMismatchError
+from mortal_steps.policy import checkpoints, journal, recovery, weights
 from mortal_steps.policy.checkpoints import CheckpointState
 from mortal_steps.policy.journal import JournalEntry
-from mortal_steps.schedule import policy_version, train_seed
+from mortal_steps.schedule import train_seed
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     ActorReady,
@@ -77,13 +77,15 @@ class Actor:
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model the run begins with; nothing to do if it is there whole.
 
-        Raises `ModelError` or `DataError` where the configuration does not allow it.
+        Raises `ModelError` or `DataError` where the configuration does not allow it, and
+        `ModelError` if what is made is not what the run began with.
         """
-        from mortal_steps.policy.base_model import make_base_model
+        from mortal_steps.policy.base_model import keep_base_model, make_base_model
 
         rows = self._store.read_record(problems, list[Problem])
         cache = Path(self._model_path).parent
         make_base_model(cache_dir=cache, config=self._config, problems=rows)
+        keep_base_model(self._store, Path(self._model_path))
 
     def prepare(self, *, step: int) -> ActorReady:
         """Be ready to take `step`, with the versions published that sample it and what follows.
@@ -94,10 +96,10 @@ class Actor:
         """
         self._store.remove_leftovers(weights.FOLDER)
         self._store.remove_leftovers(checkpoints.FOLDER)
-        step = self._furthest(step)
+        step = recovery.furthest(self._store, self._config, step)
         published = tuple(
             weights.find(self._store, version) or self._publish(self._hold(version))
-            for version in self._versions_from(step)
+            for version in recovery.sampling_versions(self._config, step)
         )
         held = self._hold(step)
         return ActorReady(
@@ -126,8 +128,10 @@ class Actor:
         busy_s = time.perf_counter() - started
         return replace(result, timing=replace(result.timing, busy_s=busy_s))
 
-    def checkpoint(self, *, step: int, best: bool) -> Checkpoint:
-        """Save the state after `step` train steps; `best` keeps it beyond the newest few.
+    def checkpoint(self, *, step: int, best_score: float | None) -> Checkpoint:
+        """Save the state after `step` train steps.
+
+        With `best_score` it is the best so far, and kept beyond the newest few.
 
         Raises `ActorStateError` if the actor is past that state and it was not saved.
         """
@@ -147,8 +151,8 @@ class Actor:
                 fingerprint=self._fingerprint,
             )
             saved = checkpoints.save(self._store, held.stepper, state)
-        if best:
-            checkpoints.mark_best(self._store, step)
+        if best_score is not None:
+            checkpoints.mark_best(self._store, step, best_score)
         keep = self._config.checkpoints
         checkpoints.prune(
             self._store, step=step, keep_last=keep.keep_last, keep_best=keep.keep_best
@@ -167,38 +171,11 @@ class Actor:
                 held.stepper.save_merged(folder)
         return FinalModel(
             path="final",
+            sha256=self._store.folder_digest("final"),
             weights_sha256=weights.weights_digest(self._store.path("final")),
             merged_path="final-merged" if merges else None,
+            merged_sha256=self._store.folder_digest("final-merged") if merges else None,
         )
-
-    # how far the records lead
-
-    def _furthest(self, step: int) -> int:
-        """The last step up to `step` whose state, and whose sampling versions, can be had."""
-        reached = self._replayable(step)
-        for version in self._versions_from(reached):
-            if version == reached or weights.find(self._store, version):
-                continue
-            earlier = self._replayable(version)
-            if earlier < version:
-                return self._furthest(earlier)
-        return reached
-
-    def _replayable(self, step: int) -> int:
-        """`step`, or the first before it that cannot be replayed from the newest checkpoint."""
-        saved = checkpoints.newest_whole(self._store, at_most=step)
-        for replayed in range(saved.step if saved else 0, step):
-            try:
-                journal.check_entry(self._store, replayed)
-            except CorruptFileError as error:
-                logger.warning("going back from step %d to step %d: %s", step, replayed, error)
-                return replayed
-        return step
-
-    def _versions_from(self, step: int) -> list[PolicyVersion]:
-        """The versions that sample `step` and, with staleness, the steps generated beside it."""
-        staleness = self._config.rollout.staleness
-        return sorted({self._version_for(step + ahead) for ahead in range(staleness + 1)})
 
     # the state in memory
 
@@ -252,7 +229,9 @@ class Actor:
         if recorded.batch_sha256 != entry.batch_sha256:
             raise ActorStateError(
                 f"step {step} was taken with batch {recorded.batch_sha256[:12]} and is asked for "
-                f"with {entry.batch_sha256[:12]}; a step is taken once"
+                f"with {entry.batch_sha256[:12]}; a step is taken once. Shards made again after "
+                "damage differ where a reward function is not deterministic, or on other hardware: "
+                f"put the files of steps/{step:06d} back from a copy, or train again"
             )
         journal.mend_entry(self._store, entry)
         if recorded.weights is None:
@@ -322,15 +301,9 @@ class Actor:
 
     def _prune_weights(self, step: int) -> None:
         # A flow that lost the answer to this step still asks for its version; no earlier one.
-        oldest = self._version_for(step)
+        oldest = recovery.sampling_version(self._config, step)
         versions = weights.published_versions(self._store)
         weights.prune(self._store, {v for v in versions if v >= oldest} | set(versions[-2:]))
-
-    def _version_for(self, step: int) -> PolicyVersion:
-        rollout = self._config.rollout
-        return policy_version(
-            step, staleness=rollout.staleness, sync_weights_every=rollout.sync_weights_every
-        )
 
 
 def _check_replay(recorded: StepResult, state_id: str, metrics: dict[str, float]) -> None:

@@ -4,24 +4,44 @@ named. What is made is kept in a cache, `<runs_dir>/.models/<digest of everythin
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import hashlib
 import json
+import logging
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mortal_steps import __version__
 from mortal_steps.config import RunConfig
 from mortal_steps.data import dataset_fingerprint
-from mortal_steps.errors import CorruptFileError
+from mortal_steps.errors import CorruptFileError, ModelError
+from mortal_steps.policy.weights import weights_digest
 from mortal_steps.store import RunStore, digest_file
 from mortal_steps.types import Problem
 
+logger = logging.getLogger(__name__)
 
-def model_cache(config: RunConfig) -> Path:
+RECORD_FILE = "base_model.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BaseModel:
+    """The model made for the beginning of a run."""
+
+    key: str
+    """Name of its folder in the cache."""
+    sha256: str
+    """Digest of the folder's manifest."""
+    weights_sha256: str
+    """sha256 of its safetensors, as in `FinalModel`."""
+
+
+def model_cache(runs_dir: Path) -> Path:
     """Folder of the models made for the runs of one runs directory."""
-    return Path(config.runs_dir).absolute() / ".models"
+    return runs_dir.absolute() / ".models"
 
 
 def base_model_path(
@@ -29,11 +49,12 @@ def base_model_path(
 ) -> str:
     """Where `make_base_model` puts the model, or `model.name_or_path` if it makes none.
 
-    Needs no torch. `cache_dir` is `model_cache(config)` by default.
+    Needs no torch. `cache_dir` is that of the configuration's runs directory by default.
     """
     if config.model.new is None and config.model.warm_start is None:
         return config.model.name_or_path
-    return str((cache_dir or model_cache(config)) / _fingerprint(config, dataset_fingerprint))
+    cache = cache_dir or model_cache(Path(config.runs_dir))
+    return str(cache / _fingerprint(config, dataset_fingerprint))
 
 
 def make_base_model(*, cache_dir: Path, config: RunConfig, problems: Sequence[Problem]) -> str:
@@ -46,12 +67,44 @@ def make_base_model(*, cache_dir: Path, config: RunConfig, problems: Sequence[Pr
     if config.model.new is None and config.model.warm_start is None:
         return path
     store, key = RunStore(cache_dir), Path(path).name
-    # A damaged folder is made again: it holds nothing that its key does not tell.
-    with contextlib.suppress(CorruptFileError):
-        return str(store.verify_folder(key, store.folder_digest(key)))
-    with store.committing_folder(key) as folder:
-        _make(folder, config, problems)
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    with store.path(f".{key}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # runs that begin alike make it once
+        try:
+            store.verify_folder(key, store.folder_digest(key))
+        except CorruptFileError as error:
+            if store.path(key).exists():
+                logger.warning("the starting model is made again: %s", error)
+            store.remove_leftovers("", of=key)
+            with store.committing_folder(key) as folder:
+                _make(folder, config, problems)
     return path
+
+
+def keep_base_model(store: RunStore, folder: Path) -> None:
+    """Note what the run begins with, or compare it with what it began with.
+
+    Raises `ModelError` for other weights than then: the model was made again since, by other
+    versions of the libraries.
+    """
+    made = BaseModel(
+        key=folder.name,
+        sha256=RunStore(folder.parent).folder_digest(folder.name),
+        weights_sha256=weights_digest(folder),
+    )
+    try:
+        found = store.find_record(RECORD_FILE, BaseModel)
+    except CorruptFileError as error:
+        logger.warning("%s; it is written again", error)
+        found = None
+    if found is not None and found[1].weights_sha256 != made.weights_sha256:
+        raise ModelError(
+            f"{folder} has the weights {made.weights_sha256[:12]}, the run began with "
+            f"{found[1].weights_sha256[:12]} of {found[1].key[:12]}; go on with the versions of "
+            "mortal and its libraries that it began with, or train again under another --run-id"
+        )
+    if found is None or found[1] != made:
+        store.write_record(RECORD_FILE, made, BaseModel)
 
 
 def _make(folder: Path, config: RunConfig, problems: Sequence[Problem]) -> None:
@@ -81,7 +134,7 @@ def _make(folder: Path, config: RunConfig, problems: Sequence[Problem]) -> None:
 def _fingerprint(config: RunConfig, data: str) -> str:
     """Digest of all that decides the model's bits; the rows count only if it imitates them."""
     model = config.model
-    parts: dict[str, Any] = {"seed": config.seed}
+    parts: dict[str, Any] = {"seed": config.seed, "version": __version__}
     if model.new is not None:
         parts["new"] = model.new.model_dump(mode="json")
     else:

@@ -2,7 +2,7 @@
 
 checkpoints/
   step-100/     GRPOStepper.save_state, and state.json (`CheckpointState`)
-  best.json     {"step": 100}, the checkpoint to keep whatever follows
+  best.json     the checkpoint to keep whatever follows, and its score (`BestCheckpoint`)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mortal_steps.errors import ActorStateError, CorruptFileError
-from mortal_steps.store import RunStore, write_json
+from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, StageTiming
 
 logger = logging.getLogger(__name__)
@@ -40,6 +40,15 @@ class CheckpointState:
     """Fingerprint of the run's configuration."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BestCheckpoint:
+    """The checkpoint with the best score so far."""
+
+    step: int
+    score: float
+    """Mean reward of its evaluation, or of the training steps before it."""
+
+
 class Savable(Protocol):
     """What can be saved; `GRPOStepper` is one."""
 
@@ -52,7 +61,7 @@ def save(store: RunStore, policy: Savable, state: CheckpointState) -> Checkpoint
     there = find(store, state.step)
     if there is not None and there.state_id == state.state_id:
         return there
-    with store.committing_folder(_path(state.step)) as folder:
+    with store.committing_folder(path_of(state.step)) as folder:
         policy.save_state(folder)
         (folder / STATE_FILE).write_text(json.dumps(dataclasses.asdict(state)))
     saved = _reference(store, state)
@@ -62,7 +71,7 @@ def save(store: RunStore, policy: Savable, state: CheckpointState) -> Checkpoint
 
 def find(store: RunStore, step: int) -> Checkpoint | None:
     """The checkpoint of `step` if it is whole; a damaged one is logged and counts as missing."""
-    path = _path(step)
+    path = path_of(step)
     if not store.path(path).exists():
         return None
     try:
@@ -104,9 +113,19 @@ def saved_steps(store: RunStore) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def mark_best(store: RunStore, step: int) -> None:
+def mark_best(store: RunStore, step: int, score: float) -> None:
     """Remember a checkpoint as the best so far."""
-    write_json(store.path(BEST_FILE), {"step": step})
+    store.write_record(BEST_FILE, BestCheckpoint(step=step, score=score), BestCheckpoint)
+
+
+def find_best(store: RunStore) -> BestCheckpoint | None:
+    """The best so far, if one was marked; a damaged mark is logged and counts as missing."""
+    try:
+        found = store.find_record(BEST_FILE, BestCheckpoint)
+    except CorruptFileError as error:
+        logger.warning("the best checkpoint is not known: %s", error)
+        return None
+    return found[1] if found else None
 
 
 def prune(store: RunStore, *, step: int, keep_last: int, keep_best: bool) -> None:
@@ -116,15 +135,16 @@ def prune(store: RunStore, *, step: int, keep_last: int, keep_best: bool) -> Non
     """
     steps = [saved for saved in saved_steps(store) if saved <= step]
     keep = set(steps[-keep_last:])
-    best = store.path(BEST_FILE)
-    if keep_best and best.exists():
-        keep.add(json.loads(best.read_bytes())["step"])
+    best = find_best(store)
+    if keep_best and best is not None:
+        keep.add(best.step)
     for step in steps:
         if step not in keep:
-            store.remove_folder(_path(step))
+            store.remove_folder(path_of(step))
 
 
-def _path(step: int) -> str:
+def path_of(step: int) -> str:
+    """Folder of a checkpoint, relative to the run directory."""
     return f"{FOLDER}/step-{step}"
 
 
@@ -133,7 +153,7 @@ def _read_state(store: RunStore, path: str) -> CheckpointState:
 
 
 def _reference(store: RunStore, state: CheckpointState) -> Checkpoint:
-    path = _path(state.step)
+    path = path_of(state.step)
     return Checkpoint(
         step=state.step,
         path=path,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from mortal_steps.store import write_atomically
 
 WINDOW = 10
 """Steps of the running mean."""
@@ -16,23 +19,28 @@ def draw_reward_curve(
     metrics: Sequence[Mapping[str, Any]],
     evaluations: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Write a PNG of the reward per step, its running mean, and the held-out reward."""
+    """Write a PNG of the reward per step, its running mean, and the held-out reward.
+
+    Where nothing was scored there is no point.
+    """
     from matplotlib.figure import Figure  # slow to import, needed once a run
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    steps = [row["step"] for row in metrics]
-    rewards = [row["reward"] for row in metrics]
+    scored = [row for row in metrics if row["reward"] is not None]
+    steps = [row["step"] for row in scored]
+    rewards = [row["reward"] for row in scored]
     means = [
         sum(rewards[max(0, i - WINDOW + 1) : i + 1]) / min(WINDOW, i + 1)
         for i in range(len(rewards))
     ]
     axes.plot(steps, rewards, color="#9ecae1", linewidth=1, label="reward of the step")
     axes.plot(steps, means, color="#08519c", linewidth=2, label=f"mean of {WINDOW} steps")
-    if evaluations:
+    judged = [row for row in evaluations if "reward" in row]
+    if judged:
         axes.plot(
-            [row["step"] for row in evaluations],
-            [row["reward"] for row in evaluations],
+            [row["step"] for row in judged],
+            [row["reward"] for row in judged],
             color="#d94801",
             marker="o",
             linewidth=1.5,
@@ -41,4 +49,6 @@ def draw_reward_curve(
     axes.set(title=title, xlabel="train step", ylabel="mean reward")
     axes.grid(alpha=0.3)
     axes.legend(loc="best")
-    figure.savefig(path, dpi=110)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=110)
+    write_atomically(path, picture.getvalue())

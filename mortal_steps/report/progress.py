@@ -21,7 +21,8 @@ class StepReport:
 
     step: int
     """Train steps done."""
-    reward: float
+    reward: float | None
+    """Mean reward; None where no completion has one."""
     loss: float
     num_tokens: int
     """Tokens sampled for the step."""
@@ -35,7 +36,8 @@ class StepReport:
 
     def text(self) -> str:
         """Reward, loss and speed as the line shows them."""
-        return f"reward {self.reward:.3f}  loss {self.loss:+.4f}  {self.tokens_per_s:,.0f} tokens/s"
+        reward = "-" if self.reward is None else f"{self.reward:.3f}"
+        return f"reward {reward}  loss {self.loss:+.4f}  {self.tokens_per_s:,.0f} tokens/s"
 
 
 class ProgressLine:

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.identity import check_config
+from mortal_steps.logs import QUARANTINE
 from mortal_steps.report.timings import stage_totals
 from mortal_steps.run import Run
 
+logger = logging.getLogger(__name__)
+
 REWARD_WINDOW = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quarantined:
+    """A problem that a reward function failed on, so that its completions were masked."""
+
+    problem_id: str
+    function: str
+    kind: str
+    """exception, timeout, crash or invalid."""
+    times: int
+    """Steps and evaluations in which it happened."""
+    last_step: int
+    """Train steps done after the last of them."""
+    message: str
+    """Of the last of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,10 +65,16 @@ class RunSummary:
     fingerprint: str
     timings: Mapping[str, Mapping[str, Any]]
     """Stage -> calls, total_s, mean_s, share, wait_s."""
+    quarantined: list[Quarantined]
+    """Problems left out because a reward function failed on them, the most frequent first."""
 
 
 def summarize(run: Run) -> RunSummary:
-    """Read the run directory; changes nothing."""
+    """Read the run directory; changes nothing. What is damaged is warned of and left out."""
+    try:
+        check_config(run.store, run.info)
+    except CorruptFileError as error:
+        logger.warning("%s", error)
     manifest, store = run.manifest, run.store
     rewards = [row["reward"] for row in run.metrics()]
     steps = [checkpoint.step for checkpoint in manifest.checkpoints]
@@ -78,8 +106,28 @@ def summarize(run: Run) -> RunSummary:
             }
             for row in stage_totals(run.timings()).rows()
         },
+        quarantined=_quarantined(run.logs.read(QUARANTINE)),
     )
 
 
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+def _quarantined(rows: Iterable[Mapping[str, Any]]) -> list[Quarantined]:
+    """One entry per problem, function and kind of failure, from the rows of quarantine.jsonl."""
+    found: dict[tuple[str, ...], Quarantined] = {}
+    for row in rows:
+        key = (row["problem_id"], row["function"], row["kind"])
+        known = found.get(key)
+        found[key] = Quarantined(
+            problem_id=row["problem_id"],
+            function=row["function"],
+            kind=row["kind"],
+            times=1 + (known.times if known else 0),
+            last_step=row["step"],
+            message=row["message"],
+        )
+    return sorted(found.values(), key=lambda one: -one.times)
+
+
+def _mean(values: list[float | None]) -> float | None:
+    """Over the steps that have a reward."""
+    scored = [value for value in values if value is not None]
+    return sum(scored) / len(scored) if scored else None

@@ -8,6 +8,9 @@ It is called once per shard with keyword arguments alone, each list as long as t
 `completion_ids`, every dataset column by its name, and besides `trainer_state`,
 `log_extra(column, values)` and `log_metric(name, value)`. All completions of a problem stand
 together. It returns one number per completion, or None where it abstains, and may be async.
+
+It runs in a process of its own, the reward host, for `rewards.timeout_s` at most. After a failure
+it is called again with the same completions and, where failures are masked, for single problems.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any, Protocol
 
 from mortal_steps.config import RunConfig
 from mortal_steps.rewards.names import reward_names
+from mortal_steps.types import RewardedShard
 
 
 class RewardFunction(Protocol):
@@ -51,6 +55,13 @@ def weighted_sum(scores: Mapping[str, float | None], weights: Mapping[str, float
     """
     scored = [weights[name] * score for name, score in scores.items() if score is not None]
     return sum(scored) if scored else None
+
+
+def total_reward(shard: RewardedShard, weights: Mapping[str, float]) -> tuple[float, int]:
+    """Sum of the rewards of a shard's completions, and how many have one."""
+    totals = [weighted_sum(scores, weights) for group in shard.rewards for scores in group]
+    scored = [total for total in totals if total is not None]
+    return float(sum(scored)), len(scored)
 
 
 def text_of(completion: str | Iterable[Mapping[str, Any]]) -> str:

@@ -1,7 +1,7 @@
 """Call reward functions as TRL's GRPOTrainer does, and take nothing for a score that is none.
 
-A function that raises, or returns anything but numbers and None, stops the call with a
-`RewardError`; a failure is never scored 0.
+A function that raises, or returns anything but numbers and None, gives a `CallFailure`; a failure
+is never scored 0. All this runs inside the reward host.
 """
 
 from __future__ import annotations
@@ -14,131 +14,103 @@ import threading
 import traceback
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from mortal_steps.errors import MortalError, RewardError
-from mortal_steps.rewards.base import RewardFunction, TrainerState
-from mortal_steps.types import GeneratedShard
+from mortal_steps.errors import MortalError
+from mortal_steps.rewards.base import RewardFunction
+from mortal_steps.rewards.calls import CallArguments, CallFailure, CallScores, Outcome
 
 FLOAT32_MAX = 3.4028234e38
 """Rewards are single precision in the loss; what is larger would be infinite there."""
 
-NOT_FROM_COLUMNS = ("prompt", "completion", "completion_ids")
-"""Columns that TRL leaves out, having arguments of its own for them."""
+LONGEST_MESSAGE = 300
+"""Characters of an error's text that are kept in records."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scores:
-    """What the functions said about a shard."""
+def call_functions(
+    functions: Mapping[str, RewardFunction], arguments: CallArguments, *, timeout_s: float
+) -> dict[str, Outcome]:
+    """Call each function once on all completions: plain ones in turn, then async ones together.
 
-    rewards: Sequence[Sequence[Mapping[str, float | None]]]
-    """Per group, per completion: score of each function; None where it abstained."""
-    metrics: Mapping[str, float]
-    """Mean of each metric logged."""
-    extra: Mapping[str, Sequence[Any]]
-    """Columns logged beside the completions."""
-
-
-def score(
-    functions: Sequence[RewardFunction],
-    names: Sequence[str],
-    shard: GeneratedShard,
-    trainer_state: TrainerState,
-) -> Scores:
-    """Call each function once on all completions of the shard: plain ones in turn, then async ones
-    together. Raises `RewardError`.
+    An async function that takes longer than `timeout_s` is cancelled. A plain one cannot be stopped
+    from inside. A `MortalError` that a function raises is raised: it says itself what is wrong, and
+    whether another try may help.
     """
-    log = _Log()
-    arguments = _arguments(shard, trainer_state, log)
-    calls = dict(zip(names, functions, strict=True))
-    outputs = {
-        name: _call(name, function, arguments, shard)
-        for name, function in calls.items()
-        if not _is_async(function)
+    outcomes = {
+        name: _call(function, arguments)
+        for name, function in functions.items()
+        if not is_async(function)
     }
-    waiting = {name: function for name, function in calls.items() if _is_async(function)}
+    waiting = {name: function for name, function in functions.items() if is_async(function)}
     if waiting:
-        outputs |= _call_together(waiting, arguments, shard)
-    ids = [group.problem.id for group in shard.groups for _ in group.completions]
-    columns = {name: _checked(name, outputs[name], ids) for name in names}
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return Scores(
-        rewards=_grouped(rows, shard),
-        metrics={name: math.fsum(seen) / len(seen) for name, seen in sorted(log.metrics.items())},
-        extra=dict(sorted(log.extra.items())),
-    )
+        outcomes |= _call_together(waiting, arguments, timeout_s)
+    return outcomes
+
+
+def is_async(function: Any) -> bool:
+    """Whether calling it gives an awaitable."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__)
 
 
 class _Log:
-    """Receives what functions report besides their scores."""
+    """Receives what a function reports besides its scores."""
 
     def __init__(self) -> None:
         self.metrics: dict[str, list[float]] = defaultdict(list)
         self.extra: dict[str, list[Any]] = defaultdict(list)
 
-    def metric(self, name: str, value: float) -> None:
+    def functions(self) -> dict[str, Any]:
+        """The keyword arguments that report here."""
+        return {"log_extra": self._column, "log_metric": self._metric}
+
+    def _metric(self, name: str, value: float) -> None:
         number = _number(value)
         if number is None or not math.isfinite(number):
             raise ValueError(f"log_metric({name!r}, {value!r}): the value is no finite number")
-        self.metrics[name].append(number)
+        self.metrics[str(name)].append(number)
 
-    def column(self, column: str, values: Sequence[Any]) -> None:
-        self.extra[column].extend(
-            value if value is None or isinstance(value, str | bool | int | float) else str(value)
-            for value in values
-        )
+    def _column(self, column: str, values: Sequence[Any]) -> None:
+        self.extra[str(column)].extend(_plain(value) for value in values)
 
 
-def _arguments(shard: GeneratedShard, trainer_state: TrainerState, log: _Log) -> dict[str, Any]:
-    """The keyword arguments of every function; lists of one entry per completion."""
-    rows = [(group, completion) for group in shard.groups for completion in group.completions]
-    columns = [name for name in rows[0][0].problem.columns if name not in NOT_FROM_COLUMNS]
-    return {
-        "prompts": [group.problem.prompt for group, _ in rows],
-        "completions": [
-            completion.text
-            if isinstance(group.problem.prompt, str)
-            else [{"role": "assistant", "content": completion.text}]
-            for group, completion in rows
-        ],
-        "completion_ids": [list(completion.token_ids) for _, completion in rows],
-        **{name: [group.problem.columns[name] for group, _ in rows] for name in columns},
-        "trainer_state": trainer_state,
-        "log_extra": log.column,
-        "log_metric": log.metric,
-    }
-
-
-def _call(
-    name: str, function: RewardFunction, arguments: Mapping[str, Any], shard: GeneratedShard
-) -> Any:
+def _call(function: RewardFunction, arguments: CallArguments) -> Outcome:
+    log = _Log()
     try:
-        return function(**arguments)
+        return _checked(function(**arguments.by_name, **log.functions()), log, arguments)
     except MortalError:
-        raise  # it says itself what is wrong, and whether another try may help
-    except (Exception, SystemExit) as error:
-        raise _raised(name, error, shard) from error
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is its failure
+        return _raised(error)
 
 
 def _call_together(
-    functions: Mapping[str, RewardFunction], arguments: Mapping[str, Any], shard: GeneratedShard
-) -> dict[str, Any]:
+    functions: Mapping[str, RewardFunction], arguments: CallArguments, timeout_s: float
+) -> dict[str, Outcome]:
     async def call_all() -> list[Any]:
-        calls = (_awaited(function, arguments) for function in functions.values())
+        calls = (_awaited(function, arguments, timeout_s) for function in functions.values())
         return await asyncio.gather(*calls, return_exceptions=True)
 
-    results = asyncio.run_coroutine_threadsafe(call_all(), _event_loop()).result()
-    for name, result in zip(functions, results, strict=True):
-        if isinstance(result, MortalError):
-            raise result
-        if isinstance(result, BaseException):
-            raise _raised(name, result, shard) from result
-    return dict(zip(functions, results, strict=True))
+    outcomes = asyncio.run_coroutine_threadsafe(call_all(), _event_loop()).result()
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):  # a MortalError: the others are outcomes already
+            raise outcome
+    return dict(zip(functions, outcomes, strict=True))
 
 
-async def _awaited(function: Any, arguments: Mapping[str, Any]) -> Any:
-    return await function(**arguments)
+async def _awaited(function: Any, arguments: CallArguments, timeout_s: float) -> Outcome:
+    log = _Log()
+    try:
+        async with asyncio.timeout(timeout_s) as limit:
+            output = await function(**arguments.by_name, **log.functions())
+        return _checked(output, log, arguments)
+    except MortalError:
+        raise
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
+        if limit.expired():
+            return timed_out(timeout_s, _trace(error))
+        return _raised(error)
 
 
 @functools.cache
@@ -149,55 +121,68 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _is_async(function: Any) -> bool:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__)
-
-
-def _raised(name: str, error: BaseException, shard: GeneratedShard) -> RewardError:
-    ids = [group.problem.id for group in shard.groups]
-    problems = ids[0] if len(ids) == 1 else f"{ids[0]} ... {ids[-1]} ({len(ids)} problems)"
-    inner = error.__traceback__.tb_next if error.__traceback__ else None  # without our own frame
-    if inner is None and isinstance(error, TypeError):
-        remedy = "A reward function takes the columns that it uses by name, and **kwargs."
-    else:
-        remedy = "Correct it, or return None where it cannot judge; a failure is never scored 0."
-    trace = "".join(traceback.format_exception(type(error), error, inner))
-    return RewardError(
-        f"reward function {name!r} raised {type(error).__name__}: {error} on step {shard.step}, "
-        f"problem {problems}. {remedy}\n{trace}"
+def timed_out(timeout_s: float, trace: str) -> CallFailure:
+    """The failure of a function that gave no answer in time."""
+    return CallFailure(
+        kind="timeout",
+        message=f"gave no answer within {timeout_s:g} s",
+        remedy="Make it faster, or raise rewards.timeout_s.",
+        trace=trace,
     )
 
 
-def _checked(name: str, output: Any, ids: Sequence[str]) -> list[float | None]:
-    """One score per completion; `ids` are the problems of the completions."""
+def _raised(error: BaseException) -> CallFailure:
+    if isinstance(error, TypeError) and _inner_traceback(error) is None:
+        remedy = "A reward function takes the columns that it uses by name, and **kwargs."
+    else:
+        remedy = "Correct it, or return None where it cannot judge; a failure is never scored 0."
+    text = " ".join(f"raised {type(error).__name__}: {error}".split())
+    return CallFailure(
+        kind="exception", message=_cut(text, LONGEST_MESSAGE), remedy=remedy, trace=_trace(error)
+    )
+
+
+def _inner_traceback(error: BaseException) -> Any:
+    """Its traceback without our own frame."""
+    return error.__traceback__.tb_next if error.__traceback__ else None
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, _inner_traceback(error)))
+
+
+def _checked(output: Any, log: _Log, arguments: CallArguments) -> Outcome:
+    """The outcome of a call that returned."""
+    ids = arguments.problem_ids
     if hasattr(output, "tolist"):  # a NumPy array or a torch tensor, without importing either
         output = output.tolist()
     if not isinstance(output, list | tuple):
-        raise RewardError(
-            f"reward function {name!r} returned {_shown(output)} ({type(output).__name__}); it "
-            f"must return a list of {len(ids)} numbers, one per completion"
+        return _no_scores(
+            f"returned {_shown(output)}", f"It must return a list of {len(ids)} numbers."
         )
     if len(output) != len(ids):
-        raise RewardError(
-            f"reward function {name!r} returned {len(output)} scores for {len(ids)} completions "
-            f"(problems {ids[0]} ... {ids[-1]}); it must return one per completion"
+        return _no_scores(
+            f"returned {len(output)} scores for {len(ids)} completions",
+            "It must return one per completion.",
         )
-    return [_checked_score(name, value, row, ids) for row, value in enumerate(output)]
+    scores = [_score(value) for value in output]
+    for row, (value, score) in enumerate(zip(output, scores, strict=True)):
+        if value is not None and score is None:
+            return _no_scores(
+                f"returned {_shown(value)} for problem {ids[row]} "
+                f"(completion {row - ids.index(ids[row])} of it)",
+                "A score is a finite number, or None to abstain.",
+            )
+    return CallScores(scores=scores, metrics=dict(log.metrics), extra=dict(log.extra))
 
 
-def _checked_score(name: str, value: Any, row: int, ids: Sequence[str]) -> float | None:
-    if value is None:
-        return None
+def _no_scores(message: str, remedy: str) -> CallFailure:
+    return CallFailure(kind="invalid", message=message, remedy=remedy)
+
+
+def _score(value: Any) -> float | None:
     number = _number(value)
-    if number is None or not abs(number) <= FLOAT32_MAX:
-        raise RewardError(
-            f"reward function {name!r} returned {_shown(value)} ({type(value).__name__}) for "
-            f"problem {ids[row]} (completion {row - ids.index(ids[row])} of it); a score is a "
-            "finite number, or None to abstain"
-        )
-    return number
+    return number if number is not None and abs(number) <= FLOAT32_MAX else None
 
 
 def _number(value: Any) -> float | None:
@@ -209,11 +194,19 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _grouped(rows: Sequence[Any], shard: GeneratedShard) -> list[list[Any]]:
-    remaining = iter(rows)
-    return [[next(remaining) for _ in group.completions] for group in shard.groups]
+def _plain(value: Any) -> str | bool | int | float | None:
+    """A value of a logged column as plain Python: a type of the user's own is unknown outside."""
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    return str.__str__(value) if isinstance(value, str) else str(value)
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return f"{_cut(repr(value), 80)} ({type(value).__name__})"
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 3]}..."

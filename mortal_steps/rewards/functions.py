@@ -81,4 +81,6 @@ def _verifier(task: str, options: str) -> Callable[..., float]:
             "must not happen in this process; compare with the column `answer` (exact_match), or "
             "write a verifier that does not"
         )
-    return reasoning_gym.create_dataset(task, **json.loads(options)).score_answer
+    dataset = reasoning_gym.create_dataset(task, **json.loads(options))
+    verifier: Callable[..., float] = dataset.score_answer
+    return verifier

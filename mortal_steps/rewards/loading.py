@@ -36,7 +36,7 @@ def load_reward(spec: str) -> RewardFunction:
         raise RewardError(
             f"rewards.functions: {spec!r}: {place} has no {name!r}{_hint(name, functions)}"
         )
-    function = getattr(module, name)
+    function: RewardFunction = getattr(module, name)
     if inspect.isclass(function) or not callable(function):
         kind = "a class" if inspect.isclass(function) else f"of type {type(function).__name__}"
         raise RewardError(

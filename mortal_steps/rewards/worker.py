@@ -1,24 +1,19 @@
-"""The worker that scores completions: plain functions in a process of their own."""
+"""The worker that scores completions; the functions themselves run in its reward host."""
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, RewardError
-from mortal_steps.rewards.base import (
-    RewardFunction,
-    TrainerState,
-    reward_weights,
-    weighted_sum,
-)
-from mortal_steps.rewards.dispatch import score
-from mortal_steps.rewards.loading import load_reward
+from mortal_steps.rewards.base import TrainerState, reward_weights, total_reward
+from mortal_steps.rewards.host_process import HostProcess
 from mortal_steps.rewards.names import reward_names
+from mortal_steps.rewards.scoring import Scorer
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     Completion,
@@ -45,46 +40,66 @@ class RewardWorker:
         self._store = RunStore(Path(run_dir))
         self._config = config
         self._num_steps = num_steps
+        self._names = reward_names(config)
+        self._host = HostProcess(dict(zip(self._names, config.rewards.functions, strict=True)))
+        self._scorer = Scorer(self._host, self._names, config.rewards)
 
     def start(self) -> None:
         """Import the functions; raises `RewardError` if one cannot be."""
-        _ = self._functions
+        specs = self._config.rewards.functions
+        for spec in specs:
+            if specs.count(spec) > 1:
+                raise RewardError(
+                    f"rewards.functions names {spec!r} twice; name it once and give it a weight"
+                )
+        self._host.start()
+
+    def close(self) -> None:
+        """End the reward host, which otherwise ends with this process."""
+        self._host.close()
 
     def rehearse(self, *, problems: Sequence[Problem]) -> None:
         """Call each function once on a made-up completion of each problem; commits nothing.
 
-        Raises `RewardError` for a function that cannot be imported, raises, or returns anything
-        but scores.
+        Raises `RewardError` for a function that cannot be imported or fails, at once and whatever
+        `rewards.on_error` says.
         """
         self.start()
         if problems:
-            score(self._functions, self._names, _made_up(problems), self._trainer_state(0))
+            once = self._config.rewards.model_copy(update={"retries": 0, "on_error": "raise"})
+            scorer = Scorer(self._host, self._names, once)
+            scorer.score(_made_up(problems), self._trainer_state(0))
 
     def reward(self, *, request: RewardRequest) -> RewardRef:
         """Score a shard and commit the scores at `request.output`.
 
-        Scores of the same generations that are there already, whole, are the answer. Raises
-        `RewardError`, or `CorruptFileError` if the generations are not those asked for.
+        Scores of the same generations that are there already, whole, are the answer. A function
+        that keeps failing raises `RewardError` or has its problems masked, as `[rewards]` says; a
+        `MortalError` that it raises itself is raised. Raises `CorruptFileError` if the generations
+        are not those asked for.
         """
         started = time.perf_counter()
         generation = request.generation
         file, rewarded = self._committed(request) or self._score(request)
-        weights = reward_weights(self._config)
-        totals = [weighted_sum(scores, weights) for group in rewarded.rewards for scores in group]
-        scored = [total for total in totals if total is not None]
+        reward_sum, num_scored = total_reward(rewarded, reward_weights(self._config))
+        masked: Counter[str] = Counter()
+        for failure in rewarded.failures:
+            masked[failure.function] += failure.num_completions
         return RewardRef(
             step=generation.step,
             shard=generation.shard,
             file=file,
             generation=generation,
-            reward_sum=float(sum(scored)),
-            num_scored=len(scored),
+            reward_sum=reward_sum,
+            num_scored=num_scored,
             timing=StageTiming(
                 stage=request.stage,
                 step=generation.step,
                 index=generation.shard,
                 busy_s=time.perf_counter() - started,
             ),
+            failed_calls=rewarded.failed_calls,
+            masked=dict(masked),
         )
 
     def _committed(self, request: RewardRequest) -> tuple[FileRef, RewardedShard] | None:
@@ -100,7 +115,8 @@ class RewardWorker:
     def _score(self, request: RewardRequest) -> tuple[FileRef, RewardedShard]:
         generation = request.generation
         shard = self._store.read_record(generation.file, GeneratedShard)
-        scores = score(self._functions, self._names, shard, self._trainer_state(shard.step))
+        self.start()
+        scores = self._scorer.score(shard, self._trainer_state(shard.step))
         rewarded = RewardedShard(
             step=generation.step,
             shard=generation.shard,
@@ -108,22 +124,10 @@ class RewardWorker:
             rewards=scores.rewards,
             metrics=scores.metrics,
             extra=scores.extra,
+            failures=scores.failures,
+            failed_calls=scores.failed_calls,
         )
         return self._store.write_record(request.output, rewarded, RewardedShard), rewarded
-
-    @functools.cached_property
-    def _functions(self) -> list[RewardFunction]:
-        specs = self._config.rewards.functions
-        for spec in specs:
-            if specs.count(spec) > 1:
-                raise RewardError(
-                    f"rewards.functions names {spec!r} twice; name it once and give it a weight"
-                )
-        return [load_reward(spec) for spec in specs]
-
-    @property
-    def _names(self) -> Sequence[str]:
-        return reward_names(self._config)
 
     def _trainer_state(self, step: int) -> TrainerState:
         updates = self._config.training.optimizer_steps_per_batch

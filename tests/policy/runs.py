@@ -108,7 +108,7 @@ class MadeRun:
 
     def state_digests(self, actor, step):
         """Digests of all that makes the state after `step` train steps: weights, optimizer, ..."""
-        folder = self.store.path(actor.checkpoint(step=step, best=False).path)
+        folder = self.store.path(actor.checkpoint(step=step, best_score=None).path)
         return {path.name: digest_file(path) for path in folder.iterdir()} | {
             "results": [
                 self.store.path(f"steps/{done:06d}/result.json").read_bytes()
@@ -131,7 +131,7 @@ def train_until_killed(run: MadeRun, num_whole_steps: int) -> None:
     actor = run.actor()
     actor.prepare(step=0)
     run.train(actor, range(num_whole_steps))
-    actor.checkpoint(step=num_whole_steps, best=False)
+    actor.checkpoint(step=num_whole_steps, best_score=None)
     run.train(actor, [num_whole_steps])
 
     def export_half_and_die(folder):

@@ -148,7 +148,7 @@ def test_a_fresh_actor_goes_on_from_a_checkpoint_to_the_bit(
     first = run.actor()
     first.prepare(step=0)
     run.train(first, range(2))
-    first.checkpoint(step=2, best=False)
+    first.checkpoint(step=2, best_score=None)
     run.train(first, [2])
     second = run.actor()
     ready = second.prepare(step=3)
@@ -211,7 +211,7 @@ def test_a_version_published_for_a_step_without_result_is_published_anew(run, ac
 def test_a_damaged_checkpoint_is_passed_over(run, actor, uninterrupted, caplog):
     for step in range(4):
         run.train(actor, [step])
-        actor.checkpoint(step=step + 1, best=False)
+        actor.checkpoint(step=step + 1, best_score=None)
     flip_a_byte(run.store.path("checkpoints/step-4/optimizer.pt"))
     second = run.actor()
     with caplog.at_level(logging.WARNING):
@@ -277,33 +277,33 @@ def test_a_replay_with_other_numbers_is_reported(run, actor, caplog):
 
 def test_a_checkpoint_is_taken_once(run, actor):
     run.train(actor, range(2))
-    saved = actor.checkpoint(step=2, best=False)
+    saved = actor.checkpoint(step=2, best_score=None)
     assert (saved.step, saved.path) == (2, "checkpoints/step-2")
     assert saved.timing.busy_s > 0
-    again = actor.checkpoint(step=2, best=False)
+    again = actor.checkpoint(step=2, best_score=None)
     assert untimed(again) == untimed(saved)
     run.train(actor, [2])
-    assert untimed(actor.checkpoint(step=2, best=True)) == untimed(saved)
-    assert untimed(run.actor().checkpoint(step=2, best=False)) == untimed(saved)
+    assert untimed(actor.checkpoint(step=2, best_score=0.5)) == untimed(saved)
+    assert untimed(run.actor().checkpoint(step=2, best_score=None)) == untimed(saved)
 
 
 def test_a_state_the_actor_is_past_cannot_be_saved(run, actor):
     run.train(actor, range(2))
     with pytest.raises(ActorStateError, match="holds 2 train steps and no longer the state after"):
-        actor.checkpoint(step=1, best=False)
+        actor.checkpoint(step=1, best_score=None)
 
 
 def test_the_last_checkpoints_and_the_best_are_kept(run, actor):
     for step in range(NUM_STEPS):
         run.train(actor, [step])
-        actor.checkpoint(step=step + 1, best=step + 1 == 2)
+        actor.checkpoint(step=step + 1, best_score=0.5 if step + 1 == 2 else None)
     names = {path.name for path in run.store.path("checkpoints").iterdir()}
     assert names == {"step-2", "step-4", "step-5", "best.json"}
 
 
 def test_a_checkpoint_of_another_configuration_is_refused(run, actor):
     run.train(actor, [0])
-    actor.checkpoint(step=1, best=False)
+    actor.checkpoint(step=1, best_score=None)
     run.config = make_config(learning_rate=0.5)
     with pytest.raises(ActorStateError, match="was written with configuration"):
         run.actor().prepare(step=1)

@@ -28,7 +28,7 @@ def run(model_path, tmp_path):
     actor = run.actor()
     actor.prepare(step=0)
     run.train(actor, [0])
-    actor.checkpoint(step=1, best=False)
+    actor.checkpoint(step=1, best_score=None)
     run.train(actor, [1, 2, 3])
     return run
 
@@ -96,7 +96,7 @@ def test_with_staleness_the_run_goes_back_far_enough_to_sample_with_the_older_ve
     run = make_run(tmp_path, make_config(rollout={"staleness": 2}), model_path)
     actor = run.actor()
     run.train(actor, range(4))
-    actor.checkpoint(step=4, best=False)
+    actor.checkpoint(step=4, best_score=None)
     assert run.actor().prepare(step=4).step == 4
     run.store.remove_folder("weights/v2")  # samples step 4, and is led to by steps 0 and 1
     flip(run.store.path("steps/000001/generations-0.json"))
@@ -119,10 +119,10 @@ def test_checkpoints_of_before_going_back_do_not_push_out_the_new_ones(run):
     actor = run.actor()
     actor.prepare(step=4)
     for step in (3, 4):
-        run.actor().checkpoint(step=step, best=False)
+        run.actor().checkpoint(step=step, best_score=None)
     actor.prepare(step=1)
-    actor.checkpoint(step=1, best=False)
-    actor.checkpoint(step=2, best=False)
+    actor.checkpoint(step=1, best_score=None)
+    actor.checkpoint(step=2, best_score=None)
     assert {p.name for p in run.store.path("checkpoints").iterdir()} == {
         f"step-{step}" for step in (1, 2, 3, 4)
     }

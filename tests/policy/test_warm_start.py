@@ -18,7 +18,7 @@ from mortal_steps.config import (
 )
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import DataError, ModelError
-from mortal_steps.policy.base_model import base_model_path, make_base_model
+from mortal_steps.policy.base_model import base_model_path, keep_base_model, make_base_model
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.policy.warm_start import warm_start
 from mortal_steps.store import RunStore, digest_file
@@ -166,22 +166,46 @@ def test_made_once_then_reused(tmp_path: Path) -> None:
     built = Path(path, "model.safetensors").stat()
     assert make_base_model(cache_dir=tmp_path, config=config, problems=TEXT) == path
     assert Path(path, "model.safetensors").stat().st_mtime_ns == built.st_mtime_ns
-    assert [p.name for p in tmp_path.iterdir()] == [Path(path).name]
+    assert [p.name for p in tmp_path.iterdir() if p.is_dir()] == [Path(path).name]
 
 
-@pytest.mark.parametrize("damage", ["cut short", "missing file", "no manifest"])
+@pytest.mark.parametrize("damage", ["cut short", "missing file", "no manifest", "garbled"])
 def test_a_damaged_model_is_made_again(tmp_path: Path, damage: str) -> None:
     config = run_config(new=NEW)
     path = Path(make_base_model(cache_dir=tmp_path, config=config, problems=TEXT))
     whole = weights(path)
     if damage == "cut short":
         (path / "model.safetensors").write_bytes(b"")
+    elif damage == "garbled":
+        (path / "manifest.json").write_bytes(b"?")
     else:
         (path / {"missing file": "config.json", "no manifest": "manifest.json"}[damage]).unlink()
     assert make_base_model(cache_dir=tmp_path, config=config, problems=TEXT) == str(path)
     assert weights(path) == whole
     store = RunStore(tmp_path)
     store.verify_folder(path.name, store.folder_digest(path.name))
+
+
+def test_what_a_killed_warm_start_left_is_removed(tmp_path: Path) -> None:
+    config = run_config(new=NEW)
+    key = Path(base_model_path(config, dataset_fingerprint(TEXT), cache_dir=tmp_path)).name
+    left, other = tmp_path / f".{key}.0123.partial", tmp_path / ".another.0123.partial"
+    for folder in (left, other):
+        folder.mkdir()
+    make_base_model(cache_dir=tmp_path, config=config, problems=TEXT)
+    assert other.exists() and not left.exists()
+
+
+def test_a_run_goes_on_only_with_the_model_it_began_with(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "run")
+    first, other = (
+        Path(make_base_model(cache_dir=tmp_path, config=config, problems=TEXT))
+        for config in (run_config(new=NEW), run_config(new=NEW).model_copy(update={"seed": 2}))
+    )
+    keep_base_model(store, first)
+    keep_base_model(store, first)
+    with pytest.raises(ModelError, match="the run began with"):
+        keep_base_model(store, other)
 
 
 def test_warm_start_of_a_local_model_and_what_its_key_tells(start: Path, tmp_path: Path) -> None:
@@ -213,7 +237,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     config = run_config(new=NEW, warm_start=WarmStartConfig(completion_column="zzz"))
     with pytest.raises(DataError):
         make_base_model(cache_dir=tmp_path, config=config, problems=TEXT)
-    assert list(tmp_path.iterdir()) == []
+    assert [p.name for p in tmp_path.iterdir() if p.is_dir()] == []
 
 
 def test_a_path_needs_no_torch() -> None:

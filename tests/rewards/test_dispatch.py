@@ -2,29 +2,32 @@
 
 import asyncio
 import functools
-import pickle
 import threading
+import time
 from typing import Any
 
 import numpy
 import pytest
 import torch
 
-from mortal_steps.errors import RewardError, TransientError
+from mortal_steps.errors import TransientError
 from mortal_steps.rewards.base import TrainerState, text_of, weighted_sum
-from mortal_steps.rewards.dispatch import Scores, score
+from mortal_steps.rewards.calls import CallFailure, CallScores, Outcome, arguments_of
+from mortal_steps.rewards.dispatch import call_functions
 from tests.rewards.shards import CHAT, make_shard
 
 STATE = TrainerState(global_step=8, max_steps=20)
 SHARD = make_shard(("ba", "b"), ("", "baba"))
 
 
-def scored(function: Any, shard: Any = SHARD) -> Scores:
-    return score([function], ["f"], shard, STATE)
+def call(shard: Any = SHARD, timeout_s: float = 10.0, **functions: Any) -> dict[str, Outcome]:
+    return call_functions(functions, arguments_of(shard.groups, STATE), timeout_s=timeout_s)
 
 
-def column(scores: Scores, name: str = "f") -> list[float | None]:
-    return [row[name] for group in scores.rewards for row in group]
+def scored(function: Any, shard: Any = SHARD) -> CallScores:
+    outcome = call(shard, f=function)["f"]
+    assert isinstance(outcome, CallScores), outcome
+    return outcome
 
 
 # --- how a function is called ---------------------------------------------------------------------
@@ -124,7 +127,7 @@ def test_one_call_sees_whole_groups() -> None:
         pairs = [completions[i : i + 2] for i in range(0, len(completions), 2)]
         return [float(text == max(pair, key=len)) for pair in pairs for text in pair]
 
-    assert column(scored(longest_of_group)) == [1.0, 0.0, 0.0, 1.0]
+    assert scored(longest_of_group).scores == [1.0, 0.0, 0.0, 1.0]
     assert len(calls) == 1
 
 
@@ -142,32 +145,14 @@ def test_one_call_sees_whole_groups() -> None:
     ],
 )
 def test_numbers_of_any_library_and_none(returned: Any) -> None:
-    got = column(scored(lambda **kwargs: returned))
+    got = scored(lambda **kwargs: returned).scores
     assert got == [1.0, 0.5, None, 1.0]
     assert {type(value) for value in got} == {float, type(None)}
 
 
 @pytest.mark.parametrize("whole", [numpy.array, torch.tensor])
 def test_whole_arrays(whole: Any) -> None:
-    assert column(scored(lambda **kwargs: whole([1.0, 0.0, 0.25, 2.0]))) == [1.0, 0.0, 0.25, 2.0]
-
-
-def test_scores_lie_beside_their_completions() -> None:
-    shard = make_shard(("a", "bb"), ("ccc",))
-    scores = score(
-        [lambda completions, **kwargs: [len(text) for text in completions], _abstain],
-        ["length", "none"],
-        shard,
-        STATE,
-    )
-    assert scores.rewards == [
-        [{"length": 1.0, "none": None}, {"length": 2.0, "none": None}],
-        [{"length": 3.0, "none": None}],
-    ]
-
-
-def _abstain(completions: list[str], **kwargs: Any) -> list[None]:
-    return [None] * len(completions)
+    assert scored(lambda **kwargs: whole([1.0, 0.0, 0.25, 2.0])).scores == [1.0, 0.0, 0.25, 2.0]
 
 
 def test_metrics_and_extra_columns() -> None:
@@ -175,15 +160,20 @@ def test_metrics_and_extra_columns() -> None:
         log_metric("length", 1)
         log_metric("length", numpy.float32(2))
         log_extra("text", completions)
-        log_extra("kind", [int, 1.5, None, True])
+        log_extra("kind", [int, numpy.float64(1.5), None, True])
         return [0.0] * 4
 
     scores = scored(report)
-    assert scores.metrics == {"length": 1.5}
+    assert scores.metrics == {"length": [1.0, 2.0]}
     assert scores.extra == {
         "text": ["ba", "b", "", "baba"],
         "kind": ["<class 'int'>", 1.5, None, True],
     }
+    assert type(scores.extra["kind"][1]) is float
+
+
+def first_scores(outcomes: dict[str, Any]) -> dict[str, float]:
+    return {name: outcome.scores[0] for name, outcome in outcomes.items()}
 
 
 # --- async functions ------------------------------------------------------------------------------
@@ -215,16 +205,15 @@ def test_async_functions_run_together_and_plain_ones_before() -> None:
         order.append("plain")
         return [0.0] * len(completions)
 
-    functions = [wait_for_the_other("a"), plain, wait_for_the_other("b")]
-    scores = score(functions, ["a", "plain", "b"], SHARD, STATE)
+    outcomes = call(a=wait_for_the_other("a"), plain=plain, b=wait_for_the_other("b"))
     assert order[0] == "plain"
-    assert scores.rewards[0][0] == {"a": 1.0, "plain": 0.0, "b": 1.0}
+    assert first_scores(outcomes) == {"a": 1.0, "plain": 0.0, "b": 1.0}
 
 
 def test_async_callables_of_every_form() -> None:
-    functions = [AsyncObject(), functools.partial(_slow, scale=3.0), _slow]
-    scores = score(functions, ["object", "partial", "function"], SHARD, STATE)
-    assert scores.rewards[0][0] == {"object": 2.0, "partial": 3.0, "function": 1.0}
+    partial = functools.partial(_slow, scale=3.0)
+    outcomes = call(object=AsyncObject(), partial=partial, function=_slow)
+    assert first_scores(outcomes) == {"object": 2.0, "partial": 3.0, "function": 1.0}
 
 
 async def test_async_functions_keep_their_loop_wherever_they_are_called_from() -> None:
@@ -273,43 +262,78 @@ def bad_metric(log_metric: Any, **kwargs: Any) -> list[float]:
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (raises, ["raised KeyError: 'column'", "step 4", "train-0 ... train-1 (2 problems)"]),
-        (raises, ["in inner", 'raise KeyError("column")', "never scored 0"]),
+        (
+            raises,
+            ["raised KeyError: 'column'", "in inner", 'raise KeyError("column")', "never scored 0"],
+        ),
         (raises_later, ["raised KeyError: 'column'", "in raises_later"]),
         (exits, ["raised SystemExit: 2"]),
         (no_kwargs, ["unexpected keyword argument", "and **kwargs"]),
         (bad_metric, ["log_metric('length', 'long')", "no finite number"]),
-        (lambda **kwargs: [1.0], ["returned 1 scores for 4 completions", "train-0 ... train-1"]),
-        (lambda **kwargs: [1.0] * 5, ["returned 5 scores for 4 completions"]),
-        (lambda **kwargs: 3, ["returned 3 (int)", "a list of 4 numbers"]),
-        (lambda **kwargs: None, ["returned None (NoneType)"]),
-        (lambda **kwargs: "1111", ["returned '1111' (str)"]),
-        (lambda **kwargs: {"a": 1}, ["returned {'a': 1} (dict)"]),
-        (lambda **kwargs: torch.tensor(1.0), ["returned 1.0 (float)"]),
-        (
-            lambda **kwargs: [0, 0, 0, float("nan")],
-            ["returned nan (float) for problem train-1 (completion 1 of it)", "None to abstain"],
-        ),
-        (lambda **kwargs: [0, float("inf"), 0, 0], ["inf", "train-0 (completion 1 of it)"]),
-        (lambda **kwargs: [0, 0, 1e39, 0], ["1e+39", "train-1 (completion 0 of it)"]),
-        (lambda **kwargs: [10**400, 0, 0, 0], ["1000", "(int) for problem train-0"]),
-        (lambda **kwargs: ["1", 0, 0, 0], ["'1' (str) for problem train-0"]),
-        (lambda **kwargs: [[1.0], 0, 0, 0], ["[1.0] (list) for problem train-0"]),
-        (lambda **kwargs: numpy.ones((4, 2)), ["[1.0, 1.0] (list) for problem train-0"]),
     ],
 )
-def test_failures_are_named_and_never_scored(function: Any, expected: list[str]) -> None:
-    with pytest.raises(RewardError) as caught:
-        scored(function)
-    message = str(pickle.loads(pickle.dumps(caught.value)))
-    assert message.startswith("reward function 'f' ")
+def test_what_raises_is_named(function: Any, expected: list[str]) -> None:
+    failure = call(f=function)["f"]
+    assert isinstance(failure, CallFailure)
+    assert failure.kind == "exception"
+    assert "\n" not in failure.message
     for part in expected:
-        assert part in message
+        assert part in f"{failure.message} {failure.remedy} {failure.trace}"
 
 
-def test_a_single_problem_is_named() -> None:
-    with pytest.raises(RewardError, match=r"step 4, problem train-0\."):
-        scored(raises, make_shard(("a", "b")))
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        ([1.0], "returned 1 scores for 4 completions"),
+        ([1.0] * 5, "returned 5 scores for 4 completions"),
+        (3, "returned 3 (int)"),
+        (None, "returned None (NoneType)"),
+        ("1111", "returned '1111' (str)"),
+        ({"a": 1}, "returned {'a': 1} (dict)"),
+        (torch.tensor(1.0), "returned 1.0 (float)"),
+        ([0, 0, 0, float("nan")], "returned nan (float) for problem train-1 (completion 1 of it)"),
+        ([0, float("inf"), 0, 0], "returned inf (float) for problem train-0 (completion 1 of it)"),
+        ([0, 0, 1e39, 0], "returned 1e+39 (float) for problem train-1 (completion 0 of it)"),
+        ([10**400, 0, 0, 0], "... (int) for problem train-0"),
+        (["1", 0, 0, 0], "'1' (str) for problem train-0"),
+        ([[1.0], 0, 0, 0], "[1.0] (list) for problem train-0"),
+        (numpy.ones((4, 2)), "[1.0, 1.0] (list) for problem train-0"),
+    ],
+)
+def test_what_are_no_scores_is_named(returned: Any, expected: str) -> None:
+    failure = call(f=lambda **kwargs: returned)["f"]
+    assert isinstance(failure, CallFailure)
+    assert failure.kind == "invalid"
+    assert expected in failure.message
+
+
+def test_the_failure_of_one_is_not_that_of_the_others() -> None:
+    outcomes = call(bad=raises, later=raises_later, good=_slow)
+    assert [type(outcomes[name]) for name in ("bad", "later", "good")] == [
+        CallFailure,
+        CallFailure,
+        CallScores,
+    ]
+
+
+def test_an_async_function_has_its_own_timeout() -> None:
+    async def sleeps(**kwargs: Any) -> list[float]:
+        await asyncio.sleep(30)
+        return []
+
+    async def times_out_itself(**kwargs: Any) -> list[float]:
+        raise TimeoutError("the judge")
+
+    began = time.monotonic()
+    outcomes: dict[str, Any] = call(timeout_s=0.2, a=sleeps, b=_slow, c=times_out_itself)
+    assert time.monotonic() - began < 5
+    assert (outcomes["a"].kind, outcomes["a"].message) == ("timeout", "gave no answer within 0.2 s")
+    assert "in sleeps" in outcomes["a"].trace
+    assert outcomes["b"].scores == [1.0] * 4
+    assert (outcomes["c"].kind, outcomes["c"].message) == (
+        "exception",
+        "raised TimeoutError: the judge",
+    )
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -321,7 +345,7 @@ def test_errors_that_may_pass_stay_what_they_are(is_async: bool) -> None:
         raise TransientError("the judge is busy")
 
     with pytest.raises(TransientError, match="the judge is busy"):
-        scored(unreachable_async if is_async else unreachable)
+        call(f=unreachable_async if is_async else unreachable)
 
 
 # --- what is made of scores -----------------------------------------------------------------------

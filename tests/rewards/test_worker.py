@@ -1,13 +1,18 @@
 """mortal_steps.rewards.worker: shards scored once, committed, reused."""
 
-from collections.abc import Callable
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config import RewardsConfig, RunConfig, TrainingConfig
-from mortal_steps.errors import CorruptFileError, RewardError
+from mortal_steps.errors import CorruptFileError, RewardError, WorkerLostError
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
@@ -15,9 +20,11 @@ from mortal_steps.types import (
     GenerationRef,
     Problem,
     RewardedShard,
+    RewardFailure,
     RewardRequest,
     StageTiming,
 )
+from tests.rewards.processes import assert_ends, is_alive
 from tests.rewards.shards import make_shard
 
 SOURCE = """
@@ -36,6 +43,11 @@ async def if_long(completions, **kwargs):
 def never(completions, **kwargs):
     return [None for _ in completions]
 
+def not_odd(completions, **kwargs):
+    if "odd" in completions:
+        raise ValueError("odd")
+    return [1.0 for _ in completions]
+
 def broken(completions, **kwargs):
     return [1.0 / 0.0 for _ in completions]
 """
@@ -53,14 +65,23 @@ def store(tmp_path: Path) -> RunStore:
     return RunStore(tmp_path / "run")
 
 
-def make_worker(*names: str, weights: tuple[float, ...] | None = None) -> RewardWorker:
-    config = RunConfig(
-        rewards=RewardsConfig(
-            functions=tuple(f"my_rewards.py:{name}" for name in names), weights=weights
-        ),
-        training=TrainingConfig(batch_size=2, num_generations=2, num_iterations=3),
-    )
-    return RewardWorker(run_dir="run", config=config, num_steps=10)
+@pytest.fixture
+def make_worker() -> Iterator[Callable[..., RewardWorker]]:
+    """Makes workers of some of the functions, with further options of `[rewards]`."""
+    made: list[RewardWorker] = []
+
+    def make(*names: str, **options: Any) -> RewardWorker:
+        functions = tuple(f"my_rewards.py:{name}" for name in names)
+        config = RunConfig(
+            rewards=RewardsConfig(functions=functions, **{"retries": 0, **options}),
+            training=TrainingConfig(batch_size=2, num_generations=2, num_iterations=3),
+        )
+        made.append(RewardWorker(run_dir="run", config=config, num_steps=10))
+        return made[-1]
+
+    yield make
+    for worker in made:
+        worker.close()
 
 
 def make_request(
@@ -84,7 +105,7 @@ def calls() -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_scores_are_committed_beside_their_generations(store: RunStore) -> None:
+def test_scores_are_committed_beside_their_generations(store: RunStore, make_worker: Any) -> None:
     request = make_request(store, make_shard(("ba", "b"), ("abc", "baba")))
     ref = make_worker("counted", "if_long", weights=(1.0, 0.5)).reward(request=request)
     rewarded = store.read_record(ref.file, RewardedShard)
@@ -105,19 +126,19 @@ def test_scores_are_committed_beside_their_generations(store: RunStore) -> None:
     assert ref.timing.busy_s > 0
 
 
-def test_trainer_state_counts_optimizer_updates(store: RunStore) -> None:
+def test_trainer_state_counts_optimizer_updates(store: RunStore, make_worker: Any) -> None:
     make_worker("counted").reward(request=make_request(store, make_shard(("a", "b"))))
     assert calls() == ["12 30"]  # step 4 of 10, with num_iterations = 3
 
 
-def test_where_every_function_abstains_nothing_is_scored(store: RunStore) -> None:
+def test_where_every_function_abstains_nothing_is_scored(store: RunStore, make_worker: Any) -> None:
     request = make_request(store, make_shard(("ba", "b")), stage="evaluate")
     ref = make_worker("never", "if_long").reward(request=request)
     assert (ref.reward_sum, ref.num_scored) == (0.0, 0)
     assert ref.timing.stage == "evaluate"
 
 
-def test_a_committed_score_is_the_answer(store: RunStore) -> None:
+def test_a_committed_score_is_the_answer(store: RunStore, make_worker: Any) -> None:
     request = make_request(store, make_shard(("ba", "b")))
     first = make_worker("counted").reward(request=request)
     again = make_worker("counted").reward(request=request)
@@ -143,7 +164,7 @@ def empty(store: RunStore, path: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [of_other_generations, cut_short, empty])
 def test_what_is_no_whole_score_of_these_generations_is_scored_again(
-    store: RunStore, spoil: Callable[[RunStore, Path], None]
+    store: RunStore, spoil: Callable[[RunStore, Path], None], make_worker: Any
 ) -> None:
     request = make_request(store, make_shard(("ba", "b")))
     first = make_worker("counted").reward(request=request)
@@ -153,7 +174,7 @@ def test_what_is_no_whole_score_of_these_generations_is_scored_again(
     assert len(calls()) == 2
 
 
-def test_damaged_generations_are_never_scored(store: RunStore) -> None:
+def test_damaged_generations_are_never_scored(store: RunStore, make_worker: Any) -> None:
     request = make_request(store, make_shard(("ba", "b")))
     store.path("generations-0.json").write_bytes(b"{}\n")
     with pytest.raises(CorruptFileError, match=r"generations-0\.json"):
@@ -161,7 +182,7 @@ def test_damaged_generations_are_never_scored(store: RunStore) -> None:
     assert not store.path("rewards-0.json").exists()
 
 
-def test_a_failure_commits_nothing(store: RunStore) -> None:
+def test_a_failure_commits_nothing(store: RunStore, make_worker: Any) -> None:
     request = make_request(store, make_shard(("ba", "b")))
     with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError"):
         make_worker("counted", "broken").reward(request=request)
@@ -172,7 +193,7 @@ def problems(count: int) -> list[Problem]:
     return [Problem(id=f"train-{i}", prompt="ab=", columns={"answer": "ba"}) for i in range(count)]
 
 
-def test_rehearsal_finds_what_is_broken(store: RunStore) -> None:
+def test_rehearsal_finds_what_is_broken(store: RunStore, make_worker: Any) -> None:
     make_worker("counted", "if_long").rehearse(problems=problems(3))
     assert calls() == ["0 30"]
     assert not store.root.exists()
@@ -180,7 +201,7 @@ def test_rehearsal_finds_what_is_broken(store: RunStore) -> None:
         make_worker("broken").rehearse(problems=problems(1))
 
 
-def test_rehearsal_without_problems_imports_alone() -> None:
+def test_rehearsal_without_problems_imports_alone(make_worker: Any) -> None:
     make_worker("counted", "broken").rehearse(problems=[])
     assert calls() == []
     with pytest.raises(RewardError, match="did you mean broken"):
@@ -189,7 +210,7 @@ def test_rehearsal_without_problems_imports_alone() -> None:
         make_worker("brokn").start()
 
 
-def test_the_same_function_twice_is_refused() -> None:
+def test_the_same_function_twice_is_refused(make_worker: Any) -> None:
     with pytest.raises(RewardError, match=r"names 'my_rewards.py:never' twice"):
         make_worker("never", "never").start()
 
@@ -200,5 +221,63 @@ def test_functions_of_one_name_go_by_their_whole_spec(store: RunStore, tmp_path:
     config = RunConfig(rewards=RewardsConfig(functions=functions))
     worker = RewardWorker(run_dir="run", config=config, num_steps=1)
     ref = worker.reward(request=make_request(store, make_shard(("a",))))
+    worker.close()
     rewarded = store.read_record(ref.file, RewardedShard)
     assert rewarded.rewards == [[{"my_rewards.py:never": None, "other.py:never": None}]]
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+def test_masked_problems_are_part_of_the_record(store: RunStore, make_worker: Any) -> None:
+    request = make_request(store, make_shard(("ba", "b"), ("odd", "ba"), ("ba", "ba")))
+    worker = make_worker("counted", "not_odd", on_error="mask")
+    ref = worker.reward(request=request)
+    rewarded = store.read_record(ref.file, RewardedShard)
+    assert rewarded.rewards[1] == [{"counted": None, "not_odd": None}] * 2
+    assert rewarded.rewards[0][0] == {"counted": 1.0, "not_odd": 1.0}
+    assert rewarded.failures == (
+        RewardFailure(
+            function="not_odd",
+            problem_id="train-1",
+            num_completions=2,
+            kind="exception",
+            message="raised ValueError: odd",
+            attempts=2,
+        ),
+    )
+    assert (ref.reward_sum, ref.num_scored) == (7.0, 4)
+    assert (ref.failed_calls, ref.masked) == ({"not_odd": 2}, {"not_odd": 2})
+    again = worker.reward(request=request)
+    assert (again.failed_calls, again.masked) == (ref.failed_calls, ref.masked)
+
+
+def test_a_rehearsal_neither_masks_nor_retries(make_worker: Any) -> None:
+    worker = make_worker("broken", on_error="mask", retries=50)
+    with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError"):
+        worker.rehearse(problems=problems(1))
+
+
+async def test_a_killed_worker_leaves_no_host_behind(tmp_path: Path) -> None:
+    """Not even one whose interpreter is held by a regular expression."""
+    rewards = RewardsConfig(functions=("tests.rewards.failing:backtracks",))
+    kwargs = {"run_dir": "run", "config": RunConfig(rewards=rewards), "num_steps": 1}
+    spec = WorkerSpec(factory="mortal_steps.rewards.worker:RewardWorker", kwargs=kwargs)
+    compute = LocalCompute({"reward": spec}, working_dir=tmp_path, log_dir=tmp_path)
+    key = CallKey(run_id="test", stage="reward", step=0)
+    regex = [Problem(id="train-0", prompt="ab=", columns={"regex": True})]
+    await compute.call("reward", "start", key=key)
+    worker = compute.processes()["reward-0"]
+    (host,) = map(int, Path(f"/proc/{worker}/task/{worker}/children").read_text().split())
+    hanging = asyncio.create_task(compute.call("reward", "rehearse", key=key, problems=regex))
+    await asyncio.sleep(0.3)  # into the regular expression
+    assert is_alive(host)
+    try:
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(WorkerLostError, match="SIGKILL"):
+            await hanging
+        assert_ends(host)
+    finally:
+        await compute.close()
+        if is_alive(host):
+            os.kill(host, signal.SIGKILL)

@@ -1,0 +1,153 @@
+"""The run's logs: JSON lines that grow with every step, and whose past is vouched for.
+
+The manifest notes, with every step, how long each log was and what that much of it hashes to. Going
+on cuts the log to that length, whatever a killed process has appended since; a log that does not
+hash to what was noted is damaged.
+
+Every line belongs to a step (`step` in it: train steps done), and only the process that drives the
+run appends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.store import failed_write, write_atomically
+
+logger = logging.getLogger(__name__)
+
+METRICS = "metrics.jsonl"
+TIMINGS = "timings.jsonl"
+EVALUATIONS = "evaluations.jsonl"
+QUARANTINE = "quarantine.jsonl"
+LOGS = (METRICS, TIMINGS, EVALUATIONS, QUARANTINE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogMark:
+    """The part of a log that belongs to the steps done."""
+
+    length: int
+    """Bytes from the log's beginning."""
+    sha256: str
+    """Digest of those bytes, hexadecimal."""
+
+
+EMPTY = LogMark(length=0, sha256=hashlib.sha256().hexdigest())
+
+
+class RunLogs:
+    """The logs of one run directory. Appending costs the same however long a log is."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._written: dict[str, tuple[int, Any]] = {}
+        """Length and running sha256 of the logs read or written so far."""
+
+    def append(self, name: str, *rows: Mapping[str, Any]) -> None:
+        """Append one line a row; raises `StoreError`, and then none of them is there."""
+        content = _lines(rows)
+        length, running = self._state(name)
+        path = self._root / name
+        try:
+            with path.open("ab") as file:
+                file.write(content)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.truncate(path, length)
+            raise failed_write(path, error) from error
+        running.update(content)
+        self._written[name] = (length + len(content), running)
+
+    def marks(self) -> dict[str, LogMark]:
+        """All logs as they are now."""
+        return {name: self._mark(name) for name in LOGS}
+
+    def cut(self, marks: Mapping[str, LogMark]) -> list[str]:
+        """Cut each log to its mark. Names those that do not begin with what their mark says, or
+        have none; they are left as they are."""
+        damaged = []
+        for name in LOGS:
+            mark, path = marks.get(name), self._root / name
+            if mark is None or prefix_digest(path, mark.length) != mark.sha256:
+                damaged.append(name)
+            elif path.exists():
+                os.truncate(path, mark.length)
+        self._written.clear()
+        return damaged
+
+    def replace(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Let a log hold exactly these rows."""
+        write_atomically(self._root / name, _lines(rows))
+        self._written.pop(name, None)
+
+    def keep_until(self, step: int) -> None:
+        """Leave out every line of a later step."""
+        for name in LOGS:
+            rows = self.read(name)
+            kept = [row for row in rows if row["step"] <= step]
+            if len(kept) < len(rows):
+                self.replace(name, kept)
+
+    def read(self, name: str) -> list[dict[str, Any]]:
+        """The lines that can be read; see `read_lines`."""
+        return read_lines(self._root / name, needs=("step",))
+
+    def _mark(self, name: str) -> LogMark:
+        length, running = self._state(name)
+        return LogMark(length=length, sha256=running.hexdigest())
+
+    def _state(self, name: str) -> tuple[int, Any]:
+        if name not in self._written:
+            path = self._root / name
+            content = path.read_bytes() if path.exists() else b""
+            self._written[name] = (len(content), hashlib.sha256(content))
+        return self._written[name]
+
+
+def read_lines(path: Path, *, needs: Collection[str] = ()) -> list[dict[str, Any]]:
+    """The JSON objects of a log that hold the keys `needs`.
+
+    A last line cut short by a crash is left out; any other line that cannot be read is, too, with a
+    warning.
+    """
+    if not path.exists():
+        return []
+    *whole, _ = path.read_bytes().split(b"\n")
+    rows = []
+    for number, line in enumerate(whole, start=1):
+        row = _parse(line)
+        if row is None or not row.keys() >= set(needs):
+            logger.warning("%s is damaged: line %d cannot be read and is left out", path, number)
+        else:
+            rows.append(row)
+    return rows
+
+
+def prefix_digest(path: Path, length: int) -> str | None:
+    """sha256 of a file's first `length` bytes; None if it has fewer. A missing file is empty."""
+    content = b""
+    if path.exists():
+        with path.open("rb") as file:
+            content = file.read(length)
+    return hashlib.sha256(content).hexdigest() if len(content) == length else None
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()

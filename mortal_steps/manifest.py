@@ -1,0 +1,88 @@
+"""Where a run stands: `manifest.json`, replaced as a whole after every step.
+
+All that matters in it can be told from the rest of the run directory, so a damaged one is made
+again: from the newest whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.logs import EVALUATIONS, LogMark, read_lines
+from mortal_steps.policy import checkpoints
+from mortal_steps.store import RunStore
+from mortal_steps.types import Checkpoint, Evaluation, FinalModel, StageTiming
+
+logger = logging.getLogger(__name__)
+
+MANIFEST_FILE = "manifest.json"
+
+Status = Literal["created", "running", "completed", "failed", "stopped"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunManifest:
+    """Where a run stands."""
+
+    status: Status
+    step: int = 0
+    """Train steps done."""
+    logs: Mapping[str, LogMark] = field(default_factory=dict)
+    """What each log held when `step` was reached, by file name."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """Whole states to go on from, oldest first."""
+    best_step: int | None = None
+    """Step of the checkpoint kept for its reward."""
+    best_reward: float | None = None
+    evaluation: Evaluation | None = None
+    """The last one."""
+    final: FinalModel | None = None
+    error: str | None = None
+    """Why the run failed or stopped."""
+    ui_url: str | None = None
+    """Page of the last flow run in the Prefect UI."""
+    updated_at: float = field(default_factory=time.time)
+
+
+def read_manifest(store: RunStore, *, num_eval_problems: int) -> RunManifest:
+    """The run's manifest; a missing or damaged one is made again, in memory."""
+    try:
+        found = store.find_record(MANIFEST_FILE, RunManifest)
+    except CorruptFileError as error:
+        manifest = rebuild_manifest(store, num_eval_problems)
+        logger.warning("%s; made again from the checkpoints, at step %d", error, manifest.step)
+        return manifest
+    return found[1] if found else rebuild_manifest(store, num_eval_problems)
+
+
+def rebuild_manifest(store: RunStore, num_eval_problems: int) -> RunManifest:
+    """The manifest of a run that stands at its newest whole checkpoint, or at its beginning."""
+    whole = [checkpoints.find(store, step) for step in checkpoints.saved_steps(store)]
+    known = tuple(checkpoint for checkpoint in whole if checkpoint is not None)
+    step = known[-1].step if known else 0
+    best = checkpoints.find_best(store)
+    return RunManifest(
+        status="running" if store.path("steps").exists() else "created",
+        step=step,
+        checkpoints=known,
+        best_step=best.step if best else None,
+        best_reward=best.score if best else None,
+        evaluation=_last_evaluation(store, step, num_eval_problems),
+    )
+
+
+def _last_evaluation(store: RunStore, step: int, num_problems: int) -> Evaluation | None:
+    rows = [
+        row for row in read_lines(store.path(EVALUATIONS), needs=("step",)) if row["step"] <= step
+    ]
+    if not rows:
+        return None
+    metrics = {name: value for name, value in rows[-1].items() if name != "step"}
+    done = rows[-1]["step"]
+    timing = StageTiming(stage="evaluate", step=done)
+    return Evaluation(step=done, num_problems=num_problems, metrics=metrics, timing=timing)

@@ -1,0 +1,56 @@
+"""From where a run can go on: how far its checkpoints and its journal lead."""
+
+from __future__ import annotations
+
+import logging
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.policy import checkpoints, journal, weights
+from mortal_steps.schedule import policy_version
+from mortal_steps.store import RunStore
+from mortal_steps.types import PolicyVersion
+
+logger = logging.getLogger(__name__)
+
+
+def sampling_version(config: RunConfig, step: int) -> PolicyVersion:
+    """The version that samples the batch of `step`."""
+    rollout = config.rollout
+    return policy_version(
+        step, staleness=rollout.staleness, sync_weights_every=rollout.sync_weights_every
+    )
+
+
+def sampling_versions(config: RunConfig, step: int) -> list[PolicyVersion]:
+    """Those that sample `step` and, with staleness, the steps generated beside it, oldest first."""
+    ahead = range(config.rollout.staleness + 1)
+    return sorted({sampling_version(config, step + steps) for steps in ahead})
+
+
+def furthest(store: RunStore, config: RunConfig, step: int) -> int:
+    """The last step up to `step` whose state can be had, and the versions that sample from it on.
+
+    With staleness these are of earlier states, whose records may be damaged where the newer state
+    has a checkpoint.
+    """
+    reached = _replayable(store, step)
+    for version in sampling_versions(config, reached):
+        if version == reached or weights.find(store, version):
+            continue
+        earlier = _replayable(store, version)
+        if earlier < version:
+            return furthest(store, config, earlier)
+    return reached
+
+
+def _replayable(store: RunStore, step: int) -> int:
+    """`step`, or the first before it that cannot be replayed from the newest whole checkpoint."""
+    saved = checkpoints.newest_whole(store, at_most=step)
+    for replayed in range(saved.step if saved else 0, step):
+        try:
+            journal.check_entry(store, replayed)
+        except CorruptFileError as error:
+            logger.warning("going back from step %d to step %d: %s", step, replayed, error)
+            return replayed
+    return step

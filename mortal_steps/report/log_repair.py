@@ -1,0 +1,123 @@
+"""Damaged logs made again from the records they were written from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.logs import EMPTY, EVALUATIONS, LOGS, METRICS
+from mortal_steps.policy import journal
+from mortal_steps.report.evaluations import mean_scores
+from mortal_steps.rewards.names import reward_names
+from mortal_steps.run import Run
+from mortal_steps.schedule import shard_bounds
+from mortal_steps.types import RewardedShard, RewardRef, StepResult
+
+logger = logging.getLogger(__name__)
+
+Row = Mapping[str, Any]
+
+
+def metrics_row(config: RunConfig, result: StepResult, rewards: Sequence[RewardRef]) -> Row:
+    """A step's line of metrics.jsonl: a pure function of its records."""
+    num_scored = sum(shard.num_scored for shard in rewards)
+    reward_sum = sum(shard.reward_sum for shard in rewards)
+    return {
+        **result.metrics,
+        **_failure_counts(config, rewards),
+        "step": result.step + 1,
+        "reward": reward_sum / num_scored if num_scored else None,
+        "num_scored": num_scored,
+        "num_tokens": sum(shard.generation.num_tokens for shard in rewards),
+        "policy_version": rewards[0].generation.policy_version,
+        "optimizer_steps": result.optimizer_steps,
+        "state_id": result.state_id,
+    }
+
+
+def _failure_counts(config: RunConfig, rewards: Sequence[RewardRef]) -> dict[str, int]:
+    """Failed calls and masked completions of each function: all of them where failures are masked,
+    so that every step has the same keys; else what is not 0."""
+    always = config.rewards.on_error == "mask"
+    counts: dict[str, int] = {}
+    for name in reward_names(config):
+        found = {
+            f"rewards/{name}/failed_calls": sum(r.failed_calls.get(name, 0) for r in rewards),
+            f"rewards/{name}/masked": sum(r.masked.get(name, 0) for r in rewards),
+        }
+        counts |= {key: count for key, count in found.items() if count or always}
+    return counts
+
+
+def restore_logs(run: Run) -> None:
+    """Bring the logs back to what they held when the run's step was reached.
+
+    A log that is damaged is made again: metrics and evaluations from the step's records, where
+    those are whole; of anything else, what can still be read is kept.
+    """
+    marks = run.manifest.logs if run.manifest.step else dict.fromkeys(LOGS, EMPTY)
+    damaged = run.logs.cut(marks)
+    for name in damaged:
+        logger.warning("%s is damaged and made again as far as it can be", run.store.path(name))
+        readable = [row for row in run.logs.read(name) if row["step"] <= run.manifest.step]
+        run.logs.replace(name, _again(run, name, readable))
+    if damaged:
+        run.update(step=run.manifest.step)
+
+
+def _again(run: Run, name: str, readable: list[dict[str, Any]]) -> Sequence[Row]:
+    if name == METRICS:
+        return _rows(run, name, readable, range(1, run.manifest.step + 1), _metrics_of)
+    if name == EVALUATIONS:
+        folders = run.store.path("evaluations").glob("[0-9]*")
+        done = sorted(int(folder.name) for folder in folders)
+        return _rows(
+            run, name, readable, [s for s in done if s <= run.manifest.step], _evaluation_of
+        )
+    return readable
+
+
+def _rows(
+    run: Run,
+    name: str,
+    readable: list[dict[str, Any]],
+    steps: Sequence[int],
+    make: Callable[[Run, int], Row | None],
+) -> list[Row]:
+    """A row for each step: from its records, or else the line that was there."""
+    lines = {row["step"]: row for row in readable}
+
+    def found() -> Iterator[Row]:
+        for step in steps:
+            row = make(run, step) or lines.get(step)
+            if row is None:
+                logger.warning("%s: the line of step %d is lost", run.store.path(name), step)
+            else:
+                yield row
+
+    return list(found())
+
+
+def _metrics_of(run: Run, step: int) -> Row | None:
+    try:
+        entry = journal.find_entry(run.store, step - 1)
+    except CorruptFileError:
+        return None
+    result = journal.find_result(run.store, step - 1)
+    return metrics_row(run.config, result, entry.request.rewards) if entry and result else None
+
+
+def _evaluation_of(run: Run, step: int) -> Row | None:
+    num_shards = len(shard_bounds(run.info.num_eval_problems, run.config.num_shards))
+    names = [f"evaluations/{step:06d}/rewards-{shard}.json" for shard in range(num_shards)]
+    try:
+        found = [run.store.find_record(name, RewardedShard) for name in names]
+    except CorruptFileError:
+        return None
+    shards = [record[1] for record in found if record is not None]
+    if len(shards) < num_shards:
+        return None
+    return {"step": step, **mean_scores(run.config, shards)}

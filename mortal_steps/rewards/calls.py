@@ -1,0 +1,70 @@
+"""What goes into a call of a reward function, and what comes out: scores or a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mortal_steps.rewards.base import TrainerState
+from mortal_steps.types import FailureKind, GeneratedGroup
+
+NOT_FROM_COLUMNS = ("prompt", "completion", "completion_ids")
+"""Columns that TRL leaves out, having arguments of its own for them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallArguments:
+    """The completions that functions are called with; picklable."""
+
+    by_name: Mapping[str, Any]
+    """Keyword arguments; each list has one entry per completion."""
+    problem_ids: Sequence[str]
+    """The problem of each completion."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallScores:
+    """A function answered."""
+
+    scores: Sequence[float | None]
+    """One per completion; None where it abstained."""
+    metrics: Mapping[str, Sequence[float]]
+    """What it said through `log_metric`, by name."""
+    extra: Mapping[str, Sequence[Any]]
+    """What it said through `log_extra`, by column."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallFailure:
+    """A function failed. `function <name> <message>` is a sentence."""
+
+    kind: FailureKind
+    message: str
+    """One line, such as `raised KeyError: 'answer'`."""
+    remedy: str
+    """A sentence on what to do."""
+    trace: str = ""
+    """Where in the function it was, if that is known."""
+
+
+Outcome = CallScores | CallFailure
+
+
+def arguments_of(groups: Sequence[GeneratedGroup], trainer_state: TrainerState) -> CallArguments:
+    """What TRL would call a function with for these groups, but for the two log functions."""
+    rows = [(group, completion) for group in groups for completion in group.completions]
+    columns = [name for name in rows[0][0].problem.columns if name not in NOT_FROM_COLUMNS]
+    by_name = {
+        "prompts": [group.problem.prompt for group, _ in rows],
+        "completions": [
+            completion.text
+            if isinstance(group.problem.prompt, str)
+            else [{"role": "assistant", "content": completion.text}]
+            for group, completion in rows
+        ],
+        "completion_ids": [list(completion.token_ids) for _, completion in rows],
+        **{name: [group.problem.columns[name] for group, _ in rows] for name in columns},
+        "trainer_state": trainer_state,
+    }
+    return CallArguments(by_name=by_name, problem_ids=[group.problem.id for group, _ in rows])

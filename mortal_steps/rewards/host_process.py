@@ -1,0 +1,232 @@
+"""The reward host as its owner sees it: a process that is watched, killed and replaced.
+
+A reward function may hang while it holds the interpreter (a regular expression that backtracks for
+hours does), end its process, or be killed for its memory. So functions run in a process of their
+own, and the clock that limits them runs in this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mortal_steps.compute.frames import Construct, Request, receive_frame, send_frame
+from mortal_steps.errors import MortalError, RewardError
+from mortal_steps.rewards import dispatch
+from mortal_steps.rewards.calls import CallArguments, CallFailure, Outcome
+from mortal_steps.rewards.dispatch import timed_out
+
+HOST = "mortal_steps.rewards.host:RewardHost"
+
+IMPORT_TIMEOUT_S = 600.0
+"""How long importing the functions may take; a judge may load a model there."""
+
+HAND_OVER_S = 60.0
+"""How long the host may take to receive the arguments of a call."""
+
+GRACE_S = 0.5
+"""What a call may take beyond its timeout: async functions are cancelled from inside at theirs."""
+
+EXIT_S = 5.0
+"""How long a host that closed its connection may take to be gone."""
+
+LOOK_EVERY_S = 0.5
+"""How often a silent host is looked at: a process forked from it may hold its connection open."""
+
+
+class _HostLost(Exception):
+    """The host gave no answer; it is gone by now."""
+
+    def __init__(self, how: str | None, stack: str) -> None:
+        super().__init__(how)
+        self.how = how
+        """Exit code or signal it ended with; None: it took too long and was killed."""
+        self.stack = stack
+        """Where in its code it was, as far as known."""
+
+
+class HostProcess:
+    """Runs reward functions in a process of their own, started at the first need and again after
+    it was lost. `functions` gives what to load under each name.
+
+    On Linux the host ends with the thread that started it, so one thread uses this, to its end.
+    """
+
+    def __init__(self, functions: Mapping[str, str]) -> None:
+        self._functions = dict(functions)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._numbers = itertools.count(1)
+        self._turns: list[list[str]] = []
+        self._taken: CallArguments | None = None
+
+    def start(self) -> None:
+        """Start the process, unless it runs; raises `RewardError` if a function cannot be imported.
+
+        What it prints goes where the output of this process goes.
+        """
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        self._connection, theirs = socket.socketpair()
+        self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        with theirs:
+            descriptors = (theirs.fileno(), self._stacks.fileno())
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "mortal_steps.compute.container", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=descriptors,
+                start_new_session=True,  # a group of its own: what functions start dies with it
+            )
+        kwargs = {"functions": self._functions, "stacks": self._stacks.fileno()}
+        try:
+            self._exchange(Construct(factory=HOST, kwargs=kwargs), IMPORT_TIMEOUT_S)
+            self._turns = self._ask("turns", IMPORT_TIMEOUT_S)
+        except _HostLost as lost:
+            how = lost.how or f"still running after {IMPORT_TIMEOUT_S:g} s"
+            raise RewardError(
+                f"rewards.functions: importing {', '.join(self._functions.values())} ended the "
+                f"process ({how}); a module must leave it alone when it is imported\n{lost.stack}"
+            ) from None
+        except MortalError:
+            self.close()
+            raise
+
+    def turns(self) -> list[list[str]]:
+        """In which order functions are called; those of one turn are called together."""
+        self.start()
+        return self._turns
+
+    def call(
+        self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
+    ) -> dict[str, Outcome]:
+        """Call functions of one turn on the same completions, each for `timeout_s` at most.
+
+        After a failure the next call gets its arguments afresh. Raises the `MortalError` that a
+        function raised.
+        """
+        try:
+            self._hand_over(arguments)
+            outcomes: dict[str, Outcome] = self._ask(
+                "call", timeout_s + GRACE_S, names=names, timeout_s=timeout_s
+            )
+        except _HostLost as lost:
+            if len(names) > 1:  # which of them it was shows when each is called alone
+                alone = [self.call([name], arguments, timeout_s=timeout_s) for name in names]
+                return dict(itertools.chain.from_iterable(each.items() for each in alone))
+            return {names[0]: _crashed(lost) if lost.how else timed_out(timeout_s, lost.stack)}
+        if any(isinstance(outcome, CallFailure) for outcome in outcomes.values()):
+            self._taken = None
+        return outcomes
+
+    def close(self) -> None:
+        """End the process and all that it started."""
+        process, self._process, self._taken = self._process, None, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()  # should a function have moved it to another group
+        process.wait()
+        self._connection.close()
+        self._stacks.close()
+
+    def _hand_over(self, arguments: CallArguments) -> None:
+        """Let the host have the arguments, unless it has them."""
+        self.start()
+        if self._taken is arguments:
+            return
+        try:
+            self._ask("take", HAND_OVER_S, arguments=arguments)
+        except _HostLost:  # it ended since the last call, which is nobody's failure
+            self.start()
+            self._ask("take", HAND_OVER_S, arguments=arguments)
+        self._taken = arguments
+
+    def _ask(self, method: str, within_s: float, **payload: Any) -> Any:
+        request = Request(number=next(self._numbers), method=method, payload=payload)
+        return self._exchange(request, within_s)
+
+    def _exchange(self, message: object, timeout_s: float) -> Any:
+        """The host's answer; raises the error it answers with, or `_HostLost` without an answer
+        within `timeout_s`."""
+        assert self._process is not None
+        deadline = time.monotonic() + timeout_s
+        self._connection.settimeout(timeout_s)
+        try:
+            send_frame(self._connection, message)
+            self._await_answer(self._process, deadline)
+            answer = receive_frame(self._connection)
+        except TimeoutError:
+            raise self._lost(None) from None
+        except (EOFError, ConnectionError):
+            raise self._lost(self._process) from None
+        except BaseException:
+            self.close()  # its answer to this would be taken for the answer to the next call
+            raise
+        if answer.error is not None:
+            raise answer.error
+        return answer.value
+
+    def _await_answer(self, process: subprocess.Popen[bytes], deadline: float) -> None:
+        """Until there is something to read; raises `TimeoutError`, or `EOFError` if it ended."""
+        readable = select.poll()
+        readable.register(self._connection, select.POLLIN)
+        while (left := deadline - time.monotonic()) > 0:
+            if readable.poll(1000 * min(left, LOOK_EVERY_S)):
+                return
+            if process.poll() is not None:
+                raise EOFError
+        raise TimeoutError
+
+    def _lost(self, ended: subprocess.Popen[bytes] | None) -> _HostLost:
+        """End what is left of the host and tell how it was lost; `ended`: it ended by itself."""
+        how = None
+        if ended is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                ended.wait(EXIT_S)
+            how = _ending(ended.returncode)
+        stack = _stack(os.pread(self._stacks.fileno(), 1 << 20, 0).decode(errors="replace"))
+        self.close()
+        return _HostLost(how, stack)
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "it closed its connection"
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"exit code {code}"
+
+
+def _crashed(lost: _HostLost) -> CallFailure:
+    return CallFailure(
+        kind="crash",
+        message=f"ended its process ({lost.how})",
+        remedy="Faults in native code do so, and SIGKILL may mean that memory ran out.",
+        trace=lost.stack,
+    )
+
+
+def _stack(dump: str) -> str:
+    """The calls inside the reward function, innermost first, from what faulthandler wrote.
+
+    One block per thread, the newest thread first; the one that called a function has a frame of
+    dispatch.py.
+    """
+    for block in dump.split("\n\n"):
+        frames = [line for line in block.splitlines() if line.startswith("  File ")]
+        ours = [number for number, line in enumerate(frames) if dispatch.__file__ in line]
+        if ours:
+            return "\n".join(["Where it was, innermost call first:", *frames[: ours[0]]])
+    return ""

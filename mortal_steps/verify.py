@@ -1,0 +1,250 @@
+"""Every file of a run directory against its digest, and the chain of state ids.
+
+What damage means depends on where it is: most of a run can be made again, a checkpoint can be
+passed over for an older one, and its identity, settings and problems are nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.identity import CONFIG_FILE, IDENTITY_FILE, RunInfo
+from mortal_steps.lease import RECORD_FILE, LeaseRecord, is_driven
+from mortal_steps.logs import LOGS, prefix_digest
+from mortal_steps.manifest import MANIFEST_FILE, RunManifest
+from mortal_steps.policy import base_model, checkpoints, journal, weights
+from mortal_steps.policy.checkpoints import BestCheckpoint
+from mortal_steps.policy.journal import JournalEntry
+from mortal_steps.run import find_run
+from mortal_steps.store import RunStore, digest_file
+from mortal_steps.types import FileRef, GeneratedShard, Problem, RewardedShard, StepResult
+
+T = TypeVar("T")
+
+Outcome = Literal["will be made again", "passed over", "cannot be recovered"]
+
+AGAIN: Outcome = "will be made again"
+PASSED_OVER: Outcome = "passed over"
+LOST: Outcome = "cannot be recovered"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    """A file that was checked."""
+
+    path: Path
+    num_bytes: int
+    damage: str | None = None
+    """What is wrong with it."""
+    outcome: Outcome | None = None
+    """What that means for the run, if something is."""
+
+
+class RunCheck:
+    """One pass over a run directory; changes nothing.
+
+    A run that is being driven may be checked too; what is replaced meanwhile can look damaged.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._store = RunStore(root)
+        self.num_steps = 0
+        """Steps done, as the manifest says."""
+        self.num_linked = 0
+        """Steps whose state id follows from the one before."""
+        self._checkpoint = 0
+        """Step of the newest whole checkpoint."""
+
+    def is_driven(self) -> bool:
+        """Whether a process drives the run at this moment."""
+        return is_driven(self._store)
+
+    def files(self) -> Iterator[Checked]:
+        """Check one file after the other."""
+        info = yield from self._record(IDENTITY_FILE, RunInfo, LOST)
+        manifest = yield from self._record(MANIFEST_FILE, RunManifest, AGAIN, optional=True)
+        yield from self._record(RECORD_FILE, LeaseRecord, AGAIN, optional=True)
+        if info is not None:
+            yield from self._config(info)
+            for problems in (info.train_problems, info.eval_problems):
+                yield from self._reference(problems, LOST)
+        yield from self._base_model()
+        yield from self._checkpoints(manifest)
+        if manifest is None:
+            manifest = RunManifest(status="created", step=self._checkpoint)
+        else:
+            yield from self._logs(manifest)
+        self.num_steps = manifest.step
+        yield from self._steps(info, manifest.step)
+        yield from self._evaluations()
+        yield from self._weights()
+        yield from self._final(manifest)
+
+    # parts of the run
+
+    def _config(self, info: RunInfo) -> Iterator[Checked]:
+        path = self._store.path(CONFIG_FILE)
+        whole = path.exists() and digest_file(path) == info.config_sha256
+        yield _checked(path, None if whole else "is missing or was altered", LOST)
+
+    def _base_model(self) -> Iterator[Checked]:
+        made = yield from self._record(
+            base_model.RECORD_FILE, base_model.BaseModel, AGAIN, optional=True
+        )
+        if made is not None:
+            cache = RunStore(base_model.model_cache(self._store.root.parent))
+            yield from self._folder(cache, made.key, made.sha256, AGAIN)
+
+    def _checkpoints(self, manifest: RunManifest | None) -> Iterator[Checked]:
+        known = {saved.step: saved.sha256 for saved in manifest.checkpoints} if manifest else {}
+        for step in sorted({*checkpoints.saved_steps(self._store), *known}):
+            path = checkpoints.path_of(step)
+            if (yield from self._folder(self._store, path, known.get(step), PASSED_OVER)):
+                self._checkpoint = step
+        yield from self._record(checkpoints.BEST_FILE, BestCheckpoint, AGAIN, optional=True)
+
+    def _logs(self, manifest: RunManifest) -> Iterator[Checked]:
+        for name in LOGS:
+            mark = manifest.logs.get(name)
+            path = self._store.path(name)
+            if mark is not None and (path.exists() or mark.length):
+                whole = prefix_digest(path, mark.length) == mark.sha256
+                yield _checked(path, None if whole else "is not what was logged", AGAIN)
+
+    def _steps(self, info: RunInfo | None, done: int) -> Iterator[Checked]:
+        """Steps behind the newest whole checkpoint are history; those after it can be redone."""
+        state_id = journal.first_state_id(info.fingerprint) if info else None
+        for step in range(self._last_step(done)):
+            outcome = PASSED_OVER if step < self._checkpoint else AGAIN
+            folder = f"steps/{step:06d}"
+            required = step < done
+            yield from self._record(f"{folder}/batch.json", list[Problem], outcome, not required)
+            entry = yield from self._record(
+                f"{folder}/journal.json", JournalEntry, outcome, not required
+            )
+            result = yield from self._record(
+                f"{folder}/result.json", StepResult, outcome, not required
+            )
+            yield from self._shards(folder, entry, outcome)
+            if required and info is not None and result is not None:
+                if state_id is not None:
+                    yield from self._link(state_id, entry, result, info.fingerprint)
+                state_id = result.state_id
+            elif state_id is not None and info is not None and entry is not None:
+                state_id = journal.next_state_id(state_id, entry.batch_sha256, info.fingerprint)
+            else:
+                state_id = None
+
+    def _shards(
+        self, folder: str, entry: JournalEntry | None, outcome: Outcome
+    ) -> Iterator[Checked]:
+        """Those the step was taken with; before it is taken, those that are there."""
+        if entry is not None:
+            for shard in entry.request.rewards:
+                yield from self._reference(shard.generation.file, outcome)
+                yield from self._reference(shard.file, outcome)
+            return
+        for prefix, kind in (("generations", GeneratedShard), ("rewards", RewardedShard)):
+            for path in sorted(self._store.path(folder).glob(f"{prefix}-*.json")):
+                yield from self._record(f"{folder}/{path.name}", kind, outcome)
+
+    def _link(
+        self, before: str, entry: JournalEntry | None, result: StepResult, fingerprint: str
+    ) -> Iterator[Checked]:
+        follows = journal.next_state_id(before, result.batch_sha256, fingerprint)
+        same_batch = entry is None or entry.batch_sha256 == result.batch_sha256
+        if follows == result.state_id and same_batch:
+            self.num_linked += 1
+            return
+        path = self._store.path(f"steps/{result.step:06d}/result.json")
+        yield _checked(path, "does not follow from the step before it", LOST)
+
+    def _evaluations(self) -> Iterator[Checked]:
+        for path in sorted(self._store.path("evaluations").glob("*/*.json")):
+            kind = GeneratedShard if path.name.startswith("generations") else RewardedShard
+            relative = str(path.relative_to(self._store.root))
+            yield from self._record(relative, kind, PASSED_OVER)
+
+    def _weights(self) -> Iterator[Checked]:
+        for version in weights.published_versions(self._store):
+            path = f"{weights.FOLDER}/v{version}"
+            yield from self._folder(self._store, path, self._published_as(version), AGAIN)
+
+    def _final(self, manifest: RunManifest) -> Iterator[Checked]:
+        if manifest.final is not None:
+            for path, sha256 in manifest.final.folders():
+                yield from self._folder(self._store, path, sha256, AGAIN)
+
+    # what is where
+
+    def _last_step(self, done: int) -> int:
+        names = [path.name for path in self._store.path("steps").glob("[0-9]*")]
+        return max([done, *(int(name) + 1 for name in names if name.isdigit())])
+
+    def _published_as(self, version: int) -> str | None:
+        """The digest that the step before recorded, if it is known."""
+        result = journal.find_result(self._store, version - 1) if version else None
+        return result.weights.sha256 if result and result.weights else None
+
+    # one file or folder
+
+    def _record(
+        self, relative: str, kind: type[T], outcome: Outcome, optional: bool = False
+    ) -> Generator[Checked, None, T | None]:
+        """Returns the record, or None if it is damaged or missing."""
+        path = self._store.path(relative)
+        try:
+            found = self._store.find_record(relative, kind)
+        except CorruptFileError as error:
+            yield _checked(path, _without_path(error, path), outcome)
+            return None
+        if found is None:
+            if not optional:
+                yield _checked(path, "is missing", outcome)
+            return None
+        yield _checked(path)
+        return found[1]
+
+    def _reference(self, ref: FileRef, outcome: Outcome) -> Iterator[Checked]:
+        path = self._store.path(ref.path)
+        try:
+            self._store.check_record(ref)
+        except CorruptFileError as error:
+            yield _checked(path, _without_path(error, path), outcome)
+        else:
+            yield _checked(path)
+
+    def _folder(
+        self, store: RunStore, relative: str, sha256: str | None, outcome: Outcome
+    ) -> Generator[Checked, None, bool]:
+        """Every file of a committed folder; returns whether it is whole."""
+        whole = True
+        for path, damage in store.check_folder(relative, sha256):
+            whole = whole and damage is None
+            yield _checked(path, damage, outcome)
+        return whole
+
+
+def check_run(runs_dir: Path, run_id: str) -> RunCheck:
+    """The check of a run; raises `RunNotFoundError`. A damaged run.json is one of its findings."""
+    root = runs_dir / run_id
+    if not (root / IDENTITY_FILE).exists():
+        find_run(runs_dir, run_id)
+    return RunCheck(root)
+
+
+def _checked(path: Path, damage: str | None = None, outcome: Outcome | None = None) -> Checked:
+    return Checked(
+        path=path,
+        num_bytes=path.stat().st_size if path.is_file() else 0,
+        damage=damage,
+        outcome=outcome if damage else None,
+    )
+
+
+def _without_path(error: CorruptFileError, path: Path) -> str:
+    return str(error).removeprefix(f"{path} ")

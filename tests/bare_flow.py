@@ -1,0 +1,97 @@
+"""The flow's own loop without Prefect, and the real workers in this process: a run in seconds."""
+
+import asyncio
+import importlib
+import logging
+
+from prefect import Task
+
+import flows.grpo_train as grpo
+from mortal_steps import session
+from mortal_steps.config.loader import load_config
+from mortal_steps.report.recorder import Recorder
+from mortal_steps.run import open_run
+from tests.e2e.conftest import write_project
+
+
+class Killed(BaseException):
+    """Ends a run as a kill would: nothing is noted of it."""
+
+
+class InProcess:
+    """`Compute` with one worker of each role, here."""
+
+    def __init__(self, specs, **options):
+        self._specs = specs
+        self._workers = {}
+
+    async def call(self, role, method, *, key, worker=None, **payload):
+        if role not in self._workers:
+            module, _, name = self._specs[role].factory.partition(":")
+            factory = getattr(importlib.import_module(module), name)
+            self._workers[role] = factory(**self._specs[role].kwargs)
+        return getattr(self._workers[role], method)(**payload)
+
+    def num_workers(self, role):
+        return 1
+
+    async def close(self):
+        self._workers.clear()
+
+
+class NoArtifacts:
+    def __init__(self, *_):
+        pass
+
+    async def refresh(self):
+        pass
+
+
+async def call(function, session, **inputs):
+    return await function(session=session, **inputs)
+
+
+def strip_prefect(patch):
+    """Let every task of the flow be the function it wraps."""
+    for name, value in list(vars(grpo).items()):
+        if isinstance(value, Task):
+            patch.setattr(grpo, name, value.fn)
+    patch.setattr(grpo, "committed", call)
+    patch.setattr(grpo, "as_one", lambda value: value)
+    patch.setattr(grpo, "RunArtifacts", NoArtifacts)
+    patch.setattr(grpo, "get_run_logger", logging.getLogger)
+    patch.setattr(session, "LocalCompute", InProcess)
+
+
+def project_config(folder, **training):
+    """The e2e tests' project in `folder`, set up for six quick steps."""
+    path = write_project(folder)
+    overrides = {
+        "training.max_steps": 6,
+        "checkpoints.save_steps": 2,
+        "evaluation.eval_steps": 2,
+        "rollout.num_shards": 2,
+        **training,
+    }
+    config = load_config(path, [f"{key}={value}" for key, value in overrides.items()])
+    return config.model_copy(update={"run_id": "run"})
+
+
+def go_on(config, patch, *, killed_after=None):
+    """Drive the run to its end, or kill it once that step is taken but not yet noted."""
+
+    class DyingRecorder(Recorder):
+        def step(self, batch, rewards, result):
+            if result.step == killed_after:
+                raise Killed
+            return super().step(batch, rewards, result)
+
+    async def drive(run):
+        async with session.at_work(run) as at_work:
+            await grpo._train(at_work)
+
+    patch.setattr(grpo, "Recorder", DyingRecorder)
+    run = open_run(config)
+    if not run.is_complete():
+        asyncio.run(drive(run))
+    return run

@@ -1,0 +1,20 @@
+"""What became of a process."""
+
+import contextlib
+import time
+from pathlib import Path
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process is there and not just a zombie."""
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def assert_ends(pid: int) -> None:
+    """Wait until the process is gone."""
+    deadline = time.monotonic() + 5
+    while is_alive(pid):
+        assert time.monotonic() < deadline, f"process {pid} is still there"
+        time.sleep(0.02)

@@ -1,0 +1,95 @@
+"""Killed at one commit after the other, in the middle of whatever it was about."""
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from mortal_steps.policy.weights import weights_digest
+from mortal_steps.run import _create, find_run, open_run
+from mortal_steps.verify import check_run
+from tests.bare_flow import go_on, project_config, strip_prefect
+
+NUM_KILLS = 6
+
+
+@pytest.fixture(scope="module")
+def patch():
+    with pytest.MonkeyPatch.context() as patch:
+        torch.set_num_threads(1)
+        strip_prefect(patch)
+        yield patch
+
+
+@pytest.fixture
+def project(tmp_path, patch):
+    patch.chdir(tmp_path)
+    return tmp_path
+
+
+def in_a_process_killed_at(nth, after, work):
+    """Fork, and kill the child with SIGKILL at its `nth` rename, before or after it."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    count = 0
+    rename = Path.rename
+
+    def deadly(path, target):
+        nonlocal count
+        count += 1
+        if count == nth and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        renamed = rename(path, target)
+        if count == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return renamed
+
+    Path.rename = deadly
+    try:
+        work()
+    finally:
+        os._exit(0)
+
+
+def leftovers(root):
+    return [
+        path for path in root.rglob(".*") if path.suffix in {".partial", ".removed", ".replaced"}
+    ]
+
+
+def test_a_run_killed_at_its_commits_ends_with_the_same_bits(project, patch):
+    config = project_config(project)
+    in_whole = config.model_copy(update={"runs_dir": str(project / "whole")})
+    in_killed = config.model_copy(update={"runs_dir": str(project / "killed")})
+    whole = go_on(in_whole, patch)
+    open_run(in_killed)
+    root = project / "killed" / "run"
+    choice = random.Random(3)
+    kills = 0
+    for _ in range(NUM_KILLS):
+        nth, after = choice.randint(1, 30), choice.random() < 0.5
+        kills += in_a_process_killed_at(nth, after, lambda: go_on(in_killed, patch))
+    assert kills == NUM_KILLS
+    killed = go_on(in_killed, patch)
+    assert killed.manifest.status == "completed"
+    for name in ("metrics.jsonl", "evaluations.jsonl"):
+        assert (root / name).read_bytes() == whole.store.path(name).read_bytes()
+    assert weights_digest(root / "final") == weights_digest(whole.store.path("final"))
+    assert [file for file in check_run(root.parent, "run").files() if file.damage] == []
+    assert leftovers(root.parent) == []
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4, 5])
+def test_a_run_killed_while_it_is_created_is_created_again(project, nth):
+    config = project_config(project).model_copy(update={"runs_dir": str(project / "runs")})
+    root = project / "runs" / "run"
+    assert in_a_process_killed_at(nth, False, lambda: _create(root, config, [], []))
+    assert not (root / "run.json").exists()
+    _create(root, config, [], [])
+    assert find_run(project / "runs", "run").status() == "created"
+    assert leftovers(root) == []

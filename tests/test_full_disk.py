@@ -1,0 +1,97 @@
+"""A full disk stops the run with a message; nothing half-written counts, and it goes on later."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import safetensors.torch
+import torch
+
+from mortal_steps.errors import StoreError
+from mortal_steps.logs import METRICS, RunLogs
+from mortal_steps.store import RunStore
+
+SIZE = 256 * 1024
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A file system of 256 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting a file system is not permitted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def save_with_safetensors(folder):
+    safetensors.torch.save_file({"a": torch.zeros(SIZE)}, folder / "model.safetensors")
+
+
+def save_with_torch(folder):
+    torch.save(torch.zeros(SIZE), folder / "optimizer.pt")
+
+
+def save_with_python(folder):
+    (folder / "text").write_bytes(bytes(2 * SIZE))
+
+
+SAVERS = [save_with_safetensors, save_with_torch, save_with_python]
+
+
+def commit(store, save):
+    with store.committing_folder("weights/v1") as folder:
+        save(folder)
+
+
+@pytest.mark.parametrize("save", SAVERS)
+def test_a_folder_that_does_not_fit_leaves_nothing(tiny_disk, save):
+    store = RunStore(tiny_disk / "run")
+    with pytest.raises(
+        StoreError, match=r"cannot write .*weights/v1.* bytes are free .*mortal resume"
+    ):
+        commit(store, save)
+    assert os.listdir(store.path("weights")) == []
+
+
+def test_records_and_logs_stay_as_they_were(tiny_disk):
+    store = RunStore(tiny_disk)
+    ref = store.write_record("run.json", "small", str)
+    logs = RunLogs(tiny_disk)
+    logs.append(METRICS, {"step": 1})
+    marks = logs.marks()
+    with pytest.raises(StoreError, match=r"cannot write .*run\.json: the disk is full"):
+        store.write_record("run.json", "x" * 2 * SIZE, str)
+    with pytest.raises(StoreError, match=r"cannot write .*metrics\.jsonl: the disk is full"):
+        logs.append(METRICS, *({"step": step} for step in range(SIZE // 4)))
+    assert store.read_record(ref, str) == "small"
+    assert sorted(os.listdir(tiny_disk)) == ["metrics.jsonl", "run.json"]
+    assert RunLogs(tiny_disk).marks() == logs.marks() == marks
+    logs.append(METRICS, {"step": 2})
+    assert logs.read(METRICS) == [{"step": 1}, {"step": 2}]
+
+
+UNDER_A_LIMIT = """
+import resource, sys
+from pathlib import Path
+from mortal_steps.errors import StoreError
+from mortal_steps.store import RunStore
+from tests.test_full_disk import SAVERS, SIZE, commit
+resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE, SIZE))
+for save in SAVERS:
+    try:
+        commit(RunStore(Path(sys.argv[1])), save)
+    except StoreError as error:
+        print(error)
+"""
+
+
+def test_a_limit_on_the_size_of_files_reads_the_same(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", UNDER_A_LIMIT, str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.stdout.count("a limit is reached") == len(SAVERS), done.stderr
+    assert os.listdir(tmp_path / "weights") == []

@@ -1,0 +1,158 @@
+"""What a run reports of steps that reward functions failed on."""
+
+import json
+
+import pytest
+
+from mortal.display import console, show_run
+from mortal_steps.config import RewardsConfig, RunConfig
+from mortal_steps.report.recorder import Recorder
+from mortal_steps.report.summary import summarize
+from mortal_steps.run import Run, RunInfo
+from mortal_steps.store import RunStore
+from mortal_steps.types import (
+    BatchRef,
+    Evaluation,
+    FileRef,
+    GenerationRef,
+    RewardedShard,
+    RewardFailure,
+    RewardRef,
+    StageTiming,
+    StepResult,
+)
+
+FILE = FileRef(path="none", sha256="0" * 64)
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    def make(on_error):
+        info = RunInfo(
+            run_id="r",
+            uid="u",
+            fingerprint="f",
+            dataset_fingerprint="d",
+            working_dir=str(tmp_path),
+            num_steps=9,
+            num_problems=1,
+            num_eval_problems=1,
+            config_sha256="0" * 64,
+            train_problems=FILE,
+            eval_problems=FILE,
+            created_at=0.0,
+        )
+        rewards = RewardsConfig(functions=("m:a", "m:b"), on_error=on_error)
+        run = Run(RunStore(tmp_path / "run"), RunConfig(rewards=rewards), info)
+        run.update()
+        return run
+
+    return make
+
+
+def failure(problem_id, function="a", message="raised KeyError: 'x'"):
+    return RewardFailure(
+        function=function,
+        problem_id=problem_id,
+        num_completions=2,
+        kind="exception",
+        message=message,
+        attempts=4,
+    )
+
+
+def record_step(run, recorder, step, *, failures=(), failed_calls=None, reward_sum=1.0):
+    """A step of one shard of one problem with two completions."""
+    timing = StageTiming(stage="x", step=step)
+    rewarded = RewardedShard(
+        step=step, shard=0, generation_sha256="", rewards=[], failures=tuple(failures)
+    )
+    generation = GenerationRef(
+        step=step,
+        shard=0,
+        file=FILE,
+        num_completions=2,
+        num_tokens=5,
+        policy_version=step,
+        timing=timing,
+    )
+    reward = RewardRef(
+        step=step,
+        shard=0,
+        file=run.store.write_record(f"rewards-{step}.json", rewarded, RewardedShard),
+        generation=generation,
+        reward_sum=0.0 if failures else reward_sum,
+        num_scored=0 if failures else 2,
+        timing=timing,
+        failed_calls=failed_calls or {},
+        masked={failure.function: 2 for failure in failures},
+    )
+    result = StepResult(
+        step=step,
+        metrics={"loss": 0.0},
+        optimizer_steps=step + 1,
+        batch_sha256="",
+        state_id="",
+        weights=None,
+        timing=timing,
+    )
+    batch = BatchRef(step=step, file=FILE, num_problems=1, timing=timing)
+    return recorder.step(batch, [reward], result)
+
+
+def test_failed_calls_are_counted_where_there_are_any(make_run):
+    run = make_run("raise")
+    recorder = Recorder(run)
+    record_step(run, recorder, 0)
+    record_step(run, recorder, 1, failed_calls={"b": 1})
+    counts = [{k: v for k, v in row.items() if k.startswith("rewards/")} for row in run.metrics()]
+    assert counts == [{}, {"rewards/b/failed_calls": 1}]
+
+
+def test_a_step_without_scores_has_no_reward_rather_than_0(make_run):
+    run = make_run("mask")
+    recorder = Recorder(run)
+    record_step(run, recorder, 0, reward_sum=3.0)
+    report = record_step(run, recorder, 1, failures=[failure("p")], failed_calls={"a": 4})
+    assert "reward -" in report.text()
+    first, second = run.metrics()
+    zeros = {f"rewards/{name}/{count}": 0 for name in "ab" for count in ("failed_calls", "masked")}
+    assert zeros.items() <= first.items()
+    assert {**zeros, "rewards/a/failed_calls": 4, "rewards/a/masked": 2}.items() <= second.items()
+    assert (first["reward"], second["reward"]) == (1.5, None)
+    assert summarize(run).reward_last20 == run.score(2) == 1.5
+    timing = StageTiming(stage="evaluate", step=2)
+    recorder.evaluation(Evaluation(step=2, num_problems=1, metrics={}, timing=timing))
+    recorder.draw()
+    assert run.store.path("reward_curve.png").exists()
+
+
+def test_quarantined_problems_are_listed(make_run):
+    run = make_run("mask")
+    recorder = Recorder(run)
+    record_step(run, recorder, 0, failures=[failure("p")])
+    record_step(run, recorder, 1, failures=[failure("q", "b"), failure("p", message="[late]")])
+    evaluation = Evaluation(
+        step=2,
+        num_problems=1,
+        metrics={},
+        timing=StageTiming(stage="evaluate", step=2),
+        failures=(failure("held-out"),),
+    )
+    recorder.evaluation(evaluation)
+    summary = summarize(run)
+    assert [
+        (one.problem_id, one.function, one.times, one.last_step) for one in summary.quarantined
+    ] == [
+        ("p", "a", 2, 2),
+        ("q", "b", 1, 2),
+        ("held-out", "a", 1, 2),
+    ]
+    with console.capture() as shown:
+        show_run(summary)
+    assert "3 problems that a reward function failed on" in shown.get()
+    assert "[late]" in shown.get()
+    rows = [json.loads(line) for line in run.store.path("quarantine.jsonl").open()]
+    assert [row["stage"] for row in rows] == ["reward", "reward", "reward", "evaluate"]
+    run.go_back_to(1)
+    assert [one.problem_id for one in summarize(run).quarantined] == ["p"]
