@@ -44,6 +44,8 @@ class LeaseRecord:
     """Who drives a run."""
 
     host: str
+    boot: str
+    """The kernel's id of its last start: two machines may have one name, never one of these."""
     pid: int
     started: str
     """When the process began, in the kernel's words; tells it from a later one of the same id."""
@@ -54,7 +56,7 @@ class LeaseRecord:
 
     def is_here(self) -> bool:
         """Whether the holder is, or was, a process of this machine."""
-        return self.host == socket.gethostname()
+        return (self.host, self.boot) == (socket.gethostname(), _boot_id())
 
     def holds(self) -> bool:
         """Whether the holder still drives the run, as far as can be told from here."""
@@ -109,7 +111,7 @@ class Lease:
             except LeaseLostError as error:
                 logger.error("%s", error)
                 return
-            except StoreError as error:  # a full disk, say; the lock holds on this machine
+            except (StoreError, OSError) as error:  # a full disk, say; here the lock holds
                 logger.warning("the lease is not renewed: %s", error)
 
 
@@ -131,6 +133,7 @@ def acquire(store: RunStore) -> Lease:
             )
         record = LeaseRecord(
             host=socket.gethostname(),
+            boot=_boot_id(),
             pid=os.getpid(),
             started=_start_of(os.getpid()) or "",
             token=uuid.uuid4().hex,
@@ -185,6 +188,12 @@ def _try_lock(lock: IO[str]) -> bool:
 
 def _write(store: RunStore, record: LeaseRecord) -> None:
     store.write_record(RECORD_FILE, record, LeaseRecord)
+
+
+def _boot_id() -> str:
+    """Empty where there is no such thing."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.exists() else ""
 
 
 def _start_of(pid: int) -> str | None:

@@ -210,10 +210,11 @@ def open_run(config: RunConfig) -> Run:
 
 
 def find_run(runs_dir: Path, run_id: str) -> Run:
-    """An existing run; raises `RunNotFoundError`, or `CorruptFileError` for a damaged run.json."""
+    """An existing run; raises `RunNotFoundError`, or `CorruptFileError` if run.json is damaged."""
     store = RunStore(runs_dir / run_id)
     info = read_identity(store)
     if info is None:
+        check_never_begun(store.root)
         known = ", ".join(run.info.run_id for run in list_runs(runs_dir)) or "none"
         raise RunNotFoundError(f"no run {run_id!r} in {runs_dir} (runs there: {known})")
     return Run(store, None, info)

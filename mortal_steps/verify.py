@@ -1,11 +1,13 @@
 """Every file of a run directory against its digest, and the chain of state ids.
 
 What damage means depends on where it is: most of a run can be made again, a checkpoint can be
-passed over for an older one, and its identity, settings and problems are nowhere else.
+passed over for an older one, and its identity, settings and problems are nowhere else. The picture
+of the reward and what workers printed have no digest: nothing reads them.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -232,8 +234,9 @@ class RunCheck:
 def check_run(runs_dir: Path, run_id: str) -> RunCheck:
     """The check of a run; raises `RunNotFoundError`. A damaged run.json is one of its findings."""
     root = runs_dir / run_id
-    if not (root / IDENTITY_FILE).exists():
-        find_run(runs_dir, run_id)
+    if not (root / MANIFEST_FILE).exists():
+        with contextlib.suppress(CorruptFileError):
+            find_run(runs_dir, run_id)
     return RunCheck(root)
 
 

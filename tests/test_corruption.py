@@ -180,6 +180,7 @@ def test_a_damaged_final_model_is_made_again(completed, whole, patch, pattern):
 def test_a_run_that_lost_its_identity_is_not_begun_again_on_its_steps(killed, patch):
     root, config = killed
     (root / "run.json").unlink()
+    assert damaged_files(root) == {(root / "run.json").resolve(): "cannot be recovered"}
     with pytest.raises(CorruptFileError, match=r"run\.json is missing; .*--run-id"):
         go_on(config, patch)
 

@@ -92,7 +92,7 @@ def test_workers_that_do_not_go_are_named_by_the_lock_they_hold(store, hold, mon
 
 def foreign(age_s):
     return LeaseRecord(
-        host="elsewhere", pid=7, started="1", token="t", renewed_at=time.time() - age_s
+        host="elsewhere", boot="b", pid=7, started="1", token="t", renewed_at=time.time() - age_s
     )
 
 
@@ -117,6 +117,7 @@ def test_a_process_of_the_same_id_is_not_the_holder(store):
     held.release()
     assert record.holds()
     assert not dataclasses.replace(record, started="1").holds()
+    assert dataclasses.replace(record, started="1", boot="of another machine").holds()
 
 
 def test_a_damaged_record_leaves_it_to_the_lock(store, hold):

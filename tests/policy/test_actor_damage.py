@@ -43,8 +43,15 @@ def damaged(run, name):
     return run.store.path(f"steps/{DAMAGED_STEP:06d}/{name}")
 
 
-@pytest.mark.parametrize("name", ["journal.json", "generations-0.json", "rewards-1.json"])
-@pytest.mark.parametrize("how", ["flipped", "missing"])
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("journal.json", "flipped"),
+        ("journal.json", "missing"),
+        ("generations-0.json", "missing"),
+        ("rewards-1.json", "flipped"),
+    ],
+)
 def test_the_run_goes_back_to_the_step_of_a_lost_record(run, uninterrupted, caplog, name, how):
     flip(damaged(run, name)) if how == "flipped" else damaged(run, name).unlink()
     actor = run.actor()
