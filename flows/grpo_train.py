@@ -63,6 +63,7 @@ async def grpo_train(config: RunConfig) -> RunSummary:
     if run.manifest.status == "completed":
         return summarize(run)
     use_result_folder()
+    get_run_logger().info("attempt %d, from step %d", flow_run.run_count, run.manifest.step)
     async with at_work(run, url_for("flow-run", obj_id=flow_run.id)) as session:
         await _train(session)
     return summarize(run)
