@@ -20,6 +20,7 @@ from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
 from mortal_steps.config import RunConfig
+from mortal_steps.errors import ServerError
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import RunSummary, summarize
@@ -35,6 +36,7 @@ from tasks.generate import generate
 from tasks.get_batch import get_batch
 from tasks.results import use_result_folder
 from tasks.reward import reward
+from tasks.server_watch import ServerWatch, watch_server
 from tasks.start_workers import start_workers, warm_start
 from tasks.sync_weights import sync_weights
 from tasks.train_step import train_step
@@ -64,12 +66,14 @@ async def grpo_train(config: RunConfig) -> RunSummary:
         return summarize(run)
     use_result_folder()
     get_run_logger().info("attempt %d, from step %d", flow_run.run_count, run.manifest.step)
-    async with at_work(run, url_for("flow-run", obj_id=flow_run.id)) as session:
-        await _train(session)
+    async with watch_server(run.config.logging.server_patience_s) as server:
+        async with at_work(run, url_for("flow-run", obj_id=flow_run.id)) as session:
+            await _train(session, server)
+        await server.back()
     return summarize(run)
 
 
-async def _train(session: Session) -> None:
+async def _train(session: Session, server: ServerWatch) -> None:
     """Every step from the manifest's to the last, then the finished model."""
     run = session.run
     first = run.manifest.step
@@ -82,6 +86,7 @@ async def _train(session: Session) -> None:
         weights = await _start(session, report, first)
         progress.begin_steps()
         for step in range(first, run.info.num_steps):
+            await _ready(session, server, step)
             recorder.begin_step()
             batch = await committed(get_batch, session, step=step)
             rewards = await _roll_out(session, batch, weights)
@@ -93,11 +98,23 @@ async def _train(session: Session) -> None:
             await _after_step(session, report, step + 1, weights)
             run.update(step=step + 1)
             progress.update(took)
-            if (step + 1) % session.config.logging.artifact_steps == 0:
+            if (step + 1) % session.config.logging.artifact_steps == 0 and not server.away:
                 await artifacts.refresh()
         run.update(final=await save_final(session))
     recorder.draw()
-    await artifacts.refresh()
+    if not server.away:
+        await artifacts.refresh()
+
+
+async def _ready(session: Session, server: ServerWatch, step: int) -> None:
+    """Go on with `step`, or save the actor's state if the server is gone for good."""
+    try:
+        await server.ready()
+    except ServerError:
+        run = session.run
+        if step not in {saved.step for saved in run.manifest.checkpoints}:
+            run.note_checkpoint(await checkpoint(session, step, False), run.score(step))
+        raise
 
 
 async def _start(session: Session, report: Reporting, first: int) -> WeightsRef:

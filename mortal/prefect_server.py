@@ -131,10 +131,14 @@ def wait_for_history(server: Server, flow_run_id: UUID, *, completed: bool) -> N
     since = time.monotonic()
     with httpx.Client(timeout=30) as client:
         while time.monotonic() < deadline:
-            counts = [
-                _count_task_runs(client, server, flow_run_id, unfinished=unfinished)
-                for unfinished in (False, True)
-            ]
+            try:
+                counts = [
+                    _count_task_runs(client, server, flow_run_id, unfinished=unfinished)
+                    for unfinished in (False, True)
+                ]
+            except httpx.HTTPError:  # it may come back before the time is over
+                time.sleep(1)
+                continue
             if counts != last:
                 last, since = counts, time.monotonic()
             elif time.monotonic() - since > HISTORY_QUIET_S and not (completed and counts[1]):
