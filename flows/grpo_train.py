@@ -98,23 +98,23 @@ async def _train(session: Session, server: ServerWatch) -> None:
             await _after_step(session, report, step + 1, weights)
             run.update(step=step + 1)
             progress.update(took)
-            if (step + 1) % session.config.logging.artifact_steps == 0 and not server.away:
+            if (step + 1) % session.config.logging.artifact_steps == 0:
                 await artifacts.refresh()
         run.update(final=await save_final(session))
     recorder.draw()
-    if not server.away:
-        await artifacts.refresh()
+    await artifacts.refresh()
 
 
 async def _ready(session: Session, server: ServerWatch, step: int) -> None:
     """Go on with `step`, or save the actor's state if the server is gone for good."""
     try:
         await server.ready()
-    except ServerError:
+    except ServerError as error:
         run = session.run
         if step not in {saved.step for saved in run.manifest.checkpoints}:
             run.note_checkpoint(await checkpoint(session, step, False), run.score(step))
-        raise
+        resume = f"`mortal resume {run.info.run_id}`"
+        raise ServerError(f"{error}; step {step} is saved, go on with {resume}") from error
 
 
 async def _start(session: Session, report: Reporting, first: int) -> WeightsRef:

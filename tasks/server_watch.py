@@ -108,8 +108,7 @@ class ServerWatch:
             raise ServerError(
                 f"the Prefect server at {self._client.api_url} has not answered for "
                 f"{self._seconds_away():.0f} s (logging.server_patience_s is "
-                f"{self._patience_s:g}); start it, or let mortal start its own, and go on with "
-                "`mortal resume`"
+                f"{self._patience_s:g})"
             )
 
     def _stop_retrying(self) -> None:
