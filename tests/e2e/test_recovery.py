@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
 from tests.e2e.deployments import as_parameter, tiny_config
 
-STEPS = 14
+STEPS = 16
 SILENCE_S = 32  # a flow run's heartbeats come every 30 s at most
 
 
@@ -41,10 +41,10 @@ def automations(mortal, prefect):
     assert mortal("automate", "--remove").count("removed") == 3
 
 
-def kill_at(mortal, run_id, step):
-    """SIGKILL to the process that drives a run, once it has done `step` steps."""
+def kill_at(mortal, run_id, step, sign=signal.SIGKILL):
+    """Signal the process that drives a run, once it has done `step` steps."""
     wait_for_step(mortal, run_id, step)
-    os.kill(int((mortal.folder / "runs" / run_id / "lock").read_text()), signal.SIGKILL)
+    os.kill(int((mortal.folder / "runs" / run_id / "lock").read_text()), sign)
 
 
 def assert_same(mortal, run_id, whole):
@@ -61,7 +61,8 @@ def named(states, *names):
     return [state for state in states if state in names]
 
 
-def test_a_killed_run_comes_back_by_retry_and_by_a_new_deployment_run(prefect, mortal, whole):
+def test_a_stopped_run_comes_back_by_retry_and_by_a_new_deployment_run(prefect, mortal, whole):
+    """Stopped by SIGKILL, by SIGTERM as a machine that is taken away does, and by Prefect."""
     config = tiny_config(mortal.folder, "by-hand", max_steps=STEPS)
     with prefect.worker():
         first = prefect.run_deployment(config)
@@ -69,9 +70,13 @@ def test_a_killed_run_comes_back_by_retry_and_by_a_new_deployment_run(prefect, m
         prefect.wait_for(first, "Crashed")
         prefect.wait_for_worker(first)
         prefect("flow-run", "retry", first)
-        kill_at(mortal, "by-hand", 7)
+        kill_at(mortal, "by-hand", 6, signal.SIGTERM)
         states = prefect.wait_for(first, "Crashed")
         assert named(states, "Running", "Crashed") == ["Running", "Crashed"] * 2
+        second = prefect.run_deployment(config)
+        wait_for_step(mortal, "by-hand", 9)
+        prefect("flow-run", "cancel", second)
+        assert "Crashed" not in prefect.wait_for(second, "Cancelled")
         prefect("deployment", "run", "grpo-train/local", "--param", as_parameter(config), "--watch")
     assert_same(mortal, "by-hand", whole)
 

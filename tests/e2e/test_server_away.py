@@ -129,12 +129,8 @@ def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
     assert process.returncode == 1, output
     assert time.monotonic() - killed < 40, output
     error = output[output.index("error: ") :]
-    for part in (
-        killable.api_url,
-        "has not answered for",
-        "server_patience_s is 2",
-        "mortal resume",
-    ):
+    where = (killable.api_url, "has not answered for", "server_patience_s is 2")
+    for part in (*where, "is saved, go on with `mortal resume alone`"):
         assert part in error
     assert "Traceback" not in error
     run = find_run(folder / "runs", "alone")
