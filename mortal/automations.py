@@ -68,7 +68,7 @@ class Recovery:
     pause_s: float
     """Seconds between a crash and the new schedule; longer than a worker takes to clean up."""
     attempts: int
-    """Starts of one flow run, the first one included."""
+    """Starts of one flow run at most, the first one included."""
 
 
 def automate(recovery: Recovery) -> Iterator[str]:
