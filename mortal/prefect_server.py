@@ -40,8 +40,9 @@ SERVER_SETTINGS = {
     # Half of what is left: a copy of every event, for the event feed alone. Runs, states, logs and
     # artifacts are kept without it, and automations hear events as they come.
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
-    # A power cut takes server, worker and run together. The server must still know whom it expected
-    # a heartbeat from when it comes back; by default it forgets that after a minute.
+    # A power cut takes server, worker and run together. A server that comes back must still know
+    # whom it expected a heartbeat from, to mark that run Crashed; by default it forgets in a
+    # minute, and the run stays Running for ever.
     "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER": "P1D",
     "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
 }
