@@ -21,10 +21,10 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled
 from prefect.utilities.urls import url_for
 
-from flows.rollouts import Rollouts
+from flows.rollouts import RolledOut, Rollouts
 from flows.stop import Stop, StopRequested
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import RunStoppedError
+from mortal_steps.errors import RunStoppedError, ServerError
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import RunSummary, summarize
@@ -36,6 +36,7 @@ from tasks.checkpoint import checkpoint, save_final
 from tasks.durability import as_one
 from tasks.evaluate import evaluate
 from tasks.results import use_result_folder
+from tasks.server_watch import ServerWatch, watch_server
 from tasks.start_workers import start_workers, warm_start
 from tasks.train_step import train_step
 
@@ -57,11 +58,14 @@ async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
     if run.is_complete():
         return summarize(run)
     use_result_folder()
+    get_run_logger().info("attempt %d, from step %d", flow_run.run_count, run.manifest.step)
     stop = Stop()
     try:
-        async with at_work(run, url_for("flow-run", obj_id=flow_run.id)) as session:
-            with stop.on_signals(get_run_logger().warning):
-                await Training(session, stop).run()
+        async with watch_server(run.config.logging.server_patience_s) as server:
+            async with at_work(run, url_for("flow-run", obj_id=flow_run.id)) as session:
+                with stop.on_signals(get_run_logger().warning):
+                    await Training(session, stop, server).run()
+            await server.back()
     except RunStoppedError as stopped:
         if deployment.id and stop.reason == signal.SIGTERM.name:
             # Prefect tells its own cancellation from a machine that is taken away.
@@ -73,10 +77,11 @@ async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
 class Training:
     """One run from the step where it stands to its last, or to where it is stopped."""
 
-    def __init__(self, session: Session, stop: Stop) -> None:
+    def __init__(self, session: Session, stop: Stop, server: ServerWatch) -> None:
         self._session = session
         self._run = session.run
         self._stop = stop
+        self._server = server
         self._recorder = Recorder(self._run)
         self._artifacts = RunArtifacts(self._run)
         self._trained = self._run.manifest.step
@@ -126,7 +131,7 @@ class Training:
             progress.begin_steps(ready.step)
             for step in range(ready.step, run.info.num_steps):
                 self._recorder.begin_step()
-                batch, rewards = await stop.guard(rollouts.take(step))
+                batch, rewards = await stop.guard(self._rolled_out(rollouts, step))
                 result = await train_step(session, step, [as_one(shard) for shard in rewards])
                 self._trained = step + 1
                 if result.weights is not None:
@@ -142,6 +147,14 @@ class Training:
                 progress.update(took)
                 if self._trained % session.config.logging.artifact_steps == 0:
                     await self._artifacts.refresh(self._recorder.totals)
+
+    async def _rolled_out(self, rollouts: Rollouts, step: int) -> RolledOut:
+        try:
+            await self._server.ready()
+        except ServerError as error:
+            self._stop.request("a lost Prefect server", error)
+            raise StopRequested from error
+        return await rollouts.take(step)
 
     async def _evaluate(
         self, rollouts: Rollouts, done: int, weights: WeightsRef, progress: ProgressLine
@@ -166,11 +179,12 @@ class Training:
         stop, run = self._stop, self._run
         if self._trained > max((saved.step for saved in run.manifest.checkpoints), default=0):
             run.note_checkpoint(await checkpoint(self._session, self._trained, None))
+        resume = f"go on with `mortal resume {run.info.run_id}`"
         if stop.error is not None:
-            raise stop.error
+            raise ServerError(f"{stop.error}; step {self._trained} is saved, {resume}")
         raise RunStoppedError(
             f"stopped by {stop.reason} after {self._trained} of {run.info.num_steps} steps, state "
-            f"saved; go on with `mortal resume {run.info.run_id}`"
+            f"saved; {resume}"
         )
 
 

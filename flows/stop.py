@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
-from mortal_steps.errors import MortalError
+from mortal_steps.errors import ServerError
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class Stop:
         self._event = asyncio.Event()
         self.reason = ""
         """Such as `SIGTERM`."""
-        self.error: MortalError | None = None
+        self.error: ServerError | None = None
         """What forces the run to stop; None where somebody asked for it."""
 
     @property
@@ -33,7 +33,7 @@ class Stop:
         """Whether the run is to end."""
         return self._event.is_set()
 
-    def request(self, reason: str, error: MortalError | None = None) -> None:
+    def request(self, reason: str, error: ServerError | None = None) -> None:
         """End the run in order; the first reason counts."""
         if not self.requested:
             self.reason, self.error = reason, error

@@ -174,6 +174,35 @@ def server(port: Port = 4200) -> None:
             time.sleep(3600)
 
 
+@app.command()
+def automate(
+    silence_s: Annotated[
+        float, typer.Option(min=10, help="Seconds without a heartbeat: the run has crashed.")
+    ] = 90,
+    start_s: Annotated[
+        float, typer.Option(min=10, help="Seconds without starting: the run has crashed.")
+    ] = 600,
+    pause_s: Annotated[
+        float, typer.Option(min=10, help="Seconds between a crash and the new schedule.")
+    ] = 20,
+    attempts: Annotated[
+        int, typer.Option(min=2, help="Starts of one flow run, the first one included.")
+    ] = 5,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the automations.")] = False,
+) -> None:
+    """Let the Prefect server bring crashed runs of the deployments back by itself."""
+    from mortal.prefect_server import prefect_server
+
+    with prefect_server(port=0, keep=False, say=typer.echo):
+        from mortal import automations  # Prefect reads its settings when it is imported
+
+        recovery = automations.Recovery(
+            silence_s=silence_s, start_s=start_s, pause_s=pause_s, attempts=attempts
+        )
+        for line in automations.remove() if remove else automations.automate(recovery):
+            typer.echo(line)
+
+
 def _drive(settings: Any, *, port: int, keep_server: bool) -> None:
     """Run the flow against a server, then say what came of it."""
     from mortal.driver import drive

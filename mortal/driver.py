@@ -9,11 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import typer
 
 from mortal.display import show_outcome
 from mortal.prefect_server import Server, answers, prefect_server, wait_for_history
 from mortal_steps.config import RunConfig
+from mortal_steps.errors import ServerError
 from mortal_steps.report.summary import summarize
 from mortal_steps.run import Run, find_run, open_run
 
@@ -58,7 +60,13 @@ def _run_flow(config: RunConfig, server: Server) -> None:
     async def run_to_its_state() -> State[Any]:
         return await grpo_train(config, return_state=True)
 
-    state = asyncio.run(run_to_its_state())
+    try:
+        state = asyncio.run(run_to_its_state())
+    except httpx.HTTPError as error:  # Prefect could not tell the server how the run ended
+        ended = find_run(Path(config.runs_dir), str(config.run_id)).manifest
+        raise ServerError(
+            ended.error or f"the Prefect server at {server.api_url} went away: {error}"
+        ) from error
     if state.state_details.flow_run_id is not None:
         wait_for_history(server, state.state_details.flow_run_id, completed=state.is_completed())
     if state.is_cancelled() or state.is_crashed():

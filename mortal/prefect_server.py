@@ -40,6 +40,10 @@ SERVER_SETTINGS = {
     # Half of what is left: a copy of every event, for the event feed alone. Runs, states, logs and
     # artifacts are kept without it, and automations hear events as they come.
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
+    # A power cut takes server, worker and run together. A server that comes back must still know
+    # whom it expected a heartbeat from, to mark that run Crashed; by default it forgets in a
+    # minute, and the run stays Running for ever.
+    "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER": "P1D",
     "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
 }
 
@@ -131,10 +135,14 @@ def wait_for_history(server: Server, flow_run_id: UUID, *, completed: bool) -> N
     since = time.monotonic()
     with httpx.Client(timeout=30) as client:
         while time.monotonic() < deadline:
-            counts = [
-                _count_task_runs(client, server, flow_run_id, unfinished=unfinished)
-                for unfinished in (False, True)
-            ]
+            try:
+                counts = [
+                    _count_task_runs(client, server, flow_run_id, unfinished=unfinished)
+                    for unfinished in (False, True)
+                ]
+            except httpx.HTTPError:  # it may come back before the time is over
+                time.sleep(1)
+                continue
             if counts != last:
                 last, since = counts, time.monotonic()
             elif time.monotonic() - since > HISTORY_QUIET_S and not (completed and counts[1]):

@@ -17,6 +17,7 @@ from prefect.artifacts import (
 )
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.logging import get_run_logger
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from mortal_steps.report.timings import StageTotals, table_cells
 from mortal_steps.run import Run
@@ -56,7 +57,9 @@ class RunArtifacts:
 
 async def _try(call: Awaitable[T]) -> T | None:
     try:
-        return await call
+        # Retries would hold up training for a minute while the server is away.
+        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+            return await call
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
         get_run_logger().warning("artifact not written: %s", error)
         return None

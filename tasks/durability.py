@@ -20,6 +20,7 @@ from prefect.utilities.annotations import opaque
 from mortal_steps.errors import CorruptFileError, TransientError
 from mortal_steps.session import Session
 from mortal_steps.types import BatchRef, GenerationRef, RewardRef
+from tasks.history import keep_in_history
 
 Reference = TypeVar("Reference", BatchRef, GenerationRef, RewardRef)
 T = TypeVar("T")
@@ -39,6 +40,8 @@ DURABLE: dict[str, Any] = {
     "retry_condition_fn": is_transient,
     "cache_result_in_memory": False,
     "cache_policy": NO_CACHE,
+    "on_completion": [keep_in_history],
+    "on_failure": [keep_in_history],
 }
 """Options of every stage task: the actor's stages are idempotent by themselves."""
 

@@ -31,6 +31,8 @@ class LoggingConfig(Section):
 
     artifact_steps: int = Field(50, ge=1)
     """Refresh the timing table and the progress in the Prefect UI every N steps."""
+    server_patience_s: float = Field(300.0, ge=0)
+    """Seconds that a run goes on while its Prefect server does not answer; then it stops."""
     use_wandb: bool = False
     wandb_project: str = "modal-grpo-trl"
 

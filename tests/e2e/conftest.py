@@ -6,12 +6,16 @@ import random
 import string
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
 import pytest
 
 from mortal.prefect_server import prefect_server
+from mortal_steps.errors import RunNotFoundError
+from mortal_steps.run import find_run
+from tests.e2e.deployments import Prefect
 
 REWARDS = '''
 def matches(completions, answer, **kwargs):
@@ -89,6 +93,29 @@ def server(tmp_path_factory):
         patch.delenv("PREFECT_API_URL", raising=False)
         with prefect_server(port=0, keep=False, say=print) as running:
             yield running
+
+
+@pytest.fixture(scope="session")
+def prefect(server):
+    """The shipped deployments on the session's server."""
+    prefect = Prefect(server.api_url)
+    prefect("work-pool", "create", "local", "--type", "process")
+    prefect("--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
+    return prefect
+
+
+def wait_for_step(mortal, run_id, step, process=None):
+    """Wait until the run has done `step` steps; `process` drives it, if it is known."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert process is None or process.poll() is None, process.stdout.read()
+        try:
+            if find_run(mortal.folder / "runs", run_id).manifest.step >= step:
+                return
+        except RunNotFoundError:
+            pass  # not there yet
+        time.sleep(0.02)
+    pytest.fail(f"run {run_id} did not reach step {step}")
 
 
 class Mortal:

@@ -3,15 +3,13 @@
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mortal_steps.errors import RunNotFoundError
 from mortal_steps.run import find_run
-from tests.e2e.conftest import Mortal, write_project
+from tests.e2e.conftest import Mortal, wait_for_step, write_project
 
 LONGER = ("--set", "training.max_steps=12")
 
@@ -76,20 +74,6 @@ def test_the_server_knows_every_stage_of_every_step(trained):
 def test_the_output_tells_where_everything_is(trained):
     for part in ("where the time went", "train_step", "model ", "Prefect UI", "step 5/5"):
         assert part in trained.output
-
-
-def wait_for_step(mortal, run_id, step, process):
-    """Wait until the run has done `step` steps."""
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        assert process.poll() is None, process.stdout.read()
-        try:
-            if find_run(mortal.folder / "runs", run_id).manifest.step >= step:
-                return
-        except RunNotFoundError:
-            pass  # not there yet
-        time.sleep(0.02)
-    pytest.fail(f"run {run_id} did not reach step {step}")
 
 
 def test_the_number_of_workers_does_not_change_a_bit(trained):

@@ -1,0 +1,226 @@
+"""The automations of a Prefect server that bring the runs of deployments back by themselves.
+
+    Running, then silence -> Crashed -> Recovering, on its first crashes alone -> AwaitingRetry
+
+Silence is what is left of a run whose machine was lost together with its worker. The server counts
+the crashes of each flow run, so one that dies before any code of ours runs ends for good too.
+Recovering is a name of Crashed, and lasts a while: a process worker reports a death twice, the
+second time when it has cleaned up, and would mark a new attempt that has begun by then as Crashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import FlowFilter, FlowFilterName
+from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.events.actions import ChangeFlowRunState
+from prefect.events.schemas.automations import (
+    AutomationCore,
+    CompoundTrigger,
+    EventTrigger,
+    Posture,
+)
+
+from mortal_steps.errors import ServerError
+
+FLOW = "grpo-train"
+SILENT = "mortal: a silent run has crashed"
+CRASHED = "mortal: a crashed run recovers"
+RECOVERING = "mortal: a recovering run is scheduled again"
+
+HEARTBEAT = "prefect.flow-run.heartbeat"
+HEARTBEAT_SETTING = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY"
+HEARTBEAT_DEFAULT_S = 180
+"""Prefect's own, where a deployment sets none."""
+PICKED_UP = ("Pending", "Submitting", "InfrastructurePending")
+RUNNING = ("Running", "Retrying", "Rerunning")
+EVENT_OF_A_RUN = "prefect.flow-run.*"
+MEMORY = timedelta(days=30)
+"""How long the server counts the crashes of a flow run."""
+
+ONE_RUN: dict[str, Any] = {
+    "match": {"prefect.resource.id": "prefect.flow-run.*"},
+    "for_each": {"prefect.resource.id"},
+}
+ANY_DEPLOYED_RUN: dict[str, Any] = {
+    **ONE_RUN,
+    "match_related": [
+        {"prefect.resource.role": "flow", "prefect.resource.name": FLOW},
+        {"prefect.resource.role": "deployment"},
+    ],
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recovery:
+    """When a run counts as dead, and how often it comes back."""
+
+    silence_s: float
+    """Seconds without a heartbeat after which a running flow run has crashed."""
+    start_s: float
+    """Seconds from being picked up to running after which a flow run has crashed."""
+    pause_s: float
+    """Seconds between a crash and the new schedule; longer than a worker takes to clean up."""
+    attempts: int
+    """Starts of one flow run at most, the first one included."""
+
+
+def automate(recovery: Recovery) -> Iterator[str]:
+    """Make the automations, in place of those of an earlier call; yields a line for each fact.
+
+    Raises `ServerError` if the server has no deployment of the flow.
+    """
+    with get_client(sync_client=True) as client:
+        deployments = _deployments(client)
+        watched = [
+            deployment
+            for deployment in deployments
+            if _heartbeat_s(deployment) < recovery.silence_s
+        ]
+        _remove(client)
+        if watched:
+            client.create_automation(_silent(watched, recovery))
+            yield (
+                f"made {SILENT!r}: {_names(watched)} after {recovery.silence_s:g} s without a "
+                f"heartbeat, or {recovery.start_s:g} s without starting"
+            )
+        client.create_automation(_crashed(recovery))
+        client.create_automation(_recovering(recovery))
+        yield (
+            f"made {CRASHED!r} and {RECOVERING!r}: {_names(deployments)}, "
+            f"{recovery.attempts} starts of a flow run at most"
+        )
+        for deployment in deployments:
+            if deployment not in watched:
+                yield (
+                    f"not watched for silence: {_names([deployment])} sends a heartbeat every "
+                    f"{_heartbeat_s(deployment)} s; set {HEARTBEAT_SETTING} = 30 in the env of its "
+                    "job variables, deploy it and run this again"
+                )
+
+
+def remove() -> Iterator[str]:
+    """Remove the automations; yields a line for each that was there."""
+    with get_client(sync_client=True) as client:
+        for name in _remove(client):
+            yield f"removed {name!r}"
+
+
+def _remove(client: SyncPrefectClient) -> list[str]:
+    found = [
+        automation
+        for name in (SILENT, CRASHED, RECOVERING)
+        for automation in client.read_automations_by_name(name)
+    ]
+    for automation in found:
+        client.delete_automation(automation.id)
+    return [automation.name for automation in found]
+
+
+def _deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
+    found = client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])))
+    if not found:
+        raise ServerError(
+            f"the server at {client.api_url} has no deployment of {FLOW}; only a deployment's runs "
+            "can be scheduled again. Make one with `prefect --no-prompt deploy --all "
+            "--prefect-file deployments/prefect.yaml`, and name the server in PREFECT_API_URL"
+        )
+    return sorted(found, key=lambda deployment: deployment.name)
+
+
+def _heartbeat_s(deployment: DeploymentResponse) -> int:
+    environment = (deployment.job_variables or {}).get("env") or {}
+    return int(environment.get(HEARTBEAT_SETTING, HEARTBEAT_DEFAULT_S))
+
+
+def _names(deployments: list[DeploymentResponse]) -> str:
+    return ", ".join(f"{FLOW}/{deployment.name}" for deployment in deployments)
+
+
+def _silent(deployments: list[DeploymentResponse], recovery: Recovery) -> AutomationCore:
+    """After a sign of life nothing more: Crashed."""
+    watched: dict[str, Any] = {
+        **ONE_RUN,
+        "match_related": {
+            "prefect.resource.role": "deployment",
+            "prefect.resource.id": [f"prefect.deployment.{each.id}" for each in deployments],
+        },
+    }
+    alive = _nothing_after({HEARTBEAT, *_events(*RUNNING)}, recovery.silence_s, watched)
+    starting = _nothing_after(_events(*PICKED_UP), recovery.start_s, watched)
+    return AutomationCore(
+        name=SILENT,
+        description=f"`mortal automate` made this for {_names(deployments)}.",
+        trigger=CompoundTrigger(triggers=[alive, starting], require="any", within=None),
+        # Not forced: a run that ended while its last heartbeat was on the way stays as it ended.
+        actions=[ChangeFlowRunState(state=StateType.CRASHED, message="No sign of life any more.")],
+    )
+
+
+def _crashed(recovery: Recovery) -> AutomationCore:
+    """On the first crash of a flow run, on the second, ..., and on no later one: Recovering.
+
+    A trigger that has fired rests until its time is over, so each of these fires once a flow run.
+    """
+    crashes = [
+        EventTrigger(
+            **ANY_DEPLOYED_RUN,
+            expect=_events("Crashed"),
+            posture=Posture.Reactive,
+            threshold=count,
+            within=MEMORY,
+        )
+        for count in range(1, recovery.attempts)
+    ]
+    return AutomationCore(
+        name=CRASHED,
+        description=f"`mortal automate` made this for the deployments of {FLOW}.",
+        trigger=CompoundTrigger(triggers=crashes, require="any", within=None),
+        # Forced, for Prefect leaves no Crashed state for another one.
+        actions=[
+            ChangeFlowRunState(
+                state=StateType.CRASHED,
+                name="Recovering",
+                message=f"Scheduled again in {recovery.pause_s:g} s.",
+                force=True,
+            )
+        ],
+    )
+
+
+def _recovering(recovery: Recovery) -> AutomationCore:
+    """After Recovering nothing more, such as a Retry by hand: AwaitingRetry."""
+    return AutomationCore(
+        name=RECOVERING,
+        description=f"`mortal automate` made this for the deployments of {FLOW}.",
+        trigger=_nothing_after(_events("Recovering"), recovery.pause_s, ANY_DEPLOYED_RUN),
+        actions=[
+            ChangeFlowRunState(
+                state=StateType.SCHEDULED,
+                name="AwaitingRetry",
+                message=f"Crashed; started {recovery.attempts} times at most.",
+            )
+        ],
+    )
+
+
+def _nothing_after(events: set[str], seconds: float, runs: dict[str, Any]) -> EventTrigger:
+    """Fires for a run of which nothing is heard for `seconds` after one of `events`."""
+    return EventTrigger(
+        **runs,
+        after=events,
+        expect={EVENT_OF_A_RUN},
+        posture=Posture.Proactive,
+        threshold=1,
+        within=timedelta(seconds=seconds),
+    )
+
+
+def _events(*states: str) -> set[str]:
+    return {f"prefect.flow-run.{state}" for state in states}

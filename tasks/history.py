@@ -1,0 +1,73 @@
+"""Task runs that the Prefect server may not have written down yet.
+
+Task runs reach the server as events, and it holds them in memory for a while before they are in its
+database: a server that is killed forgets the last ones it has confirmed. So each ended task run is
+kept here until the database has it, and told again after the server was away. Telling it twice
+changes nothing: the server knows a state by its id.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+from uuid import UUID
+
+from prefect import Task
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.events.worker import EventsWorker
+from prefect.utilities.engine import emit_task_run_state_change_event
+
+QUERY_SIZE = 200
+"""Task runs per question to the server."""
+
+
+class History:
+    """Ended task runs of this flow run that the server's database is not known to have."""
+
+    def __init__(self) -> None:
+        self._unrecorded: dict[UUID, tuple[TaskRun, State[Any]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._unrecorded)
+
+    def keep(self, task_run: TaskRun, state: State[Any]) -> None:
+        """Remember a task run that has ended."""
+        self._unrecorded[task_run.id] = (task_run, state)
+
+    async def forget_recorded(self, client: PrefectClient) -> None:
+        """Forget, from the oldest on, what the database has; one request for 200 task runs."""
+        while oldest := list(self._unrecorded)[:QUERY_SIZE]:
+            wanted = {
+                "id": {"any_": [str(task_run_id) for task_run_id in oldest]},
+                "state": {"type": {"any_": ["COMPLETED", "FAILED"]}},
+            }
+            answer = await client.request("POST", "/task_runs/count", json={"task_runs": wanted})
+            if answer.json() < len(oldest):
+                return
+            for task_run_id in oldest:
+                del self._unrecorded[task_run_id]
+
+    def tell_again(self) -> None:
+        """Send the last state of each again, also of those that Prefect's own client still holds:
+        a server that came and went unnoticed may have taken them."""
+        for task_run, state in list(self._unrecorded.values()):
+            emit_task_run_state_change_event(task_run, None, state)
+
+    def give_up(self) -> None:
+        """Drop what is unsent, for the exit of a process whose server is gone for good.
+
+        Prefect would try ten times for every event, and has no other way to stop it.
+        """
+        EventsWorker.instance()._queue.queue.clear()
+
+
+history: ContextVar[History | None] = ContextVar("history", default=None)
+"""Of the flow run that is being watched; see tasks/server_watch.py."""
+
+
+def keep_in_history(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> None:
+    """State hook of every stage's task."""
+    kept = history.get()
+    if kept is not None:
+        kept.keep(task_run, state)

@@ -1,0 +1,141 @@
+"""The Prefect server is killed in mid-run: it comes back, or it does not."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mortal.prefect_server import SERVER_SETTINGS, answers
+from mortal_steps.run import find_run
+from tests.e2e.conftest import Mortal, wait_for_step, write_project
+
+STEPS = 24
+STAGES = ("generate", "reward")
+
+
+class KillableServer:
+    """A Prefect server with a port and a database of its own."""
+
+    def __init__(self, home) -> None:
+        self.home = home
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.api_url = f"http://127.0.0.1:{self.port}/api"
+
+    def start(self) -> None:
+        """Start it, for the first time or again, and wait until it answers."""
+        database = f"sqlite+aiosqlite:///{self.home / 'prefect.db'}"
+        with (self.home / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "prefect", "server", "start"),
+                    *("--host", "127.0.0.1", "--port", str(self.port)),
+                ],
+                env={
+                    **os.environ,
+                    **SERVER_SETTINGS,
+                    "PREFECT_HOME": str(self.home),
+                    "PREFECT_API_DATABASE_CONNECTION_URL": database,
+                },
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + 90
+        while not answers(self.api_url):
+            assert self.process.poll() is None, (self.home / "server.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """SIGKILL to the server and its children."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def killable(tmp_path_factory):
+    server = KillableServer(tmp_path_factory.mktemp("server"))
+    server.start()
+    yield server
+    if server.process.poll() is None:
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("away")
+    write_project(folder)
+    return folder
+
+
+def arguments(run_id, patience_s):
+    return (
+        *("train", "tiny.toml", "--run-id", run_id),
+        *("--set", f"training.max_steps={STEPS}"),
+        *("--set", f"logging.server_patience_s={patience_s}"),
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(folder, killable):
+    """What `mortal show` says of a run that keeps its server."""
+    mortal = Mortal(folder, killable.api_url)
+    mortal(*arguments("whole", 300))
+    return mortal.show("whole")
+
+
+def assert_same(mortal, run_id, whole):
+    shown = mortal.show(run_id)
+    assert shown["status"] == "completed"
+    assert shown["final_weights_sha256"] == whole["final_weights_sha256"]
+    logs = [mortal.folder / "runs" / name / "metrics.jsonl" for name in ("whole", run_id)]
+    assert logs[0].read_bytes() == logs[1].read_bytes()
+
+
+def test_a_server_that_comes_back_knows_everything(folder, whole, killable):
+    """Killed twice: it must not lose what it had taken in but not yet written down either."""
+    mortal = Mortal(folder, killable.api_url)
+    process = mortal.start(*arguments("missed", 300))
+    for step in (6, 13):
+        wait_for_step(mortal, "missed", step, process)
+        killable.kill()
+        time.sleep(3)
+        killable.start()
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+    assert "answers again after" in output
+    assert_same(mortal, "missed", whole)
+    runs = {run["name"]: run["state_type"] for run in mortal.runs_of_flow("missed")}
+    assert set(runs.values()) == {"COMPLETED"}
+    told = set(runs)
+    for step in range(STEPS):
+        assert {f"get_batch/{step}", f"train_step/{step}", f"sync_weights/{step}/0"} <= told
+        assert {f"{stage}/{step}/{shard}" for stage in STAGES for shard in range(4)} <= told
+
+
+def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
+    mortal = Mortal(folder, killable.api_url)
+    process = mortal.start(*arguments("alone", 2), "--set", "checkpoints.save_steps=9")
+    wait_for_step(mortal, "alone", 5, process)
+    killable.kill()
+    killed = time.monotonic()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1, output
+    assert time.monotonic() - killed < 40, output
+    error = output[output.index("error: ") :]
+    where = (killable.api_url, "has not answered for", "server_patience_s is 2")
+    for part in (*where, "is saved, go on with `mortal resume alone`"):
+        assert part in error
+    assert "Traceback" not in error
+    run = find_run(folder / "runs", "alone")
+    assert 5 <= run.manifest.step < STEPS
+    assert run.manifest.checkpoints[-1].step == run.manifest.step
+    killable.start()
+    mortal("resume", "alone")
+    assert_same(mortal, "alone", whole)
