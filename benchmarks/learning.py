@@ -60,14 +60,15 @@ def run(config: str, seed: int, runs_dir: Path) -> Outcome:
         [*mortal, "show", run_id, *place, "--json"], check=True, capture_output=True
     )
     summary = json.loads(shown.stdout)
+    accuracy = "exact_match" if config == "demo" else "reasoning_gym_solved"
     lines = (runs_dir / run_id / "evaluations.jsonl").read_text().splitlines()
     return Outcome(
         config=config,
         seed=seed,
         reward_first20=summary["reward_first20"],
         reward_last20=summary["reward_last20"],
-        eval_start=json.loads(lines[0])["exact_match"],
-        eval_end=summary["eval"]["exact_match"],
+        eval_start=json.loads(lines[0])[accuracy],
+        eval_end=summary["eval"][accuracy],
         seconds=seconds,
         sha256=summary["final_weights_sha256"],
     )

@@ -60,6 +60,15 @@ def reasoning_gym_score(
     return scores
 
 
+def reasoning_gym_solved(**kwargs: Any) -> list[float | None]:
+    """1 where the verifier of the problem's reasoning_gym task gives full marks, else 0.
+
+    Takes and refuses what `reasoning_gym_score` does.
+    """
+    scores = reasoning_gym_score(**kwargs)
+    return [None if score is None else float(score == 1.0) for score in scores]
+
+
 def _score(verifier: Callable[..., float], text: str, entry: Any) -> float | None:
     from reasoning_gym.utils import extract_answer
 
