@@ -31,7 +31,7 @@ from mortal_steps.logs import METRICS, TIMINGS, RunLogs, read_lines
 from mortal_steps.manifest import MANIFEST_FILE, RunManifest, read_manifest
 from mortal_steps.policy import checkpoints
 from mortal_steps.store import RunStore
-from mortal_steps.types import Checkpoint, Problem
+from mortal_steps.types import Checkpoint, Evaluation, Problem
 
 logger = logging.getLogger(__name__)
 
