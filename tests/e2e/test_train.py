@@ -141,4 +141,24 @@ def test_a_second_process_is_refused_and_an_interruption_says_how_to_go_on(train
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
     assert "mortal resume busy" in output
-    assert trained.show("busy")["status"] == "stopped"
+    stopped = trained.show("busy")
+    assert stopped["status"] == "stopped"
+    assert stopped["checkpoint_step"] >= stopped["step"] >= 1, "the state was saved"
+
+
+def test_generating_ahead_is_as_reproducible_as_waiting(trained, whole):
+    ahead = ("train", "tiny.toml", *LONGER, "--set", "rollout.staleness=1", "--run-id")
+    trained(*ahead, "ahead")
+    process = trained.start(*ahead, "ahead-killed", "--set", "rollout.num_rollout_workers=2")
+    wait_for_step(trained, "ahead-killed", 5, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    trained("resume", "ahead-killed")
+    shown = [trained.show(name) for name in ("ahead", "ahead-killed")]
+    assert shown[0]["final_weights_sha256"] == shown[1]["final_weights_sha256"]
+    assert shown[0]["final_weights_sha256"] != whole["final_weights_sha256"]
+    logs = [trained.folder / "runs" / run["run_id"] / "metrics.jsonl" for run in shown]
+    assert logs[0].read_text() == logs[1].read_text()
+    rows = [json.loads(line) for line in logs[0].read_text().splitlines()]
+    assert [row["policy_version"] for row in rows] == [max(0, t - 1) for t in range(12)]
