@@ -7,6 +7,8 @@ import logging
 from prefect import Task
 
 import flows.grpo_train as grpo
+from flows import rollouts
+from flows.stop import Stop
 from mortal_steps import session
 from mortal_steps.config.loader import load_config
 from mortal_steps.report.recorder import Recorder
@@ -32,8 +34,11 @@ class InProcess:
             self._workers[role] = factory(**self._specs[role].kwargs)
         return getattr(self._workers[role], method)(**payload)
 
-    def num_workers(self, role):
-        return 1
+    async def start(self, role):
+        pass
+
+    def ready_workers(self, role):
+        return [0]
 
     async def close(self):
         self._workers.clear()
@@ -43,7 +48,12 @@ class NoArtifacts:
     def __init__(self, *_):
         pass
 
-    async def refresh(self):
+    async def refresh(self, totals):
+        pass
+
+
+class NoServer:
+    async def ready(self):
         pass
 
 
@@ -53,11 +63,12 @@ async def call(function, session, **inputs):
 
 def strip_prefect(patch):
     """Let every task of the flow be the function it wraps."""
-    for name, value in list(vars(grpo).items()):
-        if isinstance(value, Task):
-            patch.setattr(grpo, name, value.fn)
-    patch.setattr(grpo, "committed", call)
-    patch.setattr(grpo, "as_one", lambda value: value)
+    for module in (grpo, rollouts):
+        for name, value in list(vars(module).items()):
+            if isinstance(value, Task):
+                patch.setattr(module, name, value.fn)
+        patch.setattr(module, "as_one", lambda value: value)
+    patch.setattr(rollouts, "committed", call)
     patch.setattr(grpo, "RunArtifacts", NoArtifacts)
     patch.setattr(grpo, "get_run_logger", logging.getLogger)
     patch.setattr(session, "LocalCompute", InProcess)
@@ -88,7 +99,7 @@ def go_on(config, patch, *, killed_after=None):
 
     async def drive(run):
         async with session.at_work(run) as at_work:
-            await grpo._train(at_work)
+            await grpo.Training(at_work, Stop(), NoServer()).run()
 
     patch.setattr(grpo, "Recorder", DyingRecorder)
     run = open_run(config)

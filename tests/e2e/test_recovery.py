@@ -6,6 +6,8 @@ import signal
 
 import pytest
 
+from mortal_steps.lease import read_lease
+from mortal_steps.store import RunStore
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
 from tests.e2e.deployments import as_parameter, tiny_config
 
@@ -44,7 +46,7 @@ def automations(mortal, prefect):
 def kill_at(mortal, run_id, step, sign=signal.SIGKILL):
     """Signal the process that drives a run, once it has done `step` steps."""
     wait_for_step(mortal, run_id, step)
-    os.kill(int((mortal.folder / "runs" / run_id / "lock").read_text()), sign)
+    os.kill(read_lease(RunStore(mortal.folder / "runs" / run_id)).pid, sign)
 
 
 def assert_same(mortal, run_id, whole):
