@@ -15,7 +15,6 @@ import signal
 from typing import Any
 
 from prefect import State, flow
-from prefect.exceptions import TerminationSignal
 from prefect.logging import get_run_logger
 from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled
@@ -52,7 +51,8 @@ async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
 
     Without a `run_id` the run is named after the flow run, so that a Retry finds it again.
     Raises the `MortalError` that ended the run; the run goes on when the flow runs again. Asked to
-    stop, it saves its state and ends Cancelled, or Crashed where SIGTERM took the machine away.
+    stop, it saves its state and ends Cancelled. SIGTERM to a deployment's run is Prefect's, which
+    tells its own cancellation (Cancelled) from a machine that is taken away (Crashed).
     """
     run = open_run(config.model_copy(update={"run_id": _run_id(config)}))
     if run.is_complete():
@@ -60,16 +60,14 @@ async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
     use_result_folder()
     get_run_logger().info("attempt %d, from step %d", flow_run.run_count, run.manifest.step)
     stop = Stop()
+    numbers = [signal.SIGINT] if deployment.id else [signal.SIGINT, signal.SIGTERM]
     try:
         async with watch_server(run.config.logging.server_patience_s) as server:
             async with at_work(run, url_for("flow-run", obj_id=flow_run.id)) as session:
-                with stop.on_signals(get_run_logger().warning):
+                with stop.on_signals(numbers, get_run_logger().warning):
                     await Training(session, stop, server).run()
             await server.back()
     except RunStoppedError as stopped:
-        if deployment.id and stop.reason == signal.SIGTERM.name:
-            # Prefect tells its own cancellation from a machine that is taken away.
-            raise TerminationSignal(signal.SIGTERM) from stopped
         return Cancelled(message=str(stopped))
     return summarize(run)
 

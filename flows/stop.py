@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
 from mortal_steps.errors import ServerError
@@ -58,13 +58,15 @@ class Stop:
                 await asyncio.wait({working})
 
     @contextlib.contextmanager
-    def on_signals(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Ctrl-C and SIGTERM request the stop; the second of them ends the run at once."""
+    def on_signals(
+        self, numbers: Sequence[signal.Signals], say: Callable[[str], None]
+    ) -> Iterator[None]:
+        """These signals request the stop; the second of them ends the run at once."""
         if threading.current_thread() is not threading.main_thread():
             yield  # signals are the main thread's; whoever runs the flow here handles them
             return
         loop, flow = asyncio.get_running_loop(), asyncio.current_task()
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.getsignal(number) for number in numbers}
 
         def heard(number: signal.Signals) -> None:
             if self.requested:
