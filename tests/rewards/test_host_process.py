@@ -14,6 +14,7 @@ from mortal_steps.rewards import host_process
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calls import CallFailure, CallScores, arguments_of
 from mortal_steps.rewards.host_process import HostProcess
+from tests.rewards import failing
 from tests.rewards.processes import assert_ends, is_alive
 from tests.rewards.shards import make_shard
 
@@ -32,7 +33,7 @@ def make_host() -> Iterator[Callable[..., HostProcess]]:
     made: list[HostProcess] = []
 
     def make(*names: str) -> HostProcess:
-        made.append(HostProcess({name: f"tests.rewards.failing:{name}" for name in names}))
+        made.append(HostProcess({name: f"{failing.__file__}:{name}" for name in names}))
         return made[-1]
 
     yield make

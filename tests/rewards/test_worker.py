@@ -24,6 +24,7 @@ from mortal_steps.types import (
     RewardRequest,
     StageTiming,
 )
+from tests.rewards import failing
 from tests.rewards.processes import assert_ends, is_alive
 from tests.rewards.shards import make_shard
 
@@ -260,7 +261,7 @@ def test_a_rehearsal_neither_masks_nor_retries(make_worker: Any) -> None:
 
 async def test_a_killed_worker_leaves_no_host_behind(tmp_path: Path) -> None:
     """Not even one whose interpreter is held by a regular expression."""
-    rewards = RewardsConfig(functions=("tests.rewards.failing:backtracks",))
+    rewards = RewardsConfig(functions=(f"{failing.__file__}:backtracks",))
     kwargs = {"run_dir": "run", "config": RunConfig(rewards=rewards), "num_steps": 1}
     spec = WorkerSpec(factory="mortal_steps.rewards.worker:RewardWorker", kwargs=kwargs)
     compute = LocalCompute({"reward": spec}, working_dir=tmp_path, log_dir=tmp_path)
