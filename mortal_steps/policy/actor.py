@@ -262,6 +262,7 @@ class Actor:
         self, held: Held, entry: JournalEntry, batch: RolloutBatch, recorded: StepResult | None
     ) -> StepResult:
         step = batch.step
+        logger.info("%s step %d", "taking" if recorded is None else "replaying", step)
         metrics = held.stepper.train_step(batch, seed=train_seed(self._config.seed, step))
         held.step = step + 1
         held.state_id = journal.next_state_id(held.state_id, entry.batch_sha256, self._fingerprint)
@@ -276,6 +277,7 @@ class Actor:
             step=step,
             metrics=metrics,
             optimizer_steps=held.stepper.optimizer_steps,
+            random_sha256=held.stepper.random_digest(),
             batch_sha256=entry.batch_sha256,
             state_id=held.state_id,
             weights=published,

@@ -1,0 +1,107 @@
+"""One variant: a run that nothing happens to, and runs under fire that must equal it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.chaos.comparison import Digests, Work, digests, work_of
+from benchmarks.chaos.project import VARIANTS, write_project
+from benchmarks.chaos.run import ChaosRun, RunOutcome
+from benchmarks.chaos.schedule import Volley
+from benchmarks.chaos.server import KillableServer
+from benchmarks.chaos.worker_logs import durations, read_events
+from mortal_steps.run import find_run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """A run under fire, compared."""
+
+    outcome: RunOutcome
+    work: Work
+    faults: tuple[str, ...]
+    """What differs from the run that nothing happened to, or was lost; empty if nothing."""
+
+
+class Variant:
+    """Runs of one variant in a folder of their own."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        server: KillableServer,
+        steps: int,
+        say: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self._folder = folder / name
+        self._folder.mkdir()
+        self._server = server
+        self._steps = steps
+        self._say = say
+        write_project(self._folder)
+
+    def reference(self) -> None:
+        """The run that nothing happens to; tells how long each stage takes as a rule."""
+        began = self._run("whole", deque(), {})
+        events = read_events(self._run_dir("whole") / "logs")
+        start_s = began.seconds - (events[-1].at - events[0].at)
+        self._usual = {**durations(events), "flow": 0.6 * start_s}
+        self._expected = digests(self._run_dir("whole"), self._steps)
+
+    def under_fire(self, volleys: Iterable[Volley]) -> Iterator[Judged]:
+        """Runs until every volley is fired."""
+        left = deque(volleys)
+        number = 0
+        while left:
+            number += 1
+            yield self._judged(self._run(f"killed-{number}", left, self._usual))
+
+    def _run(self, run_id: str, volleys: deque[Volley], usual: dict[str, float]) -> RunOutcome:
+        self._say(f"{self.name}: run {run_id}, {len(volleys)} volleys left")
+        settings = (*VARIANTS[self.name], f"training.max_steps={self._steps}")
+        return ChaosRun(
+            folder=self._folder,
+            run_id=run_id,
+            settings=settings,
+            server=self._server,
+            usual=usual,
+            volleys=volleys,
+            say=self._say,
+        ).run()
+
+    def _judged(self, outcome: RunOutcome) -> Judged:
+        run_dir = self._run_dir(outcome.run_id)
+        training = find_run(run_dir.parent, outcome.run_id).config.training
+        events = read_events(run_dir / "logs")
+        work = work_of(run_dir, events, self._steps, training.optimizer_steps_per_batch)
+        found = digests(run_dir, self._steps)
+        faults = (*_differences(self._expected, found), *_losses(work))
+        return Judged(outcome=outcome, work=work, faults=faults)
+
+    def _run_dir(self, run_id: str) -> Path:
+        return self._folder / "runs" / run_id
+
+
+def _differences(expected: Digests, found: Digests) -> Sequence[str]:
+    return [
+        f"{name}: {found[name][:12]}, expected {digest[:12]}"
+        for name, digest in expected.items()
+        if found[name] != digest
+    ]
+
+
+def _losses(work: Work) -> Iterator[str]:
+    if work.lost or work.doubled:
+        yield f"{work.lost} train steps lost, {work.doubled} doubled"
+    if work.sampled_again > work.in_flight:
+        yield (
+            f"{work.sampled_again} completions sampled again, {work.in_flight} were in flight at "
+            "the kills"
+        )
+    if work.needlessly:
+        yield f"sampled again after they were committed: {', '.join(work.needlessly)}"
