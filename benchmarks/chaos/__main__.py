@@ -57,7 +57,7 @@ def _parse() -> argparse.Namespace:
         prog="python -m benchmarks.chaos", description="Runs killed at every stage."
     )
     parser.add_argument("--kills", type=int, default=200, help="at least so many, over all runs")
-    parser.add_argument("--steps", type=int, default=40, help="train steps of each run")
+    parser.add_argument("--steps", type=int, default=36, help="train steps of each run")
     parser.add_argument("--seed", type=int, default=0, help="of the kill schedule")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--output", type=Path, default=RESULTS / "chaos.json")

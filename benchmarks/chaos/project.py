@@ -23,13 +23,10 @@ NUM_SHARDS = 4
 REWARDS = '''
 import time
 
-def matches(completions, answer, **kwargs):
-    """Share of the answer's letters in their place."""
+def lottery(completions, answer, **kwargs):
+    """Other for nearly every completion, so that each step moves the weights."""
     time.sleep(0.02)  # long enough to be killed in
-    return [
-        sum(a == b for a, b in zip(text, right)) / len(right)
-        for text, right in zip(completions, answer)
-    ]
+    return [sum(map(ord, text + right)) % 11 / 10 for text, right in zip(completions, answer)]
 '''
 
 CONFIG = f"""
@@ -54,7 +51,7 @@ num_shards = {NUM_SHARDS}
 max_tokens = 6
 
 [rewards]
-functions = ["rewards.py:matches"]
+functions = ["rewards.py:lottery"]
 
 [training]
 batch_size = 8

@@ -12,8 +12,8 @@ from benchmarks.chaos.processes import FlowProcess, kill, wait_until_gone
 from benchmarks.chaos.schedule import (
     LAST,
     STARTING,
-    VICTIMS,
     WORKERS,
+    Moment,
     Shot,
     Volley,
     is_at_server,
@@ -153,15 +153,20 @@ class ChaosRun:
             self._volleys.append(tuple(self._current))  # for another run: this one is at its end
             self._current.clear()
             self._due = None
-        ending = self._is_ending()
-        awaited = ("actor-0", "flow") if ending else VICTIMS
-        if self._current or any(one.victim in awaited for one in self._recovering):
+        if self._current or (self._recovering and not self._is_ending()):
             return
         for volley in self._volleys:
-            if is_last(volley) == ending and not (self._server.away and is_at_server(volley)):
+            if self._is_possible(volley):
                 self._volleys.remove(volley)
                 self._current.extend(volley)
                 return
+
+    def _is_possible(self, volley: Volley) -> bool:
+        if self._server.away and is_at_server(volley):
+            return False
+        if not is_last(volley):
+            return not self._is_ending()
+        return self._is_ending(volley[0].moment)
 
     def _aim(self, shot: Shot, events: Sequence[Event]) -> None:
         """Decide when to fire, if what the shot waits for has just happened."""
@@ -171,8 +176,8 @@ class ChaosRun:
             self._due = time.time() + shot.fraction * self._usual["flow"]
             return
         if shot.stage == LAST:
-            if self._is_ending() and (LAST in self._picture.stages()) == (shot.moment == "inside"):
-                self._due = time.time() + shot.fraction * self._usual[LAST]
+            if self._is_ending(shot.moment):
+                self._due = time.time() + shot.fraction * self._usual[LAST] / 2
             return
         for event in events:
             if _is_awaited(event, shot):
@@ -180,10 +185,14 @@ class ChaosRun:
                 self._due = time.time() + shot.fraction * usual
                 return
 
-    def _is_ending(self) -> bool:
-        """Whether the last stage has begun; a flow that is resumed may come to it again."""
+    def _is_ending(self, moment: Moment | None = None) -> bool:
+        """Whether the run is inside its last stage or after it, or either; it may come to it again
+        if the actor or the flow is killed there."""
         newest = self._picture.newest
-        return newest is not None and newest.name == LAST
+        if newest is None or newest.name != LAST:
+            return False
+        inside = newest.kind == "begins" and self._picture.stage_of("actor-0") is not None
+        return moment is None or (inside if moment == "inside" else newest.kind == "ends")
 
     def _fire(self, shot: Shot) -> None:
         targets = {name: self._flow.process_ids(name) for name in shot.victims if name != "server"}

@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from mortal_steps.errors import WorkerLostError
+from mortal_steps.errors import TransientError, WorkerLostError
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +90,8 @@ class Pool(Generic[C]):
     async def _next_free(self) -> int:
         while True:
             found = await self._free.get()
+            if isinstance(found, TransientError) and (self._ready or self._joining):
+                continue  # the others work meanwhile, or it is being started once more
             if isinstance(found, Exception):
                 self._free.put_nowait(found)  # for the next who asks
                 raise found
