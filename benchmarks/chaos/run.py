@@ -22,7 +22,7 @@ from benchmarks.chaos.schedule import (
 from benchmarks.chaos.server import KillableServer
 from benchmarks.chaos.worker_logs import Event, LogFollower, Picture
 
-LOOK_EVERY_S = 0.001
+LOOK_EVERY_S = 0.002
 STUCK_AFTER_S = 150.0
 """Without a line in any worker's log. The longest that a run waits by itself is 15 s."""
 MAX_STARTS_UNSHOT = 5
@@ -115,6 +115,7 @@ class ChaosRun:
                     self._resume()
                 time.sleep(LOOK_EVERY_S)
         finally:
+            self._logs.close()
             if self._flow.code is None:
                 self._flow.kill()
         self._server.wait()

@@ -13,15 +13,17 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from benchmarks.chaos.schedule import STARTING, WORKERS
 
-Kind = Literal["started", "host started", "begins", "ends", "sampling", "taking", "replaying"]
+Kind = Literal[
+    "started", "host started", "begins", "ends", "fails", "sampling", "taking", "replaying"
+]
 
 LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) INFO mortal_steps\.[\w.]+: (.*)")
 STARTED = re.compile(r"process (\d+) is a [\w.]+:(\w+)")
-CALL = re.compile(r"(\w+)(?:/\d+/\d+)? (begins|ends)")
+CALL = re.compile(r"(\w+)(?:/\d+/\d+)? (begins|ends|fails)")
 WORK = re.compile(r"(sampling|taking|replaying) (?:step )?(\S+)")
 
 
@@ -43,7 +45,9 @@ class LogFollower:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._read: dict[str, int] = {}
+        self._logs: dict[str, IO[bytes]] = {}
+        self._begun: dict[str, bytes] = dict.fromkeys(WORKERS, b"")
+        """Of each log, a last line that is not whole yet."""
 
     def new_events(self) -> list[Event]:
         """What was written since the last call, oldest first."""
@@ -53,19 +57,21 @@ class LogFollower:
         return sorted(found, key=lambda event: event.at)
 
     def _new_events_of(self, worker: str) -> Iterator[Event]:
-        try:
-            with (self._folder / f"{worker}.log").open("rb") as log:
-                log.seek(self._read.get(worker, 0))
-                content = log.read()
-        except FileNotFoundError:
-            return
-        whole, _, _ = content.rpartition(b"\n")
-        if whole:
-            self._read[worker] = self._read.get(worker, 0) + len(whole) + 1
-            for line in whole.decode(errors="replace").splitlines():
-                event = _parse(worker, line)
-                if event is not None:
-                    yield event
+        if worker not in self._logs:
+            try:
+                self._logs[worker] = (self._folder / f"{worker}.log").open("rb")
+            except FileNotFoundError:
+                return
+        *lines, self._begun[worker] = (self._begun[worker] + self._logs[worker].read()).split(b"\n")
+        for line in lines:
+            event = _parse(worker, line.decode(errors="replace"))
+            if event is not None:
+                yield event
+
+    def close(self) -> None:
+        """Close the logs."""
+        for log in self._logs.values():
+            log.close()
 
 
 class Picture:
@@ -86,7 +92,7 @@ class Picture:
             elif event.kind == "begins":
                 self._calls[event.worker] = STARTING if event.worker in self._fresh else event.name
                 self.newest = event
-            elif event.kind == "ends":
+            elif event.kind in ("ends", "fails"):
                 self.forget(event.worker)
                 self.newest = event
 
@@ -106,7 +112,11 @@ class Picture:
 
 def read_events(folder: Path) -> list[Event]:
     """Everything the logs of a run hold, oldest first."""
-    return LogFollower(folder).new_events()
+    logs = LogFollower(folder)
+    try:
+        return logs.new_events()
+    finally:
+        logs.close()
 
 
 def durations(events: Sequence[Event]) -> dict[str, float]:

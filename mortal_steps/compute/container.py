@@ -53,7 +53,7 @@ def _serve(connection: socket.socket, worker: Any) -> None:
             answer = Answer(number=request.number, value=value)
         except Exception as error:  # noqa: BLE001 - the boundary: any error travels to the owner
             answer = _failure(request.number, error)
-        _log(request.label, "ends")
+        _log(request.label, "ends" if answer.error is None else "fails")
         send_frame(connection, answer)
 
 

@@ -1,15 +1,10 @@
 """The Prefect server is killed in mid-run: it comes back, or it does not."""
 
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
 
 import pytest
 
-from mortal.prefect_server import SERVER_SETTINGS, answers
+from benchmarks.chaos.server import KillableServer
 from mortal_steps.run import find_run
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
 
@@ -17,54 +12,12 @@ STEPS = 24
 STAGES = ("generate", "reward")
 
 
-class KillableServer:
-    """A Prefect server with a port and a database of its own."""
-
-    def __init__(self, home) -> None:
-        self.home = home
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.api_url = f"http://127.0.0.1:{self.port}/api"
-
-    def start(self) -> None:
-        """Start it, for the first time or again, and wait until it answers."""
-        database = f"sqlite+aiosqlite:///{self.home / 'prefect.db'}"
-        with (self.home / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "prefect", "server", "start"),
-                    *("--host", "127.0.0.1", "--port", str(self.port)),
-                ],
-                env={
-                    **os.environ,
-                    **SERVER_SETTINGS,
-                    "PREFECT_HOME": str(self.home),
-                    "PREFECT_API_DATABASE_CONNECTION_URL": database,
-                },
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + 90
-        while not answers(self.api_url):
-            assert self.process.poll() is None, (self.home / "server.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-
-    def kill(self) -> None:
-        """SIGKILL to the server and its children."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-
 @pytest.fixture(scope="module")
 def killable(tmp_path_factory):
     server = KillableServer(tmp_path_factory.mktemp("server"))
     server.start()
     yield server
-    if server.process.poll() is None:
-        server.kill()
+    server.kill()
 
 
 @pytest.fixture(scope="module")
