@@ -123,7 +123,7 @@ class Training:
     async def _train(self, ready: ActorReady, progress: ProgressLine) -> None:
         session, run, stop = self._session, self._run, self._stop
         async with Rollouts(session, self._recorder, ready.step, ready.weights) as rollouts:
-            if ready.step == 0 and session.evaluates(0) and run.manifest.evaluation is None:
+            if ready.step == 0 and session.evaluates(0) and not self._recorder.evaluated(0):
                 starting = self._evaluate(rollouts, 0, ready.weights[0], progress)
                 run.update(evaluation=await stop.guard(starting))
             progress.begin_steps(ready.step)
