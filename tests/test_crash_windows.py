@@ -69,6 +69,7 @@ def test_a_run_killed_at_its_commits_ends_with_the_same_bits(project, patch):
     whole = go_on(in_whole, patch)
     with pytest.raises(Killed):
         go_on(in_killed, patch, killed_after=0)
+    assert find_run(project / "killed", "run").status() == "interrupted"
     root = project / "killed" / "run"
     choice = random.Random(3)
     kills = 0

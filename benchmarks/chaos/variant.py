@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,20 +38,27 @@ class Variant:
         say: Callable[[str], None],
     ) -> None:
         self.name = name
-        self._folder = folder / name
-        self._folder.mkdir()
+        self.folder = folder / name
+        self.settings = (*VARIANTS[name], f"training.max_steps={steps}")
         self._server = server
         self._steps = steps
         self._say = say
-        write_project(self._folder)
+        self._usual: Mapping[str, float] = {}
+        self.folder.mkdir()
+        write_project(self.folder)
 
     def reference(self) -> None:
         """The run that nothing happens to; tells how long each stage takes as a rule."""
-        began = self._run("whole", deque(), {})
+        whole = self._run("whole", deque())
         events = read_events(self._run_dir("whole") / "logs")
-        start_s = began.seconds - (events[-1].at - events[0].at)
-        self._usual = {**durations(events), "flow": 0.6 * start_s}
-        self._expected = digests(self._run_dir("whole"), self._steps)
+        start_s = whole.seconds - (events[-1].at - events[0].at)
+        self.expect("whole", {**durations(events), "flow": start_s / 2})
+
+    def expect(self, run_id: str, usual: Mapping[str, float]) -> None:
+        """Compare with this run from now on; `usual` gives the seconds that each stage takes, and
+        under `flow` those that the flow takes to start its first worker."""
+        self._usual = usual
+        self._expected = digests(self._run_dir(run_id), self._steps)
 
     def under_fire(self, volleys: Iterable[Volley]) -> Iterator[Judged]:
         """Runs until every volley is fired."""
@@ -59,17 +66,16 @@ class Variant:
         number = 0
         while left:
             number += 1
-            yield self._judged(self._run(f"killed-{number}", left, self._usual))
+            yield self._judged(self._run(f"killed-{number}", left))
 
-    def _run(self, run_id: str, volleys: deque[Volley], usual: dict[str, float]) -> RunOutcome:
+    def _run(self, run_id: str, volleys: deque[Volley]) -> RunOutcome:
         self._say(f"{self.name}: run {run_id}, {len(volleys)} volleys left")
-        settings = (*VARIANTS[self.name], f"training.max_steps={self._steps}")
         return ChaosRun(
-            folder=self._folder,
+            folder=self.folder,
             run_id=run_id,
-            settings=settings,
+            settings=self.settings,
             server=self._server,
-            usual=usual,
+            usual=self._usual,
             volleys=volleys,
             say=self._say,
         ).run()
@@ -84,7 +90,7 @@ class Variant:
         return Judged(outcome=outcome, work=work, faults=faults)
 
     def _run_dir(self, run_id: str) -> Path:
-        return self._folder / "runs" / run_id
+        return self.folder / "runs" / run_id
 
 
 def _differences(expected: Digests, found: Digests) -> Sequence[str]:

@@ -1,17 +1,13 @@
 """`mortal train` from the command line to the last file."""
 
 import json
-import os
 import signal
-from pathlib import Path
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mortal_steps.run import find_run
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
-
-LONGER = ("--set", "training.max_steps=12")
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +17,6 @@ def trained(tmp_path_factory, server):
     mortal = Mortal(folder, server.api_url)
     mortal.output = mortal("train", "tiny.toml", "--run-id", "one")
     return mortal
-
-
-@pytest.fixture(scope="module")
-def whole(trained):
-    """What `mortal show` says of a longer run that nothing happened to."""
-    trained("train", "tiny.toml", *LONGER, "--run-id", "whole")
-    return trained.show("whole")
 
 
 def test_a_run_leaves_what_it_promises(trained):
@@ -88,49 +77,6 @@ def test_the_number_of_workers_does_not_change_a_bit(trained):
     assert len(digests) == 1
 
 
-def test_a_killed_run_resumes_to_the_same_bits(trained, whole):
-    process = trained.start("train", "tiny.toml", *LONGER, "--run-id", "killed")
-    wait_for_step(trained, "killed", 5, process)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    assert trained.show("killed")["status"] == "interrupted"
-    trained("resume", "killed")
-    killed = trained.show("killed")
-    assert killed["status"] == "completed"
-    assert killed["final_weights_sha256"] == whole["final_weights_sha256"]
-    logs = [trained.folder / "runs" / name / "metrics.jsonl" for name in ("whole", "killed")]
-    assert logs[0].read_text() == logs[1].read_text()
-
-
-def workers_of(process):
-    """Process ids of the worker processes below `process`, by role."""
-    found = {}
-    for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-        command = Path(f"/proc/{child}/cmdline").read_text()
-        if "mortal_steps.compute.container" not in command:
-            continue
-        opened = os.readlink(f"/proc/{child}/fd/1")  # its log: actor-0.log, rollout-1.log, ...
-        found[Path(opened).stem] = int(child)
-    return found
-
-
-def test_killed_workers_are_replaced_and_the_bits_stay(trained, whole):
-    process = trained.start("train", "tiny.toml", *LONGER, "--run-id", "harmed")
-    killed = {}
-    for step, role in ((2, "rollout-0"), (4, "actor-0"), (6, "reward-0")):
-        wait_for_step(trained, "harmed", step, process)
-        killed[role] = workers_of(process)[role]
-        os.kill(killed[role], signal.SIGKILL)
-    wait_for_step(trained, "harmed", 9, process)
-    replaced = workers_of(process)
-    assert all(replaced[role] != killed[role] for role in killed)
-    output, _ = process.communicate(timeout=240)
-    assert process.returncode == 0, output
-    harmed = trained.show("harmed")
-    assert harmed["final_weights_sha256"] == whole["final_weights_sha256"]
-
-
 def test_a_second_process_is_refused_and_an_interruption_says_how_to_go_on(trained):
     endless = ("train", "tiny.toml", "--set", "training.max_steps=1000", "--run-id", "busy")
     process = trained.start(*endless)
@@ -144,21 +90,3 @@ def test_a_second_process_is_refused_and_an_interruption_says_how_to_go_on(train
     stopped = trained.show("busy")
     assert stopped["status"] == "stopped"
     assert stopped["checkpoint_step"] >= stopped["step"] >= 1, "the state was saved"
-
-
-def test_generating_ahead_is_as_reproducible_as_waiting(trained, whole):
-    ahead = ("train", "tiny.toml", *LONGER, "--set", "rollout.staleness=1", "--run-id")
-    trained(*ahead, "ahead")
-    process = trained.start(*ahead, "ahead-killed", "--set", "rollout.num_rollout_workers=2")
-    wait_for_step(trained, "ahead-killed", 5, process)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    trained("resume", "ahead-killed")
-    shown = [trained.show(name) for name in ("ahead", "ahead-killed")]
-    assert shown[0]["final_weights_sha256"] == shown[1]["final_weights_sha256"]
-    assert shown[0]["final_weights_sha256"] != whole["final_weights_sha256"]
-    logs = [trained.folder / "runs" / run["run_id"] / "metrics.jsonl" for run in shown]
-    assert logs[0].read_text() == logs[1].read_text()
-    rows = [json.loads(line) for line in logs[0].read_text().splitlines()]
-    assert [row["policy_version"] for row in rows] == [max(0, t - 1) for t in range(12)]
