@@ -33,10 +33,10 @@ from mortal_steps.report.summary import summarize
 from mortal_steps.run import find_run
 
 ROOT = Path(__file__).parents[2]
-CONFIG = Path(__file__).with_name("letters.toml")
+CONFIG = Path(__file__).with_name("digits.toml")
 WARM_UP = 3
 """First steps of a run, left out: caches fill, and the overlap begins."""
-WINDOW = 20
+WINDOW = 10
 """Steps whose mean reward is what was reached."""
 
 
@@ -53,7 +53,7 @@ class Run:
     """Mean time of a train step inside the actor."""
     reward_halfway: float
     reward_end: float
-    """Mean reward of the 20 steps before the middle and before the end of the run."""
+    """Mean reward of the 10 steps before the middle and before the end of the run."""
 
 
 def main() -> None:
@@ -76,7 +76,7 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=150, help="train steps of a run")
+    parser.add_argument("--steps", type=int, default=40, help="train steps of a run")
     parser.add_argument("--set", action="append", default=[], help="section.key=value; repeatable")
     parser.add_argument("--output", type=Path, default=RESULTS / "overlap.json")
     args = parser.parse_args()
@@ -110,7 +110,6 @@ def _train(
         [sys.executable, "-m", "benchmarks.overhead.variants", json.dumps(job)],
         check=True,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
     )
     outcome = json.loads(output.read_text())
     wait_for_history(server, UUID(outcome["flow_run_id"]), completed=True)
