@@ -1,6 +1,7 @@
 """Steps are taken once, and a lost actor comes back to the same bits."""
 
 import dataclasses
+import json
 import logging
 import multiprocessing
 import signal
@@ -349,6 +350,9 @@ def test_the_final_model_is_the_trained_one(model_path, tmp_path, setup):
     assert (final.merged_path is None) == (setup == "full")
     has_adapter = run.store.path("final/adapter_model.safetensors").exists()
     assert has_adapter == (setup == "lora")
+    if has_adapter:  # its configuration is the same in every process
+        names = json.loads(run.store.path("final/adapter_config.json").read_text())
+        assert names["target_modules"] == sorted(names["target_modules"])
 
 
 def test_an_actor_that_another_one_overtook_saves_the_same_model(run, actor):
