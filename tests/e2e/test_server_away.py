@@ -1,5 +1,8 @@
 """The Prefect server is killed in mid-run: it comes back, or it does not."""
 
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -92,3 +95,29 @@ def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
     killable.start()
     mortal("resume", "alone")
     assert_same(mortal, "alone", whole)
+
+
+FLOW_ALONE = """
+from pathlib import Path
+from mortal.driver import _run_flow
+from mortal.prefect_server import Server
+from mortal_steps.config.loader import load_config
+from mortal_steps.errors import ServerError
+from mortal_steps.run import _create
+
+config = load_config(Path("tiny.toml")).model_copy(update={"run_id": "early"})
+_create(Path("runs/early"), config, [], [])
+try:
+    _run_flow(config, Server(api_url="http://127.0.0.1:9/api"))
+except ServerError as error:
+    print(error)
+"""
+
+
+def test_a_server_lost_before_the_flow_begins_is_named(folder):
+    nobody = {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PREFECT_CLIENT_MAX_RETRIES": "0"}
+    output = subprocess.check_output(
+        [sys.executable, "-c", FLOW_ALONE], cwd=folder, env={**os.environ, **nobody}, text=True
+    )
+    assert "server at http://127.0.0.1:9/api went away" in output
+    assert "go on with `mortal resume early`" in output
