@@ -14,6 +14,7 @@ from benchmarks.chaos.schedule import Volley
 from benchmarks.chaos.server import KillableServer
 from benchmarks.chaos.worker_logs import durations, read_events
 from mortal_steps.run import find_run
+from mortal_steps.verify import check_run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +87,7 @@ class Variant:
         events = read_events(run_dir / "logs")
         work = work_of(run_dir, events, self._steps, training.optimizer_steps_per_batch)
         found = digests(run_dir, self._steps)
-        faults = (*_differences(self._expected, found), *_losses(work))
+        faults = (*_differences(self._expected, found), *_losses(work), *_damage(run_dir))
         return Judged(outcome=outcome, work=work, faults=faults)
 
     def _run_dir(self, run_id: str) -> Path:
@@ -99,6 +100,16 @@ def _differences(expected: Digests, found: Digests) -> Sequence[str]:
         for name, digest in expected.items()
         if found[name] != digest
     ]
+
+
+def _damage(run_dir: Path) -> Iterator[str]:
+    """Files that do not match their digest, and half-written models and states."""
+    for file in check_run(run_dir.parent, run_dir.name).files():
+        if file.damage:
+            yield f"{file.path} {file.damage}"
+    for folder in (run_dir, run_dir / "weights", run_dir / "checkpoints"):
+        for left in folder.glob(".*.partial"):
+            yield f"{left} is left behind"
 
 
 def _losses(work: Work) -> Iterator[str]:

@@ -94,8 +94,6 @@ class Actor:
         its shards have to be there again before a later step can be taken. Steps that have a
         committed result are not undone; `train_step` answers from it.
         """
-        self._store.remove_leftovers(weights.FOLDER)
-        self._store.remove_leftovers(checkpoints.FOLDER)
         step = recovery.furthest(self._store, self._config, step)
         published = tuple(
             weights.find(self._store, version) or self._publish(self._hold(version))
@@ -200,6 +198,7 @@ class Actor:
         from mortal_steps.policy.trl_adapter import GRPOStepper
 
         self._discard()
+        self._remove_leftovers()
         folder = saved and checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
         stepper = GRPOStepper(
             self._config,
@@ -213,6 +212,12 @@ class Actor:
             step=saved.step if saved else 0,
             state_id=saved.state_id if saved else journal.first_state_id(self._fingerprint),
         )
+
+    def _remove_leftovers(self) -> None:
+        """Delete what an actor left that was killed while it wrote: each is as big as a model."""
+        self._store.remove_leftovers(weights.FOLDER)
+        self._store.remove_leftovers(checkpoints.FOLDER)
+        self._store.remove_leftovers("", of="final")
 
     def _discard(self) -> None:
         if self._held is not None:
