@@ -228,13 +228,10 @@ class ChaosRun:
         for event in events:
             if event.kind == "ends" and event.name not in ("start", "warm_start"):
                 self._ended_unshot = 0
-                for one in [
-                    one
-                    for one in self._recovering
-                    if shows_work(event, one.victim) and event.at >= one.at
-                ]:
-                    one.recovery_s = event.at - one.at
-                    self._recovering.remove(one)
+                for one in list(self._recovering):
+                    if event.at >= one.at and shows_work(event, one.victim):
+                        one.recovery_s = event.at - one.at
+                        self._recovering.remove(one)
 
     def _resume(self) -> None:
         """Go on as a user would; an error of the flow's own is noted."""
