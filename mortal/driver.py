@@ -62,6 +62,8 @@ def _run_flow(config: RunConfig, server: Server) -> None:
 
     try:
         state = asyncio.run(run_to_its_state())
+    except asyncio.CancelledError:  # told twice to stop, it did so at once
+        raise KeyboardInterrupt from None
     except httpx.HTTPError as error:  # Prefect could not tell the server how the run ended
         ended = find_run(Path(config.runs_dir), str(config.run_id)).manifest
         raise ServerError(

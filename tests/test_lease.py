@@ -12,11 +12,10 @@ import pytest
 from mortal_steps import lease
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, StoreError
-from mortal_steps.identity import RunInfo
 from mortal_steps.lease import LeaseRecord, acquire, is_driven, read_lease
 from mortal_steps.run import Run
 from mortal_steps.store import RunStore
-from mortal_steps.types import FileRef
+from tests.bare_run import run_info
 
 HOLD = """
 import subprocess, sys, time
@@ -141,22 +140,7 @@ def test_the_lease_is_renewed(store, monkeypatch):
 
 
 def test_a_driver_that_was_taken_over_writes_nothing_more(store):
-    ref = FileRef(path="data/train.json", sha256="0")
-    info = RunInfo(
-        run_id="run",
-        uid="u",
-        fingerprint="f",
-        dataset_fingerprint="d",
-        working_dir="/",
-        num_steps=1,
-        num_problems=1,
-        num_eval_problems=0,
-        train_problems=ref,
-        eval_problems=ref,
-        config_sha256="c",
-        created_at=0.0,
-    )
-    run = Run(store, RunConfig(), info)
+    run = Run(store, RunConfig(), run_info(store.root))
     run.acquire()
     run.update(status="running")
     assert run.status() == "running"

@@ -8,12 +8,11 @@ from mortal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
-from mortal_steps.run import Run, RunInfo
+from mortal_steps.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     BatchRef,
     Evaluation,
-    FileRef,
     GenerationRef,
     RewardedShard,
     RewardFailure,
@@ -21,29 +20,14 @@ from mortal_steps.types import (
     StageTiming,
     StepResult,
 )
-
-FILE = FileRef(path="none", sha256="0" * 64)
+from tests.bare_run import NO_FILE, run_info
 
 
 @pytest.fixture
 def make_run(tmp_path):
     def make(on_error):
-        info = RunInfo(
-            run_id="r",
-            uid="u",
-            fingerprint="f",
-            dataset_fingerprint="d",
-            working_dir=str(tmp_path),
-            num_steps=9,
-            num_problems=1,
-            num_eval_problems=1,
-            config_sha256="0" * 64,
-            train_problems=FILE,
-            eval_problems=FILE,
-            created_at=0.0,
-        )
         rewards = RewardsConfig(functions=("m:a", "m:b"), on_error=on_error)
-        run = Run(RunStore(tmp_path / "run"), RunConfig(rewards=rewards), info)
+        run = Run(RunStore(tmp_path / "run"), RunConfig(rewards=rewards), run_info(tmp_path))
         run.update()
         return run
 
@@ -70,7 +54,7 @@ def record_step(run, recorder, step, *, failures=(), failed_calls=None, reward_s
     generation = GenerationRef(
         step=step,
         shard=0,
-        file=FILE,
+        file=NO_FILE,
         num_completions=2,
         num_tokens=5,
         policy_version=step,
@@ -96,7 +80,7 @@ def record_step(run, recorder, step, *, failures=(), failed_calls=None, reward_s
         weights=None,
         timing=timing,
     )
-    batch = BatchRef(step=step, file=FILE, num_problems=1, timing=timing)
+    batch = BatchRef(step=step, file=NO_FILE, num_problems=1, timing=timing)
     return recorder.step(batch, [reward], result)
 
 
