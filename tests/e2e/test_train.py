@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -166,11 +167,18 @@ def test_killed_workers_and_a_second_ctrl_c_leave_the_same_bits(trained, whole):
     assert trained.show("harmed")["final_weights_sha256"] == whole["final_weights_sha256"]
 
 
-def test_a_second_process_is_refused_and_an_interruption_says_how_to_go_on(trained):
+def test_a_living_run_is_nobody_elses_and_an_interruption_says_how_to_go_on(trained):
     endless = ("train", "tiny.toml", "--set", "training.max_steps=1000", "--run-id", "busy")
     process = trained.start(*endless)
     wait_for_step(trained, "busy", 1, process)
-    refused = trained(*endless, code=1)
+    flow_run_id = find_run(trained.folder / "runs", "busy").manifest.ui_url.rpartition("/")[2]
+    with httpx.Client(base_url=trained.env["PREFECT_API_URL"], timeout=30) as client:
+        given_up = {"state": {"type": "CRASHED"}, "force": True}
+        client.post(f"/flow_runs/{flow_run_id}/set_state", json=given_up).raise_for_status()
+        refused = trained(*endless, code=1)
+        states = client.get("/flow_run_states/", params={"flow_run_id": flow_run_id}).json()
+    names = [state["name"] for state in sorted(states, key=lambda state: state["timestamp"])]
+    assert names[-2:] == ["Crashed", "Running"], "a server that gives up a living run is told so"
     assert "run busy is in use by process" in refused
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
