@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO
 
 from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
-from mortal_steps.store import RunStore
+from mortal_steps.store import RunStore, writing
 
 logger = logging.getLogger(__name__)
 
@@ -122,10 +122,12 @@ class Lease:
 def acquire(store: RunStore) -> Lease:
     """Become the one process that drives the run.
 
-    Raises `StoreError`, which says who drives it, if another one does.
+    Raises `StoreError`, which says who drives it, if another one does, or names what cannot be
+    written.
     """
-    store.root.mkdir(parents=True, exist_ok=True)
-    lock = store.path(LOCK_FILE).open("a+")
+    with writing(store.path(LOCK_FILE)):
+        store.root.mkdir(parents=True, exist_ok=True)
+        lock = store.path(LOCK_FILE).open("a+")
     try:
         _lock_or_refuse(store, lock)
         holder = read_lease(store)

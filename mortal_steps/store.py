@@ -227,11 +227,23 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, json.dumps(value, indent=1).encode() + b"\n")
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """An `OSError` of the block is a `StoreError` that names the file it is about."""
+    try:
+        yield
+    except OSError as error:
+        raise failed_write(path, error) from error
+
+
 def failed_write(path: Path, error: BaseException) -> StoreError:
-    """What to raise for a write that failed: names the file and, for a full disk, the remedy."""
+    """What to raise for a write that failed: names the file and the remedy."""
     if not _is_full_disk(error):
         reason = error.strerror if isinstance(error, OSError) else None
-        return StoreError(f"cannot write {path}: {reason or error}")
+        return StoreError(
+            f"cannot write {path}: {reason or error}; make it writable, then go on with "
+            "`mortal resume`"
+        )
     place = next(folder for folder in path.absolute().parents if folder.exists())
     return StoreError(
         f"cannot write {path}: the disk is full or a limit is reached ({error}); "
