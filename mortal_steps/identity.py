@@ -1,4 +1,4 @@
-"""What never changes about a run: its identity, its settings, its problems.
+"""What never changes about a run: its identity, its settings, its problems, its first model.
 
 Nothing else in the run directory tells what is in these files, so a damaged one stops the run.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
@@ -16,6 +17,7 @@ from mortal_steps.config.loader import dump_toml
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.manifest import MANIFEST_FILE
+from mortal_steps.model_files import ModelFile, describe_model
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore, digest_file, write_atomically
 from mortal_steps.types import FileRef, Problem
@@ -54,6 +56,8 @@ class RunInfo:
     """Record of `list[Problem]`; an empty list without held-out problems."""
     created_at: float
     """Seconds since the epoch."""
+    model_files: Mapping[str, ModelFile] = field(default_factory=dict)
+    """What the folder `model.name_or_path` held, by file name; empty without such a folder."""
 
 
 def read_identity(store: RunStore) -> RunInfo | None:
@@ -117,5 +121,6 @@ def write_identity(
         train_problems=store.write_record(TRAIN_PROBLEMS, train, list[Problem]),
         eval_problems=store.write_record(EVAL_PROBLEMS, held_out, list[Problem]),
         created_at=time.time(),
+        model_files=describe_model(config.model),
     )
     store.write_record(IDENTITY_FILE, info, RunInfo)
