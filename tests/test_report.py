@@ -96,9 +96,10 @@ def test_failed_calls_are_counted_where_there_are_any(make_run):
 def test_a_step_without_scores_has_no_reward_rather_than_0(make_run):
     run = make_run("mask")
     recorder = Recorder(run)
-    record_step(run, recorder, 0, reward_sum=3.0)
+    whole = record_step(run, recorder, 0, reward_sum=3.0)
+    assert whole.text().startswith("reward 1.500  loss")
     report = record_step(run, recorder, 1, failures=[failure("p")], failed_calls={"a": 4})
-    assert "reward -" in report.text()
+    assert report.text().startswith("reward -  1 masked  loss")
     first, second = run.metrics()
     zeros = {f"rewards/{name}/{count}": 0 for name in "ab" for count in ("failed_calls", "masked")}
     assert zeros.items() <= first.items()
@@ -115,7 +116,8 @@ def test_quarantined_problems_are_listed(make_run):
     run = make_run("mask")
     recorder = Recorder(run)
     record_step(run, recorder, 0, failures=[failure("p")])
-    record_step(run, recorder, 1, failures=[failure("q", "b"), failure("p", message="[late]")])
+    twice = [failure("q", "b"), failure("p", message="[late]"), failure("p", "b")]
+    assert record_step(run, recorder, 1, failures=twice).num_masked == 2
     evaluation = Evaluation(
         step=2,
         num_problems=1,
@@ -130,6 +132,7 @@ def test_quarantined_problems_are_listed(make_run):
     ] == [
         ("p", "a", 2, 2),
         ("q", "b", 1, 2),
+        ("p", "b", 1, 2),
         ("held-out", "a", 1, 2),
     ]
     with console.capture() as shown:
@@ -137,6 +140,6 @@ def test_quarantined_problems_are_listed(make_run):
     assert "3 problems that a reward function failed on" in shown.get()
     assert "[late]" in shown.get()
     rows = [json.loads(line) for line in run.store.path("quarantine.jsonl").open()]
-    assert [row["stage"] for row in rows] == ["reward", "reward", "reward", "evaluate"]
+    assert [row["stage"] for row in rows] == ["reward"] * 4 + ["evaluate"]
     run.go_back_to(1)
     assert [one.problem_id for one in summarize(run).quarantined] == ["p"]

@@ -62,7 +62,7 @@ async def test_the_shard_of_a_killed_worker_goes_to_the_other(compute, tmp_path)
     await compute.start("rollout")
     await until_ready(compute, 0, 1)
     before = compute.processes()
-    shards = [generate(compute, shard, 0.5) for shard in range(2)]
+    shards = [generate(compute, shard, 1.0) for shard in range(2)]
     await asyncio.sleep(0.2)
     (tmp_path / "holds-0").touch()
     os.kill(before["rollout-0"], signal.SIGKILL)
