@@ -23,12 +23,13 @@ from flows.handover import flow_run_url, wait_for_driver
 from flows.rollouts import RolledOut, Rollouts
 from flows.stop import Stop, StopRequested
 from mortal_steps.config import RunConfig
+from mortal_steps.driving import at_work
 from mortal_steps.errors import RunStoppedError, ServerError
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.run import open_run
-from mortal_steps.session import Session, at_work
+from mortal_steps.session import Session
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 from tasks.artifacts import RunArtifacts
 from tasks.checkpoint import checkpoint, save_final
