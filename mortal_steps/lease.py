@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import IO
 
 from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
-from mortal_steps.store import RunStore, writing
+from mortal_steps.files import writing
+from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mortal_steps.config import ModelConfig
 from mortal_steps.errors import ModelError
-from mortal_steps.store import digest_file
+from mortal_steps.files import digest_file
 
 SUFFIXES = {".safetensors", ".bin", ".json", ".model", ".txt", ".jinja", ".py"}
 """Weights, configuration, tokenizer, chat template, code; a README may change."""

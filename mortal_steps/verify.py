@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.files import digest_file
 from mortal_steps.identity import CONFIG_FILE, IDENTITY_FILE, RunInfo
 from mortal_steps.lease import RECORD_FILE, LeaseRecord, is_driven
 from mortal_steps.logs import LOGS, prefix_digest
@@ -22,7 +23,7 @@ from mortal_steps.policy import base_model, checkpoints, journal, weights
 from mortal_steps.policy.checkpoints import BestCheckpoint
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.run import find_run
-from mortal_steps.store import RunStore, digest_file
+from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef, GeneratedShard, Problem, RewardedShard, StepResult
 
 T = TypeVar("T")

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mortal_steps.errors import CorruptFileError, StoreError
-from mortal_steps.store import RunStore, write_atomically
+from mortal_steps.files import write_atomically
+from mortal_steps.store import RunStore
 from mortal_steps.types import Completion, FileRef, PolicyVersion, Problem
 
 

@@ -23,7 +23,7 @@ from mortal_steps.compute.base import CallKey, Role, WorkerSpec
 from mortal_steps.compute.frames import Answer, Construct, Request, encode_frame, read_frame
 from mortal_steps.compute.pool import Pool
 from mortal_steps.errors import MortalError, WorkerLostError
-from mortal_steps.store import writing
+from mortal_steps.files import writing
 
 CLOSE_GRACE_S = 2.0
 """How long a container may take to end by itself before it is killed."""

@@ -18,8 +18,9 @@ from mortal_steps import __version__
 from mortal_steps.config import RunConfig
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError, ModelError
+from mortal_steps.files import digest_file, writing
 from mortal_steps.policy.weights import weights_digest
-from mortal_steps.store import RunStore, digest_file, writing
+from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
 
 logger = logging.getLogger(__name__)
