@@ -40,7 +40,9 @@ RUN_ID = "resumed"
 GOAL = 1.2
 """Times the first step's median that a later one may take."""
 PATIENCE_S = 120.0
-"""For one return; while the run trains, another second for each step."""
+"""For one return."""
+TRAINING_S = 3600.0
+"""For the run to get from one step where it is killed to the next."""
 SETTLE_S = 2.0
 """Between two repetitions, for the server to write down what it was told."""
 
@@ -84,6 +86,7 @@ class Bench:
             *("train", str(CONFIG), "--run-id", RUN_ID),
             *("--set", f"training.max_steps={max(steps) + 100}"),
             *("--set", "evaluation.eval_steps=0"),
+            *("--set", "rollout.num_rollout_workers=1"),
             *("--set", f"checkpoints.save_steps={min(steps)}"),
         ]
         kept: list[Kept] = []
@@ -119,7 +122,7 @@ class Bench:
 
     def _killed_at(self, step: int, command: Sequence[str]) -> Kept:
         with self._mortal(*command) as process:
-            self._wait_for(process, lambda: self._step_done() >= step, PATIENCE_S + step)
+            self._wait_for(process, lambda: self._step_done() >= step, TRAINING_S)
         return self._copy(self._folder / f"at-{step}")
 
     @contextmanager
