@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import CorruptFileError, EngineError, StoreError
+from mortal_steps.errors import ActorStateError, CorruptFileError, EngineError, StoreError
 from mortal_steps.rewards.base import reward_weights, weighted_sum
 from mortal_steps.schedule import policy_version
 from mortal_steps.store import RunStore
@@ -93,6 +93,24 @@ def find_result(store: RunStore, step: int) -> StepResult | None:
         logger.warning("step %d is taken again if it is needed: %s", step, error)
         return None
     return found[1] if found else None
+
+
+def check_replay(recorded: StepResult, state_id: str, metrics: dict[str, float]) -> None:
+    """Compare a step that was taken again with its record; other numbers are only logged.
+
+    Raises `ActorStateError` where the record is of another history.
+    """
+    if recorded.state_id != state_id:
+        raise ActorStateError(
+            f"replaying step {recorded.step} leads to state {state_id[:12]}, its result is of "
+            f"{recorded.state_id[:12]}; journal and results of this run do not belong together"
+        )
+    if recorded.metrics != metrics:
+        # Other hardware than before, as a rule. The run can go on, but not to the bit.
+        changed = dict(set(metrics.items()) - set(recorded.metrics.items()))
+        logger.warning(
+            "replaying step %d gave other numbers than recorded: %s", recorded.step, changed
+        )
 
 
 def first_state_id(fingerprint: str) -> str:
