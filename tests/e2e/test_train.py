@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mortal_steps.run import find_run
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
+from tests.rewards.processes import assert_ends
 
 LONGER = ("--set", "training.max_steps=12")
 
@@ -160,7 +161,8 @@ def test_killed_workers_and_a_second_ctrl_c_leave_the_same_bits(trained, whole):
     output, _ = process.communicate(timeout=30)
     assert process.returncode == 130, output
     assert "mortal resume harmed" in output
-    assert not any(Path(f"/proc/{pid}").exists() for pid in left)
+    for pid in left:
+        assert_ends(pid)
     stopped = trained.show("harmed")
     assert (stopped["status"], stopped["checkpoint_step"]) == ("stopped", 8)
     trained("resume", "harmed")
