@@ -31,6 +31,20 @@ NO_OTHER_COPY = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Parent:
+    """The run that a fork goes on from, as it was when they parted."""
+
+    run_id: str
+    uid: str
+    step: int
+    """Train steps done; the fork's first checkpoint."""
+    state_id: str
+    """Chained id of the parent's state there."""
+    fingerprint: str
+    """Of the parent's configuration."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunInfo:
     """What never changes about a run."""
 
@@ -54,6 +68,13 @@ class RunInfo:
     """Record of `list[Problem]`; an empty list without held-out problems."""
     created_at: float
     """Seconds since the epoch."""
+    parent: Parent | None = None
+    """What the run is a fork of, if it is one."""
+
+    @property
+    def first_step(self) -> int:
+        """Train steps done when the run began: a fork's are its parent's."""
+        return self.parent.step if self.parent else 0
 
 
 def read_identity(store: RunStore) -> RunInfo | None:
@@ -92,8 +113,12 @@ def check_never_begun(root: Path) -> None:
 
 
 def write_identity(
-    store: RunStore, config: RunConfig, train: list[Problem], held_out: list[Problem]
-) -> None:
+    store: RunStore,
+    config: RunConfig,
+    train: list[Problem],
+    held_out: list[Problem],
+    parent: Parent | None = None,
+) -> RunInfo:
     """Commit all of it, run.json last: without that, what a kill leaves is written over."""
     store.remove_leftovers("")
     store.remove_leftovers("data")
@@ -117,5 +142,7 @@ def write_identity(
         train_problems=store.write_record(TRAIN_PROBLEMS, train, list[Problem]),
         eval_problems=store.write_record(EVAL_PROBLEMS, held_out, list[Problem]),
         created_at=time.time(),
+        parent=parent,
     )
     store.write_record(IDENTITY_FILE, info, RunInfo)
+    return info

@@ -129,9 +129,9 @@ class RunStore:
             manifest = json.dumps({"files": digests}, indent=1, sort_keys=True).encode()
             write_atomically(beside / FOLDER_MANIFEST, manifest)
             for name in digests:
-                _sync(beside / name)
+                sync_to_disk(beside / name)
             for folder in {(beside / name).parent for name in digests}:
-                _sync(folder)
+                sync_to_disk(folder)
             _replace_folder(beside, target)
         except BaseException as error:
             shutil.rmtree(beside, ignore_errors=True)
@@ -145,6 +145,17 @@ class RunStore:
             return hashlib.sha256((self.path(relative) / FOLDER_MANIFEST).read_bytes()).hexdigest()
         except FileNotFoundError:
             raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
+
+    def folder_files(self, relative: str) -> dict[str, str]:
+        """sha256 of each file of a committed folder, as its manifest has it; raises
+        `CorruptFileError` if there is none."""
+        manifest = self.path(relative) / FOLDER_MANIFEST
+        try:
+            return dict(json.loads(manifest.read_bytes())["files"])
+        except FileNotFoundError:
+            raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
+        except (ValueError, KeyError, TypeError):
+            raise CorruptFileError(f"{manifest} is damaged: it lists no files") from None
 
     def verify_folder(self, relative: str, sha256: str) -> Path:
         """The folder's path once every file in it matches; raises `CorruptFileError`."""
@@ -219,7 +230,26 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as error:
         beside.unlink(missing_ok=True)
         raise failed_write(path, error) from error
-    _sync(path.parent)
+    sync_to_disk(path.parent)
+
+
+def link_file(source: Path, target: Path) -> None:
+    """Let `target` be the same file as `source`, or a copy where the file system does not do that.
+
+    What is committed may be replaced but never changes, so either goes its own way from there.
+    Raises `CorruptFileError` if `source` is not there, and `StoreError`.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            target.hardlink_to(source)
+        except FileNotFoundError:
+            raise CorruptFileError(f"{source} is missing") from None
+        except OSError:
+            shutil.copyfile(source, target)
+            sync_to_disk(target)
+    except OSError as error:
+        raise failed_write(target, error) from error
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -282,7 +312,8 @@ def _files_below(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
-def _sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
+    """Let a file's content, or a folder's names, outlast a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -300,4 +331,4 @@ def _replace_folder(source: Path, target: Path) -> None:
         target.rename(doomed)
         source.rename(target)
         shutil.rmtree(doomed)
-    _sync(target.parent)
+    sync_to_disk(target.parent)

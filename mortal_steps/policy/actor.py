@@ -200,6 +200,8 @@ class Actor:
         from mortal_steps.policy.trl_adapter import GRPOStepper
 
         self._discard()
+        if saved is None:
+            recovery.check_begins_here(self._store, 0)
         folder = saved and checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
         stepper = GRPOStepper(
             self._config,
@@ -207,7 +209,8 @@ class Actor:
             num_steps=self._num_steps,
             output_dir=self._store.path("logs"),
         )
-        stepper.begin(folder)
+        forked = saved is not None and checkpoints.is_forked(self._store, saved)
+        stepper.begin(folder, renewed_at=saved.step if saved and forked else None)
         self._held = Held(
             stepper=stepper,
             step=saved.step if saved else 0,
@@ -303,7 +306,11 @@ class Actor:
         # A flow that lost the answer to this step still asks for its version; no earlier one.
         oldest = recovery.sampling_version(self._config, step)
         versions = weights.published_versions(self._store)
-        weights.prune(self._store, {v for v in versions if v >= oldest} | set(versions[-2:]))
+        keep = {v for v in versions if v >= oldest} | set(versions[-2:])
+        # Nor does a checkpoint lead to the older versions that sample from it on.
+        for saved in checkpoints.saved_steps(self._store):
+            keep.update(recovery.versions_before(self._config, saved))
+        weights.prune(self._store, keep)
 
 
 def _check_replay(recorded: StepResult, state_id: str, metrics: dict[str, float]) -> None:
