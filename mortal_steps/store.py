@@ -2,7 +2,7 @@
 
     runs/<run_id>/
       config.toml          the resolved configuration
-      run.json             identity: id, fingerprint, working directory, when it began
+      run.json             identity: id, fingerprint, working directory, when it began, its parent
       base_model.json      the model built or warm-started for this run, if any
       manifest.json        where the run stands: status, step, logs, checkpoints, final model
       lock lease.json      who drives it
