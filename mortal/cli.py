@@ -84,7 +84,9 @@ def fork(
     run_id: RunId,
     at_step: Annotated[
         int | None,
-        typer.Option(min=0, help="Step of a checkpoint, as `mortal show` lists them; the newest."),
+        typer.Option(
+            min=0, help="One of its checkpoints, as `mortal show` lists them; default: the newest."
+        ),
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -97,9 +99,9 @@ def fork(
 ) -> None:
     """Train a new run from a checkpoint of another one, with other settings.
 
-    The parent is only read. Its checkpoint, weights and, where they would come out the same, the
-    completions of the next step are linked, not copied. Model, optimizer moments and logs go on;
-    learning rate and every other setting are the new run's from its first step.
+    The parent is only read; relative paths start where its own do. Weights,
+    optimizer moments and logs go on; the learning rate and all other settings
+    are the new run's from its first step.
     """
     from mortal_steps.fork import fork_run
     from mortal_steps.run import find_run
