@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help train train-spell test check venv vllm-env bench-overhead bench-vs-trl bench-learning clean
+.PHONY: help train train-spell test check venv vllm-env bench-overhead bench-vs-trl bench-learning bench-overlap clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -21,7 +21,7 @@ train-spell: venv  ## The second demo: reasoning_gym's spell_backward
 
 test: venv vllm-env  ## Run the checks and the whole test suite
 	$(MAKE) check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: venv  ## Lint, types, import contracts
 	$(BIN)/ruff check .
@@ -37,6 +37,9 @@ bench-learning: venv  ## Do the demos learn? Three seeds each
 
 bench-vs-trl: venv  ## The same training with stock TRL and with MORTAL, side by side
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.vs_trl
+
+bench-overlap: venv  ## Generating beside training (staleness 1) against one after the other
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overlap
 
 venv: $(VENV)/.installed  ## The environment of flow, actor and rewards
 

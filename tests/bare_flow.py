@@ -2,13 +2,9 @@
 
 import asyncio
 import importlib
-import logging
-
-from prefect import Task
 
 import flows.grpo_train as grpo
-from flows import rollouts
-from flows.stop import Stop
+from benchmarks import bare
 from mortal_steps import session
 from mortal_steps.config.loader import load_config
 from mortal_steps.report.recorder import Recorder
@@ -44,33 +40,9 @@ class InProcess:
         self._workers.clear()
 
 
-class NoArtifacts:
-    def __init__(self, *_):
-        pass
-
-    async def refresh(self, totals):
-        pass
-
-
-class NoServer:
-    async def ready(self):
-        pass
-
-
-async def call(function, session, **inputs):
-    return await function(session=session, **inputs)
-
-
 def strip_prefect(patch):
-    """Let every task of the flow be the function it wraps."""
-    for module in (grpo, rollouts):
-        for name, value in list(vars(module).items()):
-            if isinstance(value, Task):
-                patch.setattr(module, name, value.fn)
-        patch.setattr(module, "as_one", lambda value: value)
-    patch.setattr(rollouts, "committed", call)
-    patch.setattr(grpo, "RunArtifacts", NoArtifacts)
-    patch.setattr(grpo, "get_run_logger", logging.getLogger)
+    """Let every task be the function it wraps, and every worker live in this process."""
+    bare.strip_prefect(patch.setattr)
     patch.setattr(session, "LocalCompute", InProcess)
 
 
@@ -99,7 +71,7 @@ def go_on(config, patch, *, killed_after=None):
 
     async def drive(run):
         async with session.at_work(run) as at_work:
-            await grpo.Training(at_work, Stop(), NoServer()).run()
+            await bare.train(at_work)
 
     patch.setattr(grpo, "Recorder", DyingRecorder)
     run = open_run(config)

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import sys
 import time
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from prefect import Task
-
 import flows.grpo_train as grpo
+from benchmarks import bare
 from benchmarks.overhead.floor import make_floor
 from benchmarks.overhead.meter import StepMeter
 from mortal_steps.config import RunConfig
@@ -60,19 +58,10 @@ def _run(variant: str, config: RunConfig, meter: StepMeter) -> UUID | None:
 
 
 async def _bare(config: RunConfig, meter: StepMeter) -> None:
-    """The flow's own loop without Prefect, so that the two cannot drift apart."""
     _meter_steps(meter)
-    for name, value in list(vars(grpo).items()):
-        if isinstance(value, Task):
-            setattr(grpo, name, value.fn)
-    vars(grpo).update(
-        committed=_call,
-        as_one=lambda value: value,
-        RunArtifacts=_NoArtifacts,
-        get_run_logger=logging.getLogger,
-    )
+    bare.strip_prefect()
     async with at_work(open_run(config)) as session:
-        await grpo._train(session)
+        await bare.train(session)
 
 
 def _meter_steps(meter: StepMeter) -> None:
@@ -82,20 +71,6 @@ def _meter_steps(meter: StepMeter) -> None:
             super().begin_step()
 
     grpo.Recorder = MeteredRecorder
-
-
-async def _call(function: Any, session: Any, **inputs: Any) -> Any:
-    return await function(session=session, **inputs)
-
-
-class _NoArtifacts:
-    """Artifacts are Prefect's; the bare loop has none."""
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    async def refresh(self) -> None:
-        pass
 
 
 if __name__ == "__main__":
