@@ -55,7 +55,7 @@ def fork_run(
 
     Raises `ConfigError` for overrides that the checkpoint cannot follow, `StoreError` for one that
     is not there, whole, or a run id that is taken, `CorruptFileError` for damage elsewhere in the
-    parent, and what `preflight.check` finds; nothing is written then.
+    parent, and what `preflight.check` finds; nothing is left behind then.
     """
     check_config(parent.store, parent.info)
     config = _configure(parent, overrides, run_id)
@@ -67,14 +67,16 @@ def fork_run(
     _check_shape(parent, config, changes)
     saved = _find_checkpoint(parent, at_step)
     _check_versions(parent, config, saved)
-    problems = preflight.check(config, _same_problems(parent, changes))
-    _check_problems(parent, config, problems[0])
-    _check_steps_ahead(config, saved, problems[0])
     for killed in root.parent.glob(f".{root.name}.????????.partial"):
         shutil.rmtree(killed)
     beside = root.parent / f".{root.name}.{uuid.uuid4().hex[:8]}.partial"
     try:
-        ForkFiles(parent, config, saved, RunStore(beside)).make(problems)
+        files = ForkFiles(parent, config, saved, RunStore(beside))
+        files.take_state()  # at once: a parent that runs may remove it while all else is checked
+        problems = preflight.check(config, _same_problems(parent, changes))
+        _check_problems(parent, config, problems[0])
+        _check_steps_ahead(config, saved, problems[0])
+        files.complete(problems)
         _put_in_place(beside, root)
     finally:
         shutil.rmtree(beside, ignore_errors=True)

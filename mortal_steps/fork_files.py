@@ -86,13 +86,23 @@ class ForkFiles:
         self._step = saved.step
         self._store = store
 
-    def make(self, problems: Problems) -> None:
-        """Fill it. Raises `StoreError`; `CorruptFileError` where the parent has removed a file."""
+    def take_state(self) -> None:
+        """Link the checkpoint and the weights that sample the first steps; what the parent removes
+        from then on stays here.
+
+        Raises `StoreError`; `CorruptFileError` for what the parent has removed already.
+        """
+        self._link_folder(self._saved.path, self._own_state())
+        for version in recovery.sampling_versions(self._config, self._step):
+            if version <= self._step and weights.find(self._parent.store, version):
+                self._link_folder(weights.path_of(version))
+
+    def complete(self, problems: Problems) -> None:
+        """Fill in all the rest. Raises `StoreError`."""
         store, parent = self._store, self._parent.info
-        store.root.mkdir()
-        saved = self._take_checkpoint()
-        self._take_weights()
         self._take_logs()
+        if self._parent.store.path(base_model.RECORD_FILE).exists():
+            self._link(base_model.RECORD_FILE)
         origin = Parent(
             run_id=parent.run_id,
             uid=parent.uid,
@@ -112,33 +122,25 @@ class ForkFiles:
         store.write_record(MANIFEST_FILE, manifest, RunManifest)
         fork = Run(store, self._config, info)
         judged_alike = not self._is_changed("rewards", "evaluation", "data")
+        saved = dataclasses.replace(
+            self._saved,
+            sha256=store.folder_digest(self._saved.path),
+            state_id=checkpoints.read_state(store, self._saved.path).state_id,
+        )
         fork.note_checkpoint(saved, fork.score(self._step) if judged_alike else None)
 
-    def _take_checkpoint(self) -> Checkpoint:
+    def _own_state(self) -> CheckpointState | None:
+        """What the checkpoint says of itself here, where that is not what it says there."""
         state = checkpoints.read_state(self._parent.store, self._saved.path)
         fingerprint = self._config.fingerprint()
-        if fingerprint != state.fingerprint:
-            state = dataclasses.replace(
-                state,
-                state_id=journal.forked_state_id(state.state_id, state.fingerprint, fingerprint),
-                fingerprint=fingerprint,
-                forked=True,
-            )
-            self._link_folder(self._saved.path, state)
-        else:
-            self._link_folder(self._saved.path)
-        if self._parent.store.path(base_model.RECORD_FILE).exists():
-            self._link(base_model.RECORD_FILE)
+        if fingerprint == state.fingerprint:
+            return None
         return dataclasses.replace(
-            self._saved,
-            sha256=self._store.folder_digest(self._saved.path),
-            state_id=state.state_id,
+            state,
+            state_id=journal.forked_state_id(state.state_id, state.fingerprint, fingerprint),
+            fingerprint=fingerprint,
+            forked=True,
         )
-
-    def _take_weights(self) -> None:
-        for version in recovery.sampling_versions(self._config, self._step):
-            if version <= self._step and weights.find(self._parent.store, version):
-                self._link_folder(weights.path_of(version))
 
     def _take_logs(self) -> None:
         logs = RunLogs(self._store.root)

@@ -246,6 +246,18 @@ def test_a_checkpoint_that_is_not_there_or_damaged_is_told_with_those_that_are(p
         fork_run(parent)
 
 
+def test_a_parent_may_remove_the_checkpoint_meanwhile(parent, tmp_path, monkeypatch):
+    parent = copy_of(parent, tmp_path)
+    check = preflight.check
+
+    def check_slowly(config, known):
+        shutil.rmtree(parent.store.path("checkpoints/step-2"))
+        return check(config, known)
+
+    monkeypatch.setattr(preflight, "check", check_slowly)
+    assert is_whole(fork_run(parent, at_step=2))
+
+
 def test_older_weights_that_are_gone_are_told_with_a_way_out(stale, tmp_path):
     stale = copy_of(stale, tmp_path)
     damage(stale.store.path("weights/v2/model.safetensors"))

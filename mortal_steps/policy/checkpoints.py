@@ -157,8 +157,12 @@ def path_of(step: int) -> str:
 
 
 def read_state(store: RunStore, path: str) -> CheckpointState:
-    """What a checkpoint's folder says of itself."""
-    return CheckpointState(**json.loads((store.path(path) / STATE_FILE).read_bytes()))
+    """What a checkpoint's folder says of itself; raises `CorruptFileError` if it is gone."""
+    file = store.path(path) / STATE_FILE
+    try:
+        return CheckpointState(**json.loads(file.read_bytes()))
+    except FileNotFoundError:
+        raise CorruptFileError(f"{file} is missing") from None
 
 
 def _reference(store: RunStore, state: CheckpointState) -> Checkpoint:
