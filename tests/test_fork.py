@@ -16,6 +16,7 @@ from mortal_steps import preflight
 from mortal_steps.data import load_problems
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.fork import fork_run
+from mortal_steps.policy import checkpoints
 from mortal_steps.policy.weights import weights_digest
 from mortal_steps.run import find_run
 from mortal_steps.store import digest_file
@@ -255,7 +256,8 @@ def test_a_parent_may_remove_the_checkpoint_meanwhile(parent, tmp_path, monkeypa
         return check(config, known)
 
     monkeypatch.setattr(preflight, "check", check_slowly)
-    assert is_whole(fork_run(parent, at_step=2))
+    fork = fork_run(parent, at_step=2)
+    assert checkpoints.find(fork.store, 2) == fork.manifest.checkpoints[0]
 
 
 def test_older_weights_that_are_gone_are_told_with_a_way_out(stale, tmp_path):
