@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.errors import StoreError
+from mortal_steps.errors import CorruptFileError, StoreError
 
 FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -47,6 +47,23 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise failed_write(path, error) from error
+
+
+def link_file(source: Path, target: Path) -> None:
+    """Let `target` be the same file as `source`, or a copy where the file system does not do that.
+
+    What is committed may be replaced but never changes, so either goes its own way from there.
+    Raises `CorruptFileError` if `source` is not there, and `StoreError`.
+    """
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            target.hardlink_to(source)
+        except FileNotFoundError:
+            raise CorruptFileError(f"{source} is missing") from None
+        except OSError:
+            shutil.copyfile(source, target)
+            sync_to_disk(target)
 
 
 def failed_write(path: Path, error: BaseException) -> StoreError:

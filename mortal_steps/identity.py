@@ -34,6 +34,20 @@ NO_OTHER_COPY = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Parent:
+    """The run that a fork goes on from, as it was when they parted."""
+
+    run_id: str
+    uid: str
+    step: int
+    """Train steps done; the fork's first checkpoint."""
+    state_id: str
+    """Chained id of the parent's state there."""
+    fingerprint: str
+    """Of the parent's configuration."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunInfo:
     """What never changes about a run."""
 
@@ -59,6 +73,13 @@ class RunInfo:
     """Seconds since the epoch."""
     model_files: Mapping[str, ModelFile] = field(default_factory=dict)
     """What the folder `model.name_or_path` held, by file name; empty without such a folder."""
+    parent: Parent | None = None
+    """What the run is a fork of, if it is one."""
+
+    @property
+    def first_step(self) -> int:
+        """Train steps done when the run began: a fork's are its parent's."""
+        return self.parent.step if self.parent else 0
 
 
 def read_identity(store: RunStore) -> RunInfo | None:
@@ -97,8 +118,12 @@ def check_never_begun(root: Path) -> None:
 
 
 def write_identity(
-    store: RunStore, config: RunConfig, train: list[Problem], held_out: list[Problem]
-) -> None:
+    store: RunStore,
+    config: RunConfig,
+    train: list[Problem],
+    held_out: list[Problem],
+    parent: Parent | None = None,
+) -> RunInfo:
     """Commit all of it, run.json last: without that, what a kill leaves is written over."""
     store.remove_leftovers("")
     store.remove_leftovers("data")
@@ -123,5 +148,7 @@ def write_identity(
         eval_problems=store.write_record(EVAL_PROBLEMS, held_out, list[Problem]),
         created_at=time.time(),
         model_files=describe_model(config.model),
+        parent=parent,
     )
     store.write_record(IDENTITY_FILE, info, RunInfo)
+    return info

@@ -228,7 +228,7 @@ def find_run(runs_dir: Path, run_id: str) -> Run:
 def list_runs(runs_dir: Path) -> list[Run]:
     """Every run below `runs_dir`, oldest first; one whose run.json is damaged is only warned of."""
     found = []
-    for path in sorted(runs_dir.glob(f"*/{IDENTITY_FILE}")):
+    for path in sorted(runs_dir.glob(f"[!.]*/{IDENTITY_FILE}")):
         try:
             found.append(find_run(runs_dir, path.parent.name))
         except CorruptFileError as error:

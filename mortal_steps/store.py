@@ -2,7 +2,7 @@
 
     runs/<run_id>/
       config.toml          the resolved configuration
-      run.json             identity: id, fingerprint, working directory, when it began
+      run.json             identity: id, fingerprint, working directory, when it began, its parent
       base_model.json      the model built or warm-started for this run, if any
       manifest.json        where the run stands: status, step, logs, checkpoints, final model
       lock lease.json      who drives it
@@ -149,6 +149,17 @@ class RunStore:
             return hashlib.sha256((self.path(relative) / FOLDER_MANIFEST).read_bytes()).hexdigest()
         except FileNotFoundError:
             raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
+
+    def folder_files(self, relative: str) -> dict[str, str]:
+        """sha256 of each file of a committed folder, as its manifest has it; raises
+        `CorruptFileError` if there is none."""
+        manifest = self.path(relative) / FOLDER_MANIFEST
+        try:
+            return dict(json.loads(manifest.read_bytes())["files"])
+        except FileNotFoundError:
+            raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
+        except (ValueError, KeyError, TypeError):
+            raise CorruptFileError(f"{manifest} is damaged: it lists no files") from None
 
     def verify_folder(self, relative: str, sha256: str) -> Path:
         """The folder's path once every file in it matches; raises `CorruptFileError`."""

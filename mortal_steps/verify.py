@@ -76,7 +76,7 @@ class RunCheck:
             for problems in (info.train_problems, info.eval_problems):
                 yield from self._reference(problems, LOST)
         yield from self._base_model()
-        yield from self._checkpoints(manifest)
+        yield from self._checkpoints(info, manifest)
         if manifest is None:
             manifest = RunManifest(status="created", step=self._checkpoint)
         else:
@@ -84,7 +84,7 @@ class RunCheck:
         self.num_steps = manifest.step
         yield from self._steps(info, manifest.step)
         yield from self._evaluations()
-        yield from self._weights()
+        yield from self._weights(info)
         yield from self._final(manifest)
 
     # parts of the run
@@ -102,11 +102,15 @@ class RunCheck:
             cache = RunStore(base_model.model_cache(self._store.root.parent))
             yield from self._folder(cache, made.key, made.sha256, AGAIN)
 
-    def _checkpoints(self, manifest: RunManifest | None) -> Iterator[Checked]:
+    def _checkpoints(self, info: RunInfo | None, manifest: RunManifest | None) -> Iterator[Checked]:
         known = {saved.step: saved.sha256 for saved in manifest.checkpoints} if manifest else {}
-        for step in sorted({*checkpoints.saved_steps(self._store), *known}):
+        steps = sorted({*checkpoints.saved_steps(self._store), *known})
+        for step in steps:
             path = checkpoints.path_of(step)
-            if (yield from self._folder(self._store, path, known.get(step), PASSED_OVER)):
+            # A fork has nothing before its first checkpoint.
+            only = info is not None and info.parent is not None and steps == [info.parent.step]
+            outcome = LOST if only else PASSED_OVER
+            if (yield from self._folder(self._store, path, known.get(step), outcome)):
                 self._checkpoint = step
         yield from self._record(checkpoints.BEST_FILE, BestCheckpoint, AGAIN, optional=True)
 
@@ -120,8 +124,8 @@ class RunCheck:
 
     def _steps(self, info: RunInfo | None, done: int) -> Iterator[Checked]:
         """Steps behind the newest whole checkpoint are history; those after it can be redone."""
-        state_id = journal.first_state_id(info.fingerprint) if info else None
-        for step in range(self._last_step(done)):
+        state_id = _first_state_id(info) if info else None
+        for step in range(info.first_step if info else 0, self._last_step(done)):
             outcome = PASSED_OVER if step < self._checkpoint else AGAIN
             folder = f"steps/{step:06d}"
             required = step < done
@@ -172,10 +176,14 @@ class RunCheck:
             relative = str(path.relative_to(self._store.root))
             yield from self._record(relative, kind, PASSED_OVER)
 
-    def _weights(self) -> Iterator[Checked]:
+    def _weights(self, info: RunInfo | None) -> Iterator[Checked]:
+        first = info.first_step if info else 0
         for version in weights.published_versions(self._store):
-            path = f"{weights.FOLDER}/v{version}"
-            yield from self._folder(self._store, path, self._published_as(version), AGAIN)
+            outcome = AGAIN
+            if version < first:  # of a fork's parent; only its first steps are sampled with them
+                outcome = LOST if self._checkpoint == first else PASSED_OVER
+            path, sha256 = weights.path_of(version), self._published_as(version)
+            yield from self._folder(self._store, path, sha256, outcome)
 
     def _final(self, manifest: RunManifest) -> Iterator[Checked]:
         if manifest.final is not None:
@@ -239,6 +247,12 @@ def check_run(runs_dir: Path, run_id: str) -> RunCheck:
         with contextlib.suppress(CorruptFileError):
             find_run(runs_dir, run_id)
     return RunCheck(root)
+
+
+def _first_state_id(info: RunInfo) -> str:
+    if info.parent is None:
+        return journal.first_state_id(info.fingerprint)
+    return journal.forked_state_id(info.parent.state_id, info.parent.fingerprint, info.fingerprint)
 
 
 def _checked(path: Path, damage: str | None = None, outcome: Outcome | None = None) -> Checked:

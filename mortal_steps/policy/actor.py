@@ -200,6 +200,8 @@ class Actor:
         from mortal_steps.policy.trl_adapter import GRPOStepper
 
         self._discard()
+        if saved is None:
+            recovery.check_begins_here(self._store, 0)
         folder = saved and checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
         stepper = GRPOStepper(
             self._config,
@@ -207,7 +209,8 @@ class Actor:
             num_steps=self._num_steps,
             output_dir=self._store.path("logs"),
         )
-        stepper.begin(folder)
+        forked = saved is not None and checkpoints.is_forked(self._store, saved)
+        stepper.begin(folder, renewed_at=saved.step if saved and forked else None)
         self._held = Held(
             stepper=stepper,
             step=saved.step if saved else 0,

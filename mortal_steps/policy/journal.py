@@ -6,6 +6,8 @@
 Also: the batch those shards make, and the chain of state ids
 
     id(0) = sha256(fingerprint)      id(t+1) = sha256(id(t), digest of batch t, fingerprint)
+
+A fork with a configuration of its own begins at sha256(the parent's id, fingerprint).
 """
 
 from __future__ import annotations
@@ -116,6 +118,13 @@ def check_replay(recorded: StepResult, state_id: str, metrics: dict[str, float])
 def first_state_id(fingerprint: str) -> str:
     """Id of the state before the first step."""
     return hashlib.sha256(fingerprint.encode()).hexdigest()
+
+
+def forked_state_id(state_id: str, parent_fingerprint: str, fingerprint: str) -> str:
+    """Id of the state that a fork begins with: its parent's, where nothing else was changed."""
+    if fingerprint == parent_fingerprint:
+        return state_id
+    return hashlib.sha256(f"{state_id} {fingerprint}".encode()).hexdigest()
 
 
 def next_state_id(state_id: str, batch_sha256: str, fingerprint: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import WeightsMismatchError
-from mortal_steps.policy import recovery, weights
+from mortal_steps.policy import checkpoints, recovery, weights
 from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion, WeightsRef
 
@@ -45,4 +45,8 @@ class Publisher:
         # A flow that lost the answer to this step still asks for its version; no earlier one.
         oldest = recovery.sampling_version(self._config, step)
         versions = weights.published_versions(self._store)
-        weights.prune(self._store, {v for v in versions if v >= oldest} | set(versions[-2:]))
+        keep = {v for v in versions if v >= oldest} | set(versions[-2:])
+        # Nor does a checkpoint lead to the older versions that sample from it on.
+        for saved in checkpoints.saved_steps(self._store):
+            keep.update(recovery.versions_before(self._config, saved))
+        weights.prune(self._store, keep)

@@ -207,3 +207,17 @@ def test_generating_ahead_is_as_reproducible_as_waiting(trained, whole):
     assert logs[0].read_text() == logs[1].read_text()
     rows = [json.loads(line) for line in logs[0].read_text().splitlines()]
     assert [row["policy_version"] for row in rows] == [max(0, t - 1) for t in range(12)]
+
+
+def test_a_fork_ends_with_its_parents_bits(trained):
+    fork = ("fork", "one", "--at-step", "4", "--run-id", "forked")
+    refused = trained(*fork, "--set", "rewards.functions=['nowhere.py:judge']", code=1)
+    assert "nowhere.py" in refused and not (trained.folder / "runs" / "forked").exists()
+    output = trained(*fork)
+    assert "run forked is a fork of one at step 4" in output and "step 5/5" in output
+    one, forked = trained.show("one"), trained.show("forked")
+    assert (forked["status"], forked["parent"]) == ("completed", {"run_id": "one", "step": 4})
+    assert forked["final_weights_sha256"] == one["final_weights_sha256"]
+    assert "the chain of 1 steps is whole" in trained("verify", "forked")
+    names = {run["name"] for run in trained.runs_of_flow("forked")}
+    assert "train_step/4" in names and "train_step/3" not in names
