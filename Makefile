@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help train train-spell test check venv vllm-env bench-overhead bench-vs-trl bench-learning bench-overlap bench-resume clean
+.PHONY: help train train-spell test check venv vllm-env chaos bench-overhead bench-vs-trl bench-learning bench-overlap bench-resume clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -28,6 +28,9 @@ check: venv  ## Lint, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same bits?
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos
 
 bench-overhead: venv  ## What orchestration costs per step, beside the bare loop and the floor
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overhead

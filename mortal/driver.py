@@ -60,20 +60,36 @@ def _run_flow(config: RunConfig, server: Server) -> None:
     async def run_to_its_state() -> State[Any]:
         return await grpo_train(config, return_state=True)
 
+    began = time.time()
     try:
         state = asyncio.run(run_to_its_state())
     except asyncio.CancelledError:  # told twice to stop, it did so at once
         raise KeyboardInterrupt from None
     except httpx.HTTPError as error:  # Prefect could not tell the server how the run ended
-        ended = find_run(Path(config.runs_dir), str(config.run_id)).manifest
-        raise ServerError(
-            ended.error or f"the Prefect server at {server.api_url} went away: {error}"
-        ) from error
+        raise _lost(server, config, began, error) from error
+    except RuntimeError as error:  # Prefect's word for a server that is away when the flow starts
+        if "Failed to reach API" not in str(error):
+            raise
+        raise _lost(server, config, began, error) from error
     if state.state_details.flow_run_id is not None:
         wait_for_history(server, state.state_details.flow_run_id, completed=state.is_completed())
     if state.is_cancelled() or state.is_crashed():
         raise KeyboardInterrupt  # it was asked to stop, which Prefect keeps to itself
-    state.result()
+    try:
+        state.result()
+    except httpx.HTTPError as error:  # it was away when the run needed it, at its beginning
+        raise _lost(server, config, began, error) from error
+
+
+def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> ServerError:
+    """What ended a run whose server is away: its own reason, if it has noted one since it began."""
+    ended = find_run(Path(config.runs_dir), str(config.run_id)).manifest
+    if ended.error and ended.updated_at >= began:
+        return ServerError(ended.error)
+    return ServerError(
+        f"the Prefect server at {server.api_url} went away ({error}); once it is back, go on with "
+        f"`mortal resume {config.run_id}`"
+    )
 
 
 def _report(run: Run, seconds: float) -> None:

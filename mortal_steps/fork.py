@@ -57,7 +57,8 @@ def fork_run(
 
     Raises `ConfigError` for overrides that the checkpoint cannot follow, `ModelError` for a local
     base model that is not what the parent began with, `StoreError` for a checkpoint that is not
-    there, whole, or a run id that is taken, `CorruptFileError` for damage elsewhere in the parent, and what `preflight.check` finds; nothing is left behind then.
+    there, whole, or a run id that is taken, `CorruptFileError` for damage elsewhere in the
+    parent, and what `preflight.check` finds; nothing is left behind then.
     """
     check_config(parent.store, parent.info)
     check_model(parent.config.model, parent.info.model_files)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from mortal_steps.policy.weights import weights_digest
-from mortal_steps.run import _create, find_run, open_run
+from mortal_steps.run import _create, find_run
 from mortal_steps.verify import check_run
-from tests.bare_flow import go_on, project_config, strip_prefect
+from tests.bare_flow import Killed, go_on, project_config, strip_prefect
 
 NUM_KILLS = 6
 
@@ -67,7 +67,9 @@ def test_a_run_killed_at_its_commits_ends_with_the_same_bits(project, patch):
     in_whole = config.model_copy(update={"runs_dir": str(project / "whole")})
     in_killed = config.model_copy(update={"runs_dir": str(project / "killed")})
     whole = go_on(in_whole, patch)
-    open_run(in_killed)
+    with pytest.raises(Killed):
+        go_on(in_killed, patch, killed_after=0)
+    assert find_run(project / "killed", "run").status() == "interrupted"
     root = project / "killed" / "run"
     choice = random.Random(3)
     kills = 0

@@ -77,6 +77,7 @@ def record_step(run, recorder, step, *, failures=(), failed_calls=None, reward_s
         optimizer_steps=step + 1,
         batch_sha256="",
         state_id="",
+        random_sha256="",
         weights=None,
         timing=timing,
     )

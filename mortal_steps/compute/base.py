@@ -24,8 +24,13 @@ class CallKey:
     index: int = 0
     """Shard or worker, where the stage is fanned out."""
 
+    @property
+    def label(self) -> str:
+        """The call among those of its run, such as `generate/12/0`."""
+        return f"{self.stage}/{self.step}/{self.index}"
+
     def __str__(self) -> str:
-        return f"{self.run_id}/{self.stage}/{self.step}/{self.index}"
+        return f"{self.run_id}/{self.label}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,6 +20,8 @@ from typing import Any
 from mortal_steps.compute.frames import Answer, Construct, receive_frame, send_frame
 from mortal_steps.errors import MortalError, WorkerError
 
+logger = logging.getLogger("mortal_steps.compute.container")  # not __main__, which this is
+
 
 def main() -> None:
     """Serve calls until the owner closes the socket."""
@@ -45,22 +47,31 @@ def _serve(connection: socket.socket, worker: Any) -> None:
             request = receive_frame(connection)
         except EOFError:
             return
+        _log(request.label, "begins")
         try:
             value = getattr(worker, request.method)(**request.payload)
             answer = Answer(number=request.number, value=value)
         except Exception as error:  # noqa: BLE001 - the boundary: any error travels to the owner
             answer = _failure(request.number, error)
+        _log(request.label, "ends" if answer.error is None else "fails")
         send_frame(connection, answer)
 
 
+def _log(label: str, what: str) -> None:
+    """One line: where a worker that was killed has been, its log tells."""
+    if label:
+        logger.info("%s %s", label, what)
+
+
 def _construct(order: Construct) -> Any:
+    logger.info("process %d is a %s", os.getpid(), order.factory)
     module, _, name = order.factory.partition(":")
     return getattr(importlib.import_module(module), name)(**order.kwargs)
 
 
 def _failure(number: int, error: Exception) -> Answer:
     """The error as the owner may raise it: MORTAL's own as it is, others as a `WorkerError`."""
-    logging.getLogger(__name__).error("call failed", exc_info=error)
+    logger.error("call failed", exc_info=error)
     if isinstance(error, MortalError) and _survives_pickling(error):
         return Answer(number=number, error=error)
     trace = "".join(traceback.format_exception(error))

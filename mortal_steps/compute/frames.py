@@ -32,6 +32,8 @@ class Request:
     number: int
     method: str
     payload: Mapping[str, Any]
+    label: str = ""
+    """What the call is, such as `train_step/12/0`: the container logs when it begins and ends."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

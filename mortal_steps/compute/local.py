@@ -66,9 +66,9 @@ class LocalCompute:
         """See `Compute.call`; raises `KeyError` for a role that was not configured."""
         pool = self._pools[role]
         if worker is not None:
-            return await pool.containers[worker].call(method, payload)
+            return await pool.containers[worker].call(method, payload, key.label)
         async with pool.taken() as container:
-            return await container.call(method, payload)
+            return await container.call(method, payload, key.label)
 
     def ready_workers(self, role: Role) -> list[int]:
         """See `Compute.ready_workers`."""
@@ -110,16 +110,17 @@ class LocalContainer:
         self._writer: asyncio.StreamWriter | None = None
         self._listener: asyncio.Task[None] | None = None
 
-    async def call(self, method: str, payload: Mapping[str, Any]) -> Any:
-        """The method's result; see `Compute.call` for the errors.
+    async def call(self, method: str, payload: Mapping[str, Any], label: str) -> Any:
+        """The method's result; `label` names the call in the log.
 
-        Raises `StoreError` if the worker's log cannot be written.
+        Raises what `Compute.call` does, and `StoreError` if the worker's log cannot be written.
         """
         async with self._starting:
             if self.process is None:
                 await self._start()
         number = next(self._numbers)
-        return await self._ask(number, Request(number=number, method=method, payload=payload))
+        request = Request(number=number, method=method, payload=payload, label=label)
+        return await self._ask(number, request)
 
     async def close(self) -> None:
         """Close the socket, wait a moment, then kill."""
@@ -237,7 +238,7 @@ def call_once(spec: WorkerSpec, method: str, **payload: Any) -> Any:
         with tempfile.TemporaryDirectory() as folder:
             container = LocalContainer("rehearsal", spec, 0, Path.cwd(), Path(folder))
             try:
-                return await container.call(method, payload)
+                return await container.call(method, payload, method)
             finally:
                 await container.close()
 

@@ -30,7 +30,7 @@ class Container(Protocol):
     on_lost: Callable[[], None] | None
     """Called when it ended without being asked to."""
 
-    async def call(self, method: str, payload: Mapping[str, Any]) -> Any: ...
+    async def call(self, method: str, payload: Mapping[str, Any], label: str) -> Any: ...
 
     async def close(self) -> None: ...
 
@@ -143,12 +143,12 @@ class Pool(Generic[C]):
         assert self._prepare is not None
         for delay in RESTART_DELAYS_S:
             try:
-                await self.containers[number].call(self._prepare, {})
+                await self.containers[number].call(self._prepare, {}, self._prepare)
                 return
             except TransientError as error:
                 logger.warning("%s\nstarting it again", error)
                 await asyncio.sleep(delay)
-        await self.containers[number].call(self._prepare, {})
+        await self.containers[number].call(self._prepare, {}, self._prepare)
 
     def _join(self, number: int) -> None:
         self._ready[number] = Place(number, next(self._joinings))

@@ -93,8 +93,6 @@ class Actor:
         its shards have to be there again before a later step can be taken. Steps that have a
         committed result are not undone; `train_step` answers from it.
         """
-        self._store.remove_leftovers(weights.FOLDER)
-        self._store.remove_leftovers(checkpoints.FOLDER)
         step = recovery.furthest(self._store, self._config, step)
         published = tuple(
             weights.find(self._store, version)
@@ -200,6 +198,7 @@ class Actor:
         from mortal_steps.policy.trl_adapter import GRPOStepper
 
         self._discard()
+        self._remove_leftovers()
         if saved is None:
             recovery.check_begins_here(self._store, 0)
         folder = saved and checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
@@ -216,6 +215,12 @@ class Actor:
             step=saved.step if saved else 0,
             state_id=saved.state_id if saved else journal.first_state_id(self._fingerprint),
         )
+
+    def _remove_leftovers(self) -> None:
+        """Delete what an actor left that was killed while it wrote: each is as big as a model."""
+        self._store.remove_leftovers(weights.FOLDER)
+        self._store.remove_leftovers(checkpoints.FOLDER)
+        self._store.remove_leftovers("", of="final")
 
     def _discard(self) -> None:
         if self._held is not None:
@@ -266,6 +271,7 @@ class Actor:
         self, held: Held, entry: JournalEntry, batch: RolloutBatch, recorded: StepResult | None
     ) -> StepResult:
         step = batch.step
+        logger.info("%s step %d", "taking" if recorded is None else "replaying", step)
         metrics = held.stepper.train_step(batch, seed=train_seed(self._config.seed, step))
         held.step = step + 1
         held.state_id = journal.next_state_id(held.state_id, entry.batch_sha256, self._fingerprint)
@@ -280,6 +286,7 @@ class Actor:
             step=step,
             metrics=metrics,
             optimizer_steps=held.stepper.optimizer_steps,
+            random_sha256=held.stepper.random_digest(),
             batch_sha256=entry.batch_sha256,
             state_id=held.state_id,
             weights=published,

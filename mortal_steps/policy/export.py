@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
 from peft import PeftModel
+from peft.utils import CONFIG_NAME
 from transformers import PreTrainedModel
 
 
@@ -21,6 +23,18 @@ def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> None:
 def save_trained(model: PreTrainedModel | PeftModel, folder: Path) -> None:
     """What training changes: the model, or the adapter alone where there is one."""
     model.save_pretrained(folder)
+    if isinstance(model, PeftModel):
+        _order_modules(folder / CONFIG_NAME)
+
+
+def _order_modules(path: Path) -> None:
+    """Sort the module names in an adapter's configuration: peft writes them out of a set, in an
+    order that every process has for itself."""
+    config = json.loads(path.read_text(encoding="utf-8"))
+    for key in ("target_modules", "exclude_modules"):
+        if isinstance(config[key], list):
+            config[key].sort()
+    path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
 
 
 @torch.no_grad()

@@ -17,8 +17,10 @@ _save_optimizer_and_scheduler, _save_scaler, current_gradient_accumulation_steps
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import pickle
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -128,6 +130,14 @@ class GRPOStepper:
     def optimizer_steps(self) -> int:
         """Optimizer updates since the start of the run."""
         return self._trainer.state.global_step
+
+    def random_digest(self) -> str:
+        """sha256 of Python's, numpy's and torch's random streams as they are."""
+        streams = [pickle.dumps(random.getstate()), pickle.dumps(numpy.random.get_state())]
+        streams.append(torch.get_rng_state().numpy().tobytes())
+        if torch.cuda.is_available():
+            streams.append(torch.cuda.get_rng_state().numpy().tobytes())
+        return hashlib.sha256(b"".join(streams)).hexdigest()
 
     @property
     def num_parameters(self) -> int:

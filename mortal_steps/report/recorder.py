@@ -78,6 +78,10 @@ class Recorder:
         self._quarantine(evaluation.step, "evaluate", evaluation.failures)
         self.timing(evaluation.timing)
 
+    def evaluated(self, step: int) -> bool:
+        """Whether the log holds the evaluation after `step` steps."""
+        return any(row["step"] == step for row in self._run.logs.read(EVALUATIONS))
+
     def draw(self) -> None:
         """Draw the reward curve; nothing to draw before the first step."""
         metrics = self._run.metrics()

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mortal_steps.compute.frames import Construct, Request, receive_frame, send_frame
-from mortal_steps.errors import MortalError, RewardError
+from mortal_steps.errors import MortalError, RewardError, WorkerLostError
 from mortal_steps.rewards import dispatch
 from mortal_steps.rewards.calls import CallArguments, CallFailure, Outcome
 from mortal_steps.rewards.dispatch import timed_out
@@ -70,7 +70,8 @@ class HostProcess:
         self._taken: CallArguments | None = None
 
     def start(self) -> None:
-        """Start the process, unless it runs; raises `RewardError` if a function cannot be imported.
+        """Start the process, unless it runs; raises `RewardError` if a function cannot be imported,
+        and `WorkerLostError` if something kills the process meanwhile.
 
         What it prints goes where the output of this process goes.
         """
@@ -92,6 +93,11 @@ class HostProcess:
             self._exchange(Construct(factory=HOST, kwargs=kwargs), IMPORT_TIMEOUT_S)
             self._turns = self._ask("turns", IMPORT_TIMEOUT_S)
         except _HostLost as lost:
+            if lost.how == "SIGKILL":  # which no module does to itself
+                raise WorkerLostError(
+                    f"the reward host was killed (SIGKILL) while it imported "
+                    f"{', '.join(self._functions.values())}; memory may have run out"
+                ) from None
             how = lost.how or f"still running after {IMPORT_TIMEOUT_S:g} s"
             raise RewardError(
                 f"rewards.functions: importing {', '.join(self._functions.values())} ended the "

@@ -75,6 +75,7 @@ class RolloutWorker:
         if committed is not None:
             return _reference(request, *committed, busy_s=0.0)
         began = time.perf_counter()
+        logger.info("sampling %s with v%d", request.output, request.weights.version)
         shard = self._sample_shard(self._engine_with(request.weights), request)
         file = self._store.write_record(request.output, shard, GeneratedShard)
         return _reference(request, file, shard, busy_s=time.perf_counter() - began)

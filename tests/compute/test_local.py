@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from mortal_steps.compute import pool
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import DataError, MortalError, StoreError, WorkerError, WorkerLostError
@@ -92,6 +93,19 @@ async def test_calls_go_to_whoever_is_free(make_compute):
     places = [await call(compute, "where", worker=index) for index in (0, 1)]
     assert [place["CUDA_VISIBLE_DEVICES"] for place in places] == ["0", "1"]
     assert {place["OMP_NUM_THREADS"] for place in places} == {"3"}
+
+
+async def test_a_worker_that_keeps_dying_is_in_nobodys_way(make_compute, tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "RESTART_DELAYS_S", (0.0, 0.0, 0.0))
+    orders = tmp_path / "dies-rollout-1"
+    orders.write_text("die\n" * 4)
+    compute = make_compute(count=2, prepare="prepare")
+    deadline = time.monotonic() + 20
+    while compute.ready_workers("rollout") != [0, 1]:
+        assert await call(compute, "echo", blob=b"") == b""
+        assert time.monotonic() < deadline
+    assert orders.read_text() == ""
+    assert [await call(compute, "echo", blob=b"") for _ in range(4)] == [b""] * 4
 
 
 async def test_a_cancelled_call_does_not_confuse_the_next(make_compute):

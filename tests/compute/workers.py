@@ -1,6 +1,7 @@
 """Workers for the tests of the local compute."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -34,6 +35,15 @@ class Counter:
 
     def echo(self, *, blob: bytes) -> bytes:
         return blob
+
+    def prepare(self) -> None:
+        """Dies where a file `dies-<process>` tells it to, as often as that has lines."""
+        name = Path(os.readlink("/proc/self/fd/1")).stem
+        orders = Path(os.readlink("/proc/self/fd/1")).with_name(f"dies-{name}")
+        lines = orders.read_text().splitlines() if orders.exists() else []
+        if lines:
+            orders.write_text("\n".join(lines[1:]))
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Sampler:

@@ -1,15 +1,13 @@
 """The Prefect server is killed in mid-run: it comes back, or it does not."""
 
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
 
 import pytest
 
-from mortal.prefect_server import SERVER_SETTINGS, answers
+from benchmarks.chaos.server import KillableServer
 from mortal_steps.run import find_run
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
 
@@ -17,54 +15,12 @@ STEPS = 24
 STAGES = ("generate", "reward")
 
 
-class KillableServer:
-    """A Prefect server with a port and a database of its own."""
-
-    def __init__(self, home) -> None:
-        self.home = home
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.api_url = f"http://127.0.0.1:{self.port}/api"
-
-    def start(self) -> None:
-        """Start it, for the first time or again, and wait until it answers."""
-        database = f"sqlite+aiosqlite:///{self.home / 'prefect.db'}"
-        with (self.home / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "prefect", "server", "start"),
-                    *("--host", "127.0.0.1", "--port", str(self.port)),
-                ],
-                env={
-                    **os.environ,
-                    **SERVER_SETTINGS,
-                    "PREFECT_HOME": str(self.home),
-                    "PREFECT_API_DATABASE_CONNECTION_URL": database,
-                },
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + 90
-        while not answers(self.api_url):
-            assert self.process.poll() is None, (self.home / "server.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-
-    def kill(self) -> None:
-        """SIGKILL to the server and its children."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-
 @pytest.fixture(scope="module")
 def killable(tmp_path_factory):
     server = KillableServer(tmp_path_factory.mktemp("server"))
     server.start()
     yield server
-    if server.process.poll() is None:
-        server.kill()
+    server.kill()
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +95,29 @@ def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
     killable.start()
     mortal("resume", "alone")
     assert_same(mortal, "alone", whole)
+
+
+FLOW_ALONE = """
+from pathlib import Path
+from mortal.driver import _run_flow
+from mortal.prefect_server import Server
+from mortal_steps.config.loader import load_config
+from mortal_steps.errors import ServerError
+from mortal_steps.run import _create
+
+config = load_config(Path("tiny.toml")).model_copy(update={"run_id": "early"})
+_create(Path("runs/early"), config, [], [])
+try:
+    _run_flow(config, Server(api_url="http://127.0.0.1:9/api"))
+except ServerError as error:
+    print(error)
+"""
+
+
+def test_a_server_lost_before_the_flow_begins_is_named(folder):
+    nobody = {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PREFECT_CLIENT_MAX_RETRIES": "0"}
+    output = subprocess.check_output(
+        [sys.executable, "-c", FLOW_ALONE], cwd=folder, env={**os.environ, **nobody}, text=True
+    )
+    assert "server at http://127.0.0.1:9/api went away" in output
+    assert "go on with `mortal resume early`" in output

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import httpx
@@ -14,8 +13,6 @@ from mortal_steps.run import find_run
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
 from tests.rewards.processes import assert_ends
 
-LONGER = ("--set", "training.max_steps=12")
-
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, server):
@@ -24,13 +21,6 @@ def trained(tmp_path_factory, server):
     mortal = Mortal(folder, server.api_url)
     mortal.output = mortal("train", "tiny.toml", "--run-id", "one")
     return mortal
-
-
-@pytest.fixture(scope="module")
-def whole(trained):
-    """What `mortal show` says of a longer run that nothing happened to."""
-    trained("train", "tiny.toml", *LONGER, "--run-id", "whole")
-    return trained.show("whole")
 
 
 def test_a_run_leaves_what_it_promises(trained):
@@ -91,21 +81,6 @@ def test_the_number_of_workers_does_not_change_a_bit(trained):
     assert len(digests) == 1
 
 
-def test_a_killed_run_resumes_to_the_same_bits(trained, whole):
-    process = trained.start("train", "tiny.toml", *LONGER, "--run-id", "killed")
-    wait_for_step(trained, "killed", 5, process)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    assert trained.show("killed")["status"] == "interrupted"
-    trained("resume", "killed")
-    killed = trained.show("killed")
-    assert killed["status"] == "completed"
-    assert killed["final_weights_sha256"] == whole["final_weights_sha256"]
-    logs = [trained.folder / "runs" / name / "metrics.jsonl" for name in ("whole", "killed")]
-    assert logs[0].read_text() == logs[1].read_text()
-
-
 def children_of(pid):
     """Process ids of the children, whichever thread started them."""
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
@@ -124,35 +99,13 @@ def workers_of(process):
     return found
 
 
-def freeze_in_mid_generation(steps, worker):
-    """Halt a rollout worker while one of its four shards is all that the step waits for."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        os.kill(worker, signal.SIGSTOP)
-        time.sleep(0.4)  # the others go as far as they can
-        if len(list(max(steps.iterdir()).glob("generations-*.json"))) == 3:
-            return
-        os.kill(worker, signal.SIGCONT)
-        time.sleep(0.01)
-    pytest.fail("never in mid-generation")
-
-
-def test_killed_workers_and_a_second_ctrl_c_leave_the_same_bits(trained, whole):
-    two = ("--set", "rollout.num_rollout_workers=2")
-    process = trained.start("train", "tiny.toml", *LONGER, *two, "--run-id", "harmed")
-    killed = {}
-    for step, role in ((2, "rollout-0"), (4, "actor-0"), (6, "reward-0")):
-        wait_for_step(trained, "harmed", step, process)
-        killed[role] = workers_of(process)[role]
-        if role == "rollout-0":
-            freeze_in_mid_generation(trained.folder / "runs" / "harmed" / "steps", killed[role])
-        os.kill(killed[role], signal.SIGKILL)
-    wait_for_step(trained, "harmed", 9, process)
+def test_a_second_ctrl_c_ends_at_once(trained):
+    endless = ("train", "tiny.toml", "--set", "training.max_steps=1000", "--run-id", "twice")
+    process = trained.start(*endless)
+    wait_for_step(trained, "twice", 3, process)
     workers = workers_of(process)
-    assert all(workers[role] != killed[role] for role in killed)
     left = [*workers.values(), *(host for pid in workers.values() for host in children_of(pid))]
     assert len(left) > len(workers), "the reward functions have a process of their own"
-
     os.kill(workers["actor-0"], signal.SIGSTOP)  # the orderly stop would wait for it for ever
     process.send_signal(signal.SIGINT)
     while "once more stops at once" not in process.stdout.readline():
@@ -160,13 +113,10 @@ def test_killed_workers_and_a_second_ctrl_c_leave_the_same_bits(trained, whole):
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=30)
     assert process.returncode == 130, output
-    assert "mortal resume harmed" in output
+    assert "mortal resume twice" in output
     for pid in left:
         assert_ends(pid)
-    stopped = trained.show("harmed")
-    assert (stopped["status"], stopped["checkpoint_step"]) == ("stopped", 8)
-    trained("resume", "harmed")
-    assert trained.show("harmed")["final_weights_sha256"] == whole["final_weights_sha256"]
+    assert trained.show("twice")["status"] == "stopped"
 
 
 def test_a_living_run_is_nobody_elses_and_an_interruption_says_how_to_go_on(trained):
@@ -189,24 +139,6 @@ def test_a_living_run_is_nobody_elses_and_an_interruption_says_how_to_go_on(trai
     stopped = trained.show("busy")
     assert stopped["status"] == "stopped"
     assert stopped["checkpoint_step"] >= stopped["step"] >= 1, "the state was saved"
-
-
-def test_generating_ahead_is_as_reproducible_as_waiting(trained, whole):
-    ahead = ("train", "tiny.toml", *LONGER, "--set", "rollout.staleness=1", "--run-id")
-    trained(*ahead, "ahead")
-    process = trained.start(*ahead, "ahead-killed", "--set", "rollout.num_rollout_workers=2")
-    wait_for_step(trained, "ahead-killed", 5, process)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    trained("resume", "ahead-killed")
-    shown = [trained.show(name) for name in ("ahead", "ahead-killed")]
-    assert shown[0]["final_weights_sha256"] == shown[1]["final_weights_sha256"]
-    assert shown[0]["final_weights_sha256"] != whole["final_weights_sha256"]
-    logs = [trained.folder / "runs" / run["run_id"] / "metrics.jsonl" for run in shown]
-    assert logs[0].read_text() == logs[1].read_text()
-    rows = [json.loads(line) for line in logs[0].read_text().splitlines()]
-    assert [row["policy_version"] for row in rows] == [max(0, t - 1) for t in range(12)]
 
 
 def test_a_fork_ends_with_its_parents_bits(trained):

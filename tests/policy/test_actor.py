@@ -1,6 +1,7 @@
 """Steps are taken once, and a lost actor comes back to the same bits."""
 
 import dataclasses
+import json
 import logging
 import multiprocessing
 import signal
@@ -337,8 +338,12 @@ def test_the_final_model_is_the_trained_one(model_path, tmp_path, setup):
     actor = run.actor()
     results = run.train(actor, range(NUM_STEPS))
     final = actor.save_final()
-    # A lost actor replays the run and writes the same bits.
+    # A lost actor replays the run, removes what it left half-written and writes the same bits.
+    left = [run.store.path(name) for name in ("weights/.v9.a.partial", ".final.b.partial")]
+    for folder in left:
+        folder.mkdir()
     assert run.actor().save_final() == final
+    assert not any(folder.exists() for folder in left)
     merged = final.merged_path or final.path
     published = run.store.path(results[-1].weights.path)
     assert weights.weights_digest(run.store.path(merged)) == weights.weights_digest(published)
@@ -349,6 +354,9 @@ def test_the_final_model_is_the_trained_one(model_path, tmp_path, setup):
     assert (final.merged_path is None) == (setup == "full")
     has_adapter = run.store.path("final/adapter_model.safetensors").exists()
     assert has_adapter == (setup == "lora")
+    if has_adapter:  # its configuration is the same in every process
+        names = json.loads(run.store.path("final/adapter_config.json").read_text())
+        assert names["target_modules"] == sorted(names["target_modules"])
 
 
 def test_an_actor_that_another_one_overtook_saves_the_same_model(run, actor):

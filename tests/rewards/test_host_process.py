@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mortal_steps.errors import RewardError, TransientError
+from mortal_steps.errors import RewardError, TransientError, WorkerLostError
 from mortal_steps.rewards import host_process
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calls import CallFailure, CallScores, arguments_of
@@ -130,3 +130,9 @@ def test_a_module_that_ends_the_process_is_named() -> None:
     Path("ends.py").write_text("import os\nos._exit(5)\n")
     with pytest.raises(RewardError, match=r"ends\.py:f ended the process \(exit code 5\)"):
         HostProcess({"f": "ends.py:f"}).start()
+
+
+def test_a_host_that_is_killed_while_it_imports_is_infrastructure() -> None:
+    Path("shot.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    with pytest.raises(WorkerLostError, match=r"killed \(SIGKILL\) while it imported shot\.py:f"):
+        HostProcess({"f": "shot.py:f"}).start()

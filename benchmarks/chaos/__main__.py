@@ -1,0 +1,141 @@
+"""Kill runs at every stage, compare what they end with, print where and what it cost.
+
+    python -m benchmarks.chaos                      # every variant, 200 kills or more
+    python -m benchmarks.chaos --variants plain lora --kills 30 --seed 5
+
+Exits with 1 if a run ends with other bits than the run that nothing happened to, loses or doubles
+a train step, samples more again than was in flight at a kill, hangs or cannot be resumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.chaos.project import VARIANTS
+from benchmarks.chaos.run import ChaosError
+from benchmarks.chaos.schedule import Volley, volleys
+from benchmarks.chaos.server import KillableServer
+from benchmarks.chaos.table import added, kills_of, places_table, work_table
+from benchmarks.chaos.variant import Judged, Variant
+from benchmarks.output import RESULTS, console, write_results
+from mortal.driver import QUIET_PREFECT
+
+
+def main() -> None:
+    args = _parse()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    os.environ.update(QUIET_PREFECT)
+    judged: dict[str, list[Judged]] = {name: [] for name in args.variants}
+    faults: list[str] = []
+    with _folder(args.keep) as folder, _server(folder) as server:
+        hands = _dealt(volleys(args.seed, args.kills), len(args.variants))
+        for name, hand in zip(args.variants, hands, strict=True):
+            try:
+                variant = Variant(name, folder, server, args.steps, _say)
+                variant.reference()
+                for run in variant.under_fire(hand):
+                    judged[name].append(run)
+                    faults += _told(name, run)
+            except ChaosError as error:
+                faults.append(f"{name}: {error}")
+                _say(f"BROKEN {faults[-1]}")
+    _report(judged, args.output, args.seed, faults)
+    sys.exit(1 if faults else 0)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.chaos", description="Runs killed at every stage."
+    )
+    parser.add_argument("--kills", type=int, default=200, help="at least so many, over all runs")
+    parser.add_argument("--steps", type=int, default=36, help="train steps of each run")
+    parser.add_argument("--seed", type=int, default=0, help="of the kill schedule")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--output", type=Path, default=RESULTS / "chaos.json")
+    parser.add_argument("--keep", type=Path, help="folder for the runs; it must not exist")
+    return parser.parse_args()
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True)
+        yield keep.absolute()
+    else:
+        with tempfile.TemporaryDirectory(prefix="chaos-") as name:
+            yield Path(name)
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[KillableServer]:
+    server = KillableServer(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.wait()
+        server.kill()
+
+
+def _dealt(chosen: Sequence[Volley], hands: int) -> list[Sequence[Volley]]:
+    return [chosen[hand::hands] for hand in range(hands)]
+
+
+def _say(line: str) -> None:
+    console.print(f"{time.strftime('%H:%M:%S')}  {line}", markup=False)
+
+
+def _told(name: str, run: Judged) -> list[str]:
+    """Say how a run compares; its faults, named."""
+    outcome = run.outcome
+    verdict = "DIFFERS: " + "; ".join(run.faults) if run.faults else "the same bits"
+    _say(
+        f"{name}: run {outcome.run_id}, {len(outcome.kills)} kills, {outcome.seconds:.0f} s: "
+        f"{verdict}"
+    )
+    return [f"{name}, run {outcome.run_id}: {fault}" for fault in run.faults]
+
+
+def _report(
+    judged: dict[str, list[Judged]], output: Path, seed: int, faults: Sequence[str]
+) -> None:
+    outcomes = [run.outcome for runs in judged.values() for run in runs]
+    kills = kills_of(outcomes)
+    rows = [
+        (
+            name,
+            len(runs),
+            sum(len(run.outcome.kills) for run in runs),
+            sum(run.outcome.resumed for run in runs),
+            added([run.work for run in runs]),
+        )
+        for name, runs in judged.items()
+    ]
+    console.print(places_table(kills))
+    console.print(work_table(rows))
+    for outcome in outcomes:
+        for error in outcome.gave_up:
+            console.print(f"{outcome.run_id} ended by itself: {error}", markup=False)
+    console.print(f"\n{len(kills)} kills, {len(outcomes)} runs, seed {seed}: ", end="")
+    console.print("FAILED" if faults else "every run ended with the same bits")
+    for fault in faults:
+        console.print(f"  {fault}", markup=False)
+    runs = [
+        {"variant": name, **dataclasses.asdict(run)}
+        for name, runs in judged.items()
+        for run in runs
+    ]
+    write_results(output, {"seed": seed, "faults": list(faults), "runs": runs})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The processes of a run: the flow that we start, and those that it starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+CONTAINER = b"mortal_steps.compute.container"
+GONE_WITHIN_S = 10.0
+
+
+class FlowProcess:
+    """`mortal train` or `mortal resume`, its output in a file."""
+
+    def __init__(self, folder: Path, output: Path, api_url: str, *arguments: str) -> None:
+        self._output = output
+        self.started = time.time()
+        with output.open("ab") as file:
+            self._from = file.tell()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "mortal", *arguments],
+                cwd=folder,
+                env={
+                    **os.environ,
+                    "PREFECT_API_URL": api_url,
+                    "PREFECT_HOME": str(folder / "prefect"),
+                    "OMP_NUM_THREADS": "1",
+                    "HF_HUB_OFFLINE": "1",
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self._process.poll()
+
+    def output(self) -> str:
+        """What it has printed."""
+        return self._output.read_bytes()[self._from :].decode(errors="replace")
+
+    def process_ids(self, victim: str) -> list[int]:
+        """The process that goes by this name, if it is there: the flow, a worker, the host."""
+        if victim == "flow":
+            return [self._process.pid]
+        workers = {_log_of(pid): pid for pid in _containers(self._process.pid)}
+        if victim == "host":
+            return _containers(workers["reward-0"]) if "reward-0" in workers else []
+        return [workers[victim]] if victim in workers else []
+
+    def kill(self) -> None:
+        """SIGKILL, which takes its workers along."""
+        self._process.kill()
+        self._process.wait()
+
+
+def kill(pid: int) -> None:
+    """SIGKILL to a process that one of ours started; returns when it is gone."""
+    os.kill(pid, signal.SIGKILL)
+    wait_until_gone(pid)
+
+
+def wait_until_gone(pid: int) -> None:
+    """Return when the process is dead, buried or not."""
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while _lives(pid):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"process {pid} still runs {GONE_WITHIN_S:g} s after SIGKILL")
+        time.sleep(0.001)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _containers(owner: int) -> list[int]:
+    """Worker processes that `owner` started, from whichever of its threads."""
+    found = []
+    for children in Path(f"/proc/{owner}/task").glob("*/children"):
+        try:
+            for child in map(int, children.read_text().split()):
+                if CONTAINER in Path(f"/proc/{child}/cmdline").read_bytes() and _lives(child):
+                    found.append(child)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def _log_of(pid: int) -> str:
+    """The name of a worker: its output is its log."""
+    try:
+        return Path(os.readlink(f"/proc/{pid}/fd/1")).stem
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

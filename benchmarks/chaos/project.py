@@ -1,0 +1,78 @@
+"""The project that is trained under fire: a model, a dataset and a reward of next to no size."""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+from collections.abc import Mapping
+from pathlib import Path
+
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "plain": (),
+    "staleness-1": ("rollout.staleness=1",),
+    "staleness-2": ("rollout.staleness=2",),
+    "lora": ("training.use_lora=true", "training.lora.r=4", "training.lora.dropout=0.1"),
+    "accumulation": ("training.gradient_accumulation_steps=4", "training.num_iterations=2"),
+}
+"""What each variant sets beyond CONFIG."""
+
+NUM_ROLLOUT_WORKERS = 2
+NUM_SHARDS = 4
+
+REWARDS = '''
+import time
+
+def lottery(completions, answer, **kwargs):
+    """Other for nearly every completion, so that each step moves the weights."""
+    time.sleep(0.02)  # long enough to be killed in
+    return [sum(map(ord, text + right)) % 11 / 10 for text, right in zip(completions, answer)]
+'''
+
+CONFIG = f"""
+name = "chaos"
+seed = 7
+
+[model.new]
+hidden_size = 32
+head_dim = 32
+num_layers = 1
+intermediate_size = 32
+max_position_embeddings = 64
+
+[data]
+source = "train.jsonl"
+eval_samples = 8
+
+[rollout]
+engine = "transformers"
+num_rollout_workers = {NUM_ROLLOUT_WORKERS}
+num_shards = {NUM_SHARDS}
+max_tokens = 6
+
+[rewards]
+functions = ["rewards.py:lottery"]
+
+[training]
+batch_size = 8
+num_generations = 4
+learning_rate = 1e-3
+max_completion_length = 6
+gradient_checkpointing = false
+
+[evaluation]
+eval_steps = 3
+
+[checkpoints]
+save_steps = 3
+"""
+
+
+def write_project(folder: Path) -> None:
+    """A user's project: `chaos.toml`, its dataset and its reward function."""
+    rng = random.Random(0)
+    words = ["".join(rng.choices(string.ascii_lowercase[:6], k=3)) for _ in range(60)]
+    rows = [{"prompt": f"{word}=", "answer": word[::-1]} for word in words]
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "rewards.py").write_text(REWARDS)
+    (folder / "chaos.toml").write_text(CONFIG)

@@ -1,0 +1,112 @@
+"""When whom to kill: a pure function of a seed.
+
+Every victim is killed in every stage that it can live in, inside the stage and at its end, before
+anything is repeated. A shot waits for a stage to begin (and then a fraction of what the stage takes
+as a rule), or to end. A volley is shots that follow each other: each comes while the run still
+recovers from the one before.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Moment = Literal["inside", "after"]
+
+ROLLOUT_WORKERS = ("rollout-0", "rollout-1")
+WORKERS = ("actor-0", *ROLLOUT_WORKERS, "reward-0")
+VICTIMS = (*WORKERS, "host", "flow", "server")
+"""The actor, the rollout workers, the reward worker and its host, the flow, the Prefect server."""
+
+STAGES = ("generate", "reward", "train_step", "sync_weights", "evaluate", "checkpoint")
+"""Those that come again and again."""
+STARTING = "starting"
+"""What a process is in until it has answered its first call, which is where it recovers."""
+LAST = "save_final"
+TOGETHER = (("actor-0", "rollout-0"), ROLLOUT_WORKERS, ("actor-0", "reward-0"), ("flow", "server"))
+"""Killed at once."""
+IN_A_ROW = (
+    *(("actor-0", victim) for victim in VICTIMS),
+    *(("flow", "flow"), ("flow", "server"), ("server", "flow"), ("server", "actor-0")),
+    *(("rollout-0", "rollout-0"), ("rollout-1", "rollout-0"), ("rollout-1", "actor-0")),
+    *(("reward-0", "reward-0"), ("reward-0", "rollout-1"), ("host", "host"), ("host", "reward-0")),
+)
+"""The first is killed, and the second while the first starts again."""
+TRIES = 4
+"""Of a task: so many kills in a row end the flow."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shot:
+    """SIGKILL to one process or several at a moment of a stage."""
+
+    victims: tuple[str, ...]
+    stage: str
+    moment: Moment
+    fraction: float = 0.0
+    """Of the stage's usual duration, after its beginning; inside a stage alone."""
+    starter: str = ""
+    """Whose start is meant, with the stage `STARTING`."""
+
+
+Volley = tuple[Shot, ...]
+
+
+def volleys(seed: int, num_kills: int) -> list[Volley]:
+    """At least `num_kills` kills in the order of a shuffled deck; decks follow each other."""
+    rng = random.Random(seed)
+    chosen: list[Volley] = []
+    while kills_of(chosen) < num_kills:
+        deck = list(_deck(rng))
+        rng.shuffle(deck)
+        for volley in deck:
+            if kills_of(chosen) >= num_kills:
+                break
+            chosen.append(volley)
+    return chosen
+
+
+def kills_of(chosen: Sequence[Volley]) -> int:
+    """How many processes are killed."""
+    return sum(len(shot.victims) for volley in chosen for shot in volley)
+
+
+def is_last(volley: Volley) -> bool:
+    """Whether it belongs to the end of a run."""
+    return volley[0].stage == LAST
+
+
+def is_at_server(volley: Volley) -> bool:
+    """Whether the server is killed."""
+    return any("server" in shot.victims for shot in volley)
+
+
+def _deck(rng: random.Random) -> Iterator[Volley]:
+    """Each victim in each stage; double failures."""
+
+    def shot(stage: str, moment: Moment, *victims: str) -> Shot:
+        fraction = rng.uniform(0.0, 0.9) if moment == "inside" else 0.0
+        return Shot(victims=victims, stage=stage, moment=moment, fraction=fraction)
+
+    def start(starter: str, victim: str) -> Shot:
+        fraction = rng.uniform(0.0, 0.9)
+        return Shot(
+            victims=(victim,), stage=STARTING, moment="inside", fraction=fraction, starter=starter
+        )
+
+    moments: tuple[Moment, ...] = ("inside", "after")
+    for moment in moments:
+        for victim in VICTIMS:
+            for stage in (*STAGES, LAST):
+                yield (shot(stage, moment, victim),)
+        for victim in ("actor-0", *ROLLOUT_WORKERS, "flow", "server"):
+            flow = shot(rng.choice(STAGES), "inside", "flow")
+            yield flow, shot("start_workers", moment, victim)
+    for gone, victim in IN_A_ROW:
+        yield shot(rng.choice(STAGES), "inside", gone), start(gone, victim)
+    actor = shot("train_step", "inside", "actor-0")
+    yield actor, *(start("actor-0", "actor-0") for _ in range(TRIES - 1))
+    for victims in TOGETHER:
+        yield (shot(rng.choice(STAGES), "inside", *victims),)
