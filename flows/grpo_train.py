@@ -15,8 +15,9 @@ import signal
 from typing import Any
 
 from prefect import State, flow
+from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
-from prefect.runtime import deployment, flow_run
+from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
 from flows.handover import flow_run_url, wait_for_driver
@@ -56,7 +57,7 @@ async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
     tells its own cancellation (Cancelled) from a machine that is taken away (Crashed).
     """
     config = config.model_copy(update={"run_id": _run_id(config)})
-    if deployment.id:
+    if _is_deployed():
         await wait_for_driver(config)
     run = open_run(config)
     if run.is_complete():
@@ -64,7 +65,7 @@ async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
     use_result_folder()
     get_run_logger().info("attempt %d, from step %d", flow_run.run_count, run.manifest.step)
     stop = Stop()
-    numbers = [signal.SIGINT] if deployment.id else [signal.SIGINT, signal.SIGTERM]
+    numbers = [signal.SIGINT] if _is_deployed() else [signal.SIGINT, signal.SIGTERM]
     try:
         async with watch_server(run.config.logging.server_patience_s) as server:
             async with at_work(run, flow_run_url()) as session:
@@ -188,6 +189,13 @@ class Training:
             f"stopped by {stop.reason} after {self._trained} of {run.info.num_steps} steps, state "
             f"saved; {resume}"
         )
+
+
+def _is_deployed() -> bool:
+    """Whether a deployment made this flow run. `prefect.runtime` would ask the server, which may be
+    away."""
+    context = FlowRunContext.get()
+    return context is not None and getattr(context.flow_run, "deployment_id", None) is not None
 
 
 def _run_id(config: RunConfig) -> str:
