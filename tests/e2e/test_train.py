@@ -1,11 +1,10 @@
 """`mortal train` from the command line to the last file."""
 
 import json
-import os
 import signal
-from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -69,6 +68,28 @@ def test_the_output_tells_where_everything_is(trained):
         assert part in trained.output
 
 
+def test_a_second_ctrl_c_ends_at_once_and_loses_nothing(trained):
+    process = trained.start("train", "tiny.toml", "--run-id", "impatient")
+    wait_for_step(trained, "impatient", 2, process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    logs = {file.path: child for child in children for file in child.open_files()}
+    logs[str(trained.folder / "runs/impatient/logs/actor-0.log")].suspend()
+    process.send_signal(signal.SIGINT)  # in order, this would wait for the actor for ever
+    while "once more stops at once" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, output
+    assert "mortal resume impatient" in output
+    assert len(children) >= 4, "the reward functions have a process of their own"
+    for child in children:
+        assert_ends(child.pid)
+    assert trained.show("impatient")["status"] == "stopped"
+    trained("resume", "impatient")
+    digests = {trained.show(run)["final_weights_sha256"] for run in ("one", "impatient")}
+    assert len(digests) == 1
+
+
 def test_the_number_of_workers_does_not_change_a_bit(trained):
     digests = {trained.show("one")["final_weights_sha256"]}
     for workers in (2, 3):
@@ -79,44 +100,6 @@ def test_the_number_of_workers_does_not_change_a_bit(trained):
         )
         digests.add(trained.show(run_id)["final_weights_sha256"])
     assert len(digests) == 1
-
-
-def children_of(pid):
-    """Process ids of the children, whichever thread started them."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
-
-
-def workers_of(process):
-    """Process ids of the worker processes below `process`, by role."""
-    found = {}
-    for child in children_of(process.pid):
-        command = Path(f"/proc/{child}/cmdline").read_text()
-        if "mortal_steps.compute.container" not in command:
-            continue
-        opened = os.readlink(f"/proc/{child}/fd/1")  # its log: actor-0.log, rollout-1.log, ...
-        found[Path(opened).stem] = child
-    return found
-
-
-def test_a_second_ctrl_c_ends_at_once(trained):
-    endless = ("train", "tiny.toml", "--set", "training.max_steps=1000", "--run-id", "twice")
-    process = trained.start(*endless)
-    wait_for_step(trained, "twice", 3, process)
-    workers = workers_of(process)
-    left = [*workers.values(), *(host for pid in workers.values() for host in children_of(pid))]
-    assert len(left) > len(workers), "the reward functions have a process of their own"
-    os.kill(workers["actor-0"], signal.SIGSTOP)  # the orderly stop would wait for it for ever
-    process.send_signal(signal.SIGINT)
-    while "once more stops at once" not in process.stdout.readline():
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=30)
-    assert process.returncode == 130, output
-    assert "mortal resume twice" in output
-    for pid in left:
-        assert_ends(pid)
-    assert trained.show("twice")["status"] == "stopped"
 
 
 def test_a_living_run_is_nobody_elses_and_an_interruption_says_how_to_go_on(trained):
