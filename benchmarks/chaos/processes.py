@@ -54,19 +54,33 @@ class FlowProcess:
             return _containers(workers["reward-0"]) if "reward-0" in workers else []
         return [workers[victim]] if victim in workers else []
 
-    def kill(self) -> None:
-        """SIGKILL, which takes its workers along."""
+    def kill(self) -> bool:
+        """SIGKILL; returns when its workers, which it takes along, are gone too.
+
+        False if it had ended before.
+        """
+        workers = _containers(self._process.pid)
         self._process.kill()
-        self._process.wait()
+        killed = self._process.wait() == -signal.SIGKILL
+        for pid in workers:
+            _wait_until_gone(pid)
+        return killed
 
 
-def kill(pid: int) -> None:
-    """SIGKILL to a process that one of ours started; returns when it is gone."""
-    os.kill(pid, signal.SIGKILL)
-    wait_until_gone(pid)
+def kill(pid: int) -> bool:
+    """SIGKILL to a process that one of ours started; returns when it is gone.
+
+    False if it had ended before.
+    """
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    _wait_until_gone(pid)
+    return True
 
 
-def wait_until_gone(pid: int) -> None:
+def _wait_until_gone(pid: int) -> None:
     """Return when the process is dead, buried or not."""
     deadline = time.monotonic() + GONE_WITHIN_S
     while _lives(pid):

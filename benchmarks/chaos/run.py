@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.chaos.processes import FlowProcess, kill, wait_until_gone
+from benchmarks.chaos.aim import is_awaited, place, shows_work, usual_name
+from benchmarks.chaos.processes import FlowProcess, kill
 from benchmarks.chaos.schedule import (
     LAST,
     STARTING,
@@ -27,18 +28,7 @@ STUCK_AFTER_S = 150.0
 """Without a line in any worker's log. The longest that a run waits by itself is 15 s."""
 MAX_STARTS_UNSHOT = 5
 """Starts in a row that end by themselves before the run counts as broken."""
-BOUNDARY_S = 0.02
-"""A kill so soon after the end of a stage is one at its end, whatever else has begun."""
 UNKNOWN_STAGE_S = 0.05
-
-ROLE_STAGES = {
-    "actor-0": ("start_workers", "train_step", "checkpoint", "save_final"),
-    "rollout-0": ("generate", "evaluate"),
-    "rollout-1": ("generate", "evaluate"),
-    "reward-0": ("reward", "evaluate"),
-    "host": ("reward", "evaluate"),
-}
-"""Stages whose end shows that a process does its work again; of others, any stage shows it."""
 
 
 class ChaosError(Exception):
@@ -106,8 +96,7 @@ class ChaosRun:
     def run(self) -> RunOutcome:
         """Drive it to its end. Raises `ChaosError` if it does not get there."""
         began = time.monotonic()
-        train = ("train", "chaos.toml", "--run-id", self._outcome.run_id)
-        self._flow = self._start(*train, *(part for s in self._settings for part in ("--set", s)))
+        self._flow = self._start()
         try:
             while self._flow.code != 0:
                 self._look()
@@ -124,9 +113,15 @@ class ChaosRun:
         self._outcome.seconds = time.monotonic() - began
         return self._outcome
 
-    def _start(self, *arguments: str) -> FlowProcess:
+    def _start(self) -> FlowProcess:
+        """`mortal resume`, or `mortal train` while there is no run yet."""
         self._heard = time.monotonic()
-        output = self._folder / f"{self._outcome.run_id}.out"
+        run_id = self._outcome.run_id
+        arguments = ["resume", run_id]
+        if not (self._run_dir / "run.json").exists():
+            settings = [part for setting in self._settings for part in ("--set", setting)]
+            arguments = ["train", "chaos.toml", "--run-id", run_id, *settings]
+        output = self._folder / f"{run_id}.out"
         return FlowProcess(self._folder, output, self._server.api_url, *arguments)
 
     def _look(self) -> None:
@@ -181,8 +176,8 @@ class ChaosRun:
                 self._due = time.time() + shot.fraction * self._usual[LAST] / 2
             return
         for event in events:
-            if _is_awaited(event, shot):
-                usual = self._usual.get(_usual_name(shot), UNKNOWN_STAGE_S)
+            if is_awaited(event, shot):
+                usual = self._usual.get(usual_name(shot), UNKNOWN_STAGE_S)
                 self._due = time.time() + shot.fraction * usual
                 return
 
@@ -207,16 +202,12 @@ class ChaosRun:
             at = time.time()
             if name == "server":
                 self._server.kill()
-            elif name == "flow":
-                workers = [pid for worker in WORKERS for pid in self._flow.process_ids(worker)]
-                self._flow.kill()
-                for pid in workers:
-                    wait_until_gone(pid)
+                self._server.come_back()
+                hit = True
             else:
-                kill(targets[name][0])
-            self._note(name, shot, at)
-        if "server" in shot.victims:
-            self._server.come_back()
+                hit = self._flow.kill() if name == "flow" else kill(targets[name][0])
+            if hit:
+                self._note(name, shot, at)
 
     def _note(self, victim: str, shot: Shot, at: float) -> None:
         """Where it was hit: what the logs say until the moment of the kill."""
@@ -224,7 +215,7 @@ class ChaosRun:
         before = [event for event in events if event.worker == victim or event.at <= at + 0.001]
         self._picture.add(before)
         self._note_recoveries(events)
-        stage, inside = _place(self._picture, victim, shot, at)
+        stage, inside = place(self._picture, victim, shot, at)
         one = Kill(run_id=self._outcome.run_id, victim=victim, stage=stage, inside=inside, at=at)
         self._outcome.kills.append(one)
         self._recovering.append(one)
@@ -237,7 +228,11 @@ class ChaosRun:
         for event in events:
             if event.kind == "ends" and event.name not in ("start", "warm_start"):
                 self._ended_unshot = 0
-                for one in [one for one in self._recovering if _shows(event, one)]:
+                for one in [
+                    one
+                    for one in self._recovering
+                    if shows_work(event, one.victim) and event.at >= one.at
+                ]:
                     one.recovery_s = event.at - one.at
                     self._recovering.remove(one)
 
@@ -257,57 +252,4 @@ class ChaosRun:
         self._picture = Picture()
         self._due = None
         self._outcome.resumed += 1
-        if (self._run_dir / "run.json").exists():
-            self._flow = self._start("resume", self._outcome.run_id)
-        else:  # killed before there was a run
-            train = ("train", "chaos.toml", "--run-id", self._outcome.run_id)
-            self._flow = self._start(*train, *(p for s in self._settings for p in ("--set", s)))
-
-
-def _is_awaited(event: Event, shot: Shot) -> bool:
-    """Whether the event is what the shot waits for: of the victim's own where it has such."""
-    if shot.stage == STARTING:
-        if shot.starter == "host":
-            return event.kind == "host started"
-        return (event.kind, event.worker) == ("started", shot.starter)
-    victim = shot.victims[0]
-    worker = "reward-0" if victim == "host" else victim
-    kind = "begins" if shot.moment == "inside" else "ends"
-    own = shot.stage in ROLE_STAGES.get(worker, ()) or (
-        shot.stage == "sync_weights" and worker.startswith("rollout")
-    )
-    if shot.stage == "start_workers":
-        own = False
-    return (event.kind, event.name) == (kind, shot.stage) and (not own or event.worker == worker)
-
-
-def _usual_name(shot: Shot) -> str:
-    """Under which name the usual duration is known of what the shot interrupts."""
-    if shot.stage != STARTING:
-        return shot.stage
-    role = shot.starter.partition("-")[0]
-    return {"actor": "start_workers", "rollout": "start"}.get(role, "reward")
-
-
-def _place(picture: Picture, victim: str, shot: Shot, at: float) -> tuple[str, bool]:
-    """The stage that a kill hit, and whether inside it."""
-    newest = picture.newest
-    own = picture.stage_of("reward-0" if victim == "host" else victim)
-    if own is not None:
-        return own, True
-    stages = picture.stages()
-    at_an_end = newest is not None and newest.kind == "ends"
-    if newest and at_an_end and (not stages or at - newest.at < BOUNDARY_S):
-        return newest.name, False
-    if not stages:
-        return STARTING, True
-    return (shot.stage if shot.stage in stages else stages[0]), True
-
-
-def _shows(event: Event, one: Kill) -> bool:
-    """Whether the event is work of the role that was killed."""
-    if one.victim in ROLE_STAGES:
-        done = event.name in ROLE_STAGES[one.victim]
-    else:
-        done = event.name != "start_workers"
-    return done and event.at >= one.at
+        self._flow = self._start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.chaos.comparison import Digests, Work, digests, work_of
 from benchmarks.chaos.project import VARIANTS, write_project
-from benchmarks.chaos.run import ChaosRun, RunOutcome
+from benchmarks.chaos.run import ChaosError, ChaosRun, RunOutcome
 from benchmarks.chaos.schedule import Volley
 from benchmarks.chaos.server import KillableServer
 from benchmarks.chaos.worker_logs import durations, read_events
@@ -62,12 +63,15 @@ class Variant:
         self._expected = digests(self._run_dir(run_id), self._steps)
 
     def under_fire(self, volleys: Iterable[Volley]) -> Iterator[Judged]:
-        """Runs until every volley is fired."""
+        """Runs until every volley is fired. Raises `ChaosError` for one that cannot be."""
         left = deque(volleys)
-        number = 0
-        while left:
-            number += 1
-            yield self._judged(self._run(f"killed-{number}", left))
+        for number in itertools.count(1):
+            if not left:
+                return
+            outcome = self._run(f"killed-{number}", left)
+            if not outcome.kills:
+                raise ChaosError(f"what these wait for never happens: {list(left)}")
+            yield self._judged(outcome)
 
     def _run(self, run_id: str, volleys: deque[Volley]) -> RunOutcome:
         self._say(f"{self.name}: run {run_id}, {len(volleys)} volleys left")

@@ -31,7 +31,6 @@ VOLLEYS = {
         (after("sync_weights", "server"),),
         (inside("train_step", "actor-0"), while_starting("rollout-1", "actor-0")),
         (inside("evaluate", "reward-0"),),
-        (inside("save_final", "flow"),),
     ],
     "staleness-1": [
         (inside("reward", "reward-0"),),
