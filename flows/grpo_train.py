@@ -19,17 +19,18 @@ from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
-from prefect.utilities.urls import url_for
 
+from flows.handover import flow_run_url, wait_for_driver
 from flows.rollouts import RolledOut, Rollouts
 from flows.stop import Stop, StopRequested
 from mortal_steps.config import RunConfig
+from mortal_steps.driving import at_work
 from mortal_steps.errors import RunStoppedError, ServerError
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.run import open_run
-from mortal_steps.session import Session, at_work
+from mortal_steps.session import Session
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 from tasks.artifacts import RunArtifacts
 from tasks.checkpoint import checkpoint, save_final
@@ -55,7 +56,10 @@ async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
     stop, it saves its state and ends Cancelled. SIGTERM to a deployment's run is Prefect's, which
     tells its own cancellation (Cancelled) from a machine that is taken away (Crashed).
     """
-    run = open_run(config.model_copy(update={"run_id": _run_id(config)}))
+    config = config.model_copy(update={"run_id": _run_id(config)})
+    if _is_deployed():
+        await wait_for_driver(config)
+    run = open_run(config)
     if run.is_complete():
         return summarize(run)
     use_result_folder()
@@ -64,7 +68,7 @@ async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
     numbers = [signal.SIGINT] if _is_deployed() else [signal.SIGINT, signal.SIGTERM]
     try:
         async with watch_server(run.config.logging.server_patience_s) as server:
-            async with at_work(run, url_for("flow-run", obj_id=flow_run.id)) as session:
+            async with at_work(run, flow_run_url()) as session:
                 with stop.on_signals(numbers, get_run_logger().warning):
                     await Training(session, stop, server).run()
             await server.back()

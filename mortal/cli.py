@@ -80,6 +80,40 @@ def resume(
 
 
 @app.command()
+def fork(
+    run_id: RunId,
+    at_step: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="One of its checkpoints, as `mortal show` lists them; default: the newest."
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change against the parent: section.key=value. Repeatable."),
+    ] = None,
+    new_id: Annotated[str | None, typer.Option("--run-id", help="Identity of the new run.")] = None,
+    runs_dir: RunsDir = Path("runs"),
+    port: Port = 0,
+    keep_server: KeepServer = False,
+) -> None:
+    """Train a new run from a checkpoint of another one, with other settings.
+
+    The parent is only read; relative paths start where its own do. Weights,
+    optimizer moments and logs go on; the learning rate and all other settings
+    are the new run's from its first step.
+    """
+    from mortal_steps.fork import fork_run
+    from mortal_steps.run import find_run
+
+    parent = find_run(runs_dir.absolute(), run_id)
+    os.chdir(parent.info.working_dir)
+    forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id)
+    typer.echo(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
+    _drive(forked.config, port=port, keep_server=keep_server)
+
+
+@app.command()
 def runs(runs_dir: RunsDir = Path("runs"), as_json: AsJson = False) -> None:
     """List the runs."""
     from mortal.display import runs_table

@@ -40,6 +40,8 @@ def runs_table(summaries: Sequence[RunSummary]) -> None:
 def show_run(run: RunSummary) -> None:
     """Everything about one run."""
     console.print(f"[bold]{run.run_id}[/bold]  {run.status}, step {run.step} of {run.max_steps}")
+    if run.parent:
+        console.print(f"  fork of      {run.parent['run_id']}, from step {run.parent['step']}")
     if run.error:
         console.print(f"  error        {run.error}", markup=False)
     rewards = f"{_number(run.reward_first20)} -> {_number(run.reward_last20)}"

@@ -63,6 +63,8 @@ def _run_flow(config: RunConfig, server: Server) -> None:
     began = time.time()
     try:
         state = asyncio.run(run_to_its_state())
+    except asyncio.CancelledError:  # told twice to stop, it did so at once
+        raise KeyboardInterrupt from None
     except httpx.HTTPError as error:  # Prefect could not tell the server how the run ended
         raise _lost(server, config, began, error) from error
     except RuntimeError as error:  # Prefect's word for a server that is away when the flow starts

@@ -24,7 +24,7 @@ from uuid import UUID
 import httpx
 
 from mortal_steps.errors import ServerError
-from mortal_steps.store import write_json
+from mortal_steps.files import write_json
 
 START_TIMEOUT_S = 90.0
 HISTORY_TIMEOUT_S = 120.0

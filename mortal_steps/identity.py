@@ -1,4 +1,4 @@
-"""What never changes about a run: its identity, its settings, its problems.
+"""What never changes about a run: its identity, its settings, its problems, its first model.
 
 Nothing else in the run directory tells what is in these files, so a damaged one stops the run.
 """
@@ -8,16 +8,19 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import dump_toml
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.files import digest_file, write_atomically
 from mortal_steps.manifest import MANIFEST_FILE
+from mortal_steps.model_files import ModelFile, describe_model
 from mortal_steps.schedule import num_train_steps
-from mortal_steps.store import RunStore, digest_file, write_atomically
+from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef, Problem
 
 IDENTITY_FILE = "run.json"
@@ -28,6 +31,20 @@ NO_OTHER_COPY = (
     "nothing else in the run tells what was in it; put the file back from a copy, or train again "
     "under another --run-id"
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parent:
+    """The run that a fork goes on from, as it was when they parted."""
+
+    run_id: str
+    uid: str
+    step: int
+    """Train steps done; the fork's first checkpoint."""
+    state_id: str
+    """Chained id of the parent's state there."""
+    fingerprint: str
+    """Of the parent's configuration."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +71,15 @@ class RunInfo:
     """Record of `list[Problem]`; an empty list without held-out problems."""
     created_at: float
     """Seconds since the epoch."""
+    model_files: Mapping[str, ModelFile] = field(default_factory=dict)
+    """What the folder `model.name_or_path` held, by file name; empty without such a folder."""
+    parent: Parent | None = None
+    """What the run is a fork of, if it is one."""
+
+    @property
+    def first_step(self) -> int:
+        """Train steps done when the run began: a fork's are its parent's."""
+        return self.parent.step if self.parent else 0
 
 
 def read_identity(store: RunStore) -> RunInfo | None:
@@ -92,8 +118,12 @@ def check_never_begun(root: Path) -> None:
 
 
 def write_identity(
-    store: RunStore, config: RunConfig, train: list[Problem], held_out: list[Problem]
-) -> None:
+    store: RunStore,
+    config: RunConfig,
+    train: list[Problem],
+    held_out: list[Problem],
+    parent: Parent | None = None,
+) -> RunInfo:
     """Commit all of it, run.json last: without that, what a kill leaves is written over."""
     store.remove_leftovers("")
     store.remove_leftovers("data")
@@ -117,5 +147,8 @@ def write_identity(
         train_problems=store.write_record(TRAIN_PROBLEMS, train, list[Problem]),
         eval_problems=store.write_record(EVAL_PROBLEMS, held_out, list[Problem]),
         created_at=time.time(),
+        model_files=describe_model(config.model),
+        parent=parent,
     )
     store.write_record(IDENTITY_FILE, info, RunInfo)
+    return info

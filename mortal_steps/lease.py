@@ -11,6 +11,7 @@ On one machine the lock decides. Another machine's lease is honoured until it wa
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import logging
@@ -19,11 +20,13 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
 from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
+from mortal_steps.files import writing
 from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)
@@ -31,6 +34,8 @@ logger = logging.getLogger(__name__)
 LEASE_TTL_S = 60.0
 """How long another machine's lease holds without being renewed."""
 RENEW_EVERY_S = 5.0
+LOOK_EVERY_S = 1.0
+"""Between two looks at a lease that is waited for."""
 ORPHANS_GO_S = 10.0
 """How long the workers of a dead driver may take to end; they do so in milliseconds, unless one is
 in a call to the kernel that cannot be broken off."""
@@ -118,10 +123,12 @@ class Lease:
 def acquire(store: RunStore) -> Lease:
     """Become the one process that drives the run.
 
-    Raises `StoreError`, which says who drives it, if another one does.
+    Raises `StoreError`, which says who drives it, if another one does, or names what cannot be
+    written.
     """
-    store.root.mkdir(parents=True, exist_ok=True)
-    lock = store.path(LOCK_FILE).open("a+")
+    with writing(store.path(LOCK_FILE)):
+        store.root.mkdir(parents=True, exist_ok=True)
+        lock = store.path(LOCK_FILE).open("a+")
     try:
         _lock_or_refuse(store, lock)
         holder = read_lease(store)
@@ -150,6 +157,25 @@ def is_driven(store: RunStore) -> bool:
     """Whether some process drives the run; takes no lock, so it is in nobody's way."""
     holder = read_lease(store)
     return holder is not None and holder.holds()
+
+
+async def wait_for_holder(store: RunStore, patience_s: float, say: Callable[[str], None]) -> bool:
+    """Wait until nobody drives the run, for `patience_s` seconds at most; whether that is so.
+
+    `say` is told whom it waits for, if anybody.
+    """
+    deadline = time.monotonic() + patience_s
+    holder = read_lease(store)
+    if holder is not None and holder.holds():
+        say(
+            f"process {holder.pid} on {holder.host} drives run {store.root.name}, and renewed its "
+            f"lease {holder.age_s():.0f} s ago; waiting up to {patience_s:.0f} s for it to end"
+        )
+    while is_driven(store):
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(min(LOOK_EVERY_S, patience_s))
+    return True
 
 
 def read_lease(store: RunStore) -> LeaseRecord | None:

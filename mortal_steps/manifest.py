@@ -72,11 +72,12 @@ def rebuild_manifest(store: RunStore, num_eval_problems: int) -> RunManifest:
         checkpoints=known,
         best_step=best.step if best else None,
         best_reward=best.score if best else None,
-        evaluation=_last_evaluation(store, step, num_eval_problems),
+        evaluation=last_evaluation(store, step, num_eval_problems),
     )
 
 
-def _last_evaluation(store: RunStore, step: int, num_problems: int) -> Evaluation | None:
+def last_evaluation(store: RunStore, step: int, num_problems: int) -> Evaluation | None:
+    """The last one up to `step`, as the log of evaluations tells it."""
     rows = [
         row for row in read_lines(store.path(EVALUATIONS), needs=("step",)) if row["step"] <= step
     ]

@@ -18,7 +18,7 @@ from pathlib import Path
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import call_once
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import ModelConfig, RunConfig
+from mortal_steps.config import ModalConfig, ModelConfig, RunConfig
 from mortal_steps.data import load_problems
 from mortal_steps.errors import ConfigError, ModelError, StoreError
 from mortal_steps.types import Problem
@@ -27,12 +27,17 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt
 REHEARSED_PROBLEMS = 2
 
 
-def check(config: RunConfig) -> tuple[list[Problem], list[Problem]]:
-    """Raise the `MortalError` that names what is wrong, or return (training, held-out) problems."""
+Problems = tuple[list[Problem], list[Problem]]
+"""Those to train on, and those held out."""
+
+
+def check(config: RunConfig, problems: Problems | None = None) -> Problems:
+    """Raise the `MortalError` that names what is wrong, or return the problems, read from their
+    source unless they are known already."""
     refuse_what_does_not_work_yet(config)
     check_runs_dir(Path(config.runs_dir))
     check_model(config)
-    train, held_out = load_problems(config.data, config.seed)
+    train, held_out = problems or load_problems(config.data, config.seed)
     if config.evaluation.eval_steps and not held_out:
         raise ConfigError(
             "evaluation.eval_steps is set but there are no held-out problems; set "
@@ -49,7 +54,7 @@ def refuse_what_does_not_work_yet(config: RunConfig) -> None:
     waiting = {
         "compute.backend = 'modal'": config.compute.backend == "modal",
         "compute.mode = 'single_node'": config.compute.mode == "single_node",
-        "compute.modal": bool(config.compute.modal.model_fields_set),
+        "compute.modal": config.compute.modal != ModalConfig(),
         "rollout.weight_sync_method = 'direct'": config.rollout.weight_sync_method == "direct",
         "rewards.functions = 'sandbox'": "sandbox" in config.rewards.functions,
         "logging.use_wandb": config.logging.use_wandb,

@@ -29,6 +29,7 @@ from mortal_steps.identity import (
 from mortal_steps.lease import Lease, acquire, is_driven
 from mortal_steps.logs import METRICS, TIMINGS, RunLogs, read_lines
 from mortal_steps.manifest import MANIFEST_FILE, RunManifest, read_manifest
+from mortal_steps.model_files import check_model
 from mortal_steps.policy import checkpoints
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, Evaluation, Problem
@@ -184,8 +185,9 @@ class Run:
 def open_run(config: RunConfig) -> Run:
     """The run of `config.run_id`, created if it does not exist.
 
-    Raises `StoreError` for a run id that exists with another configuration, and whatever
-    `preflight.check` finds before anything is written.
+    Raises `StoreError` for a run id that exists with another configuration, `ModelError` for a
+    local model that was changed since the run began, and whatever `preflight.check` finds before
+    anything is written.
     """
     from mortal_steps.preflight import check  # it needs what this module defines
 
@@ -206,7 +208,10 @@ def open_run(config: RunConfig) -> Run:
         )
     check_config(run.store, run.info)
     check_problems(run.store, run.info)
-    return Run(run.store, config, run.info)
+    opened = Run(run.store, config, run.info)
+    if not opened.is_complete():  # then it needs the model no more
+        check_model(config.model, run.info.model_files)
+    return opened
 
 
 def find_run(runs_dir: Path, run_id: str) -> Run:
@@ -223,7 +228,7 @@ def find_run(runs_dir: Path, run_id: str) -> Run:
 def list_runs(runs_dir: Path) -> list[Run]:
     """Every run below `runs_dir`, oldest first; one whose run.json is damaged is only warned of."""
     found = []
-    for path in sorted(runs_dir.glob(f"*/{IDENTITY_FILE}")):
+    for path in sorted(runs_dir.glob(f"[!.]*/{IDENTITY_FILE}")):
         try:
             found.append(find_run(runs_dir, path.parent.name))
         except CorruptFileError as error:

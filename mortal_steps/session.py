@@ -1,4 +1,4 @@
-"""A run at work: the run directory together with the workers that serve it.
+"""A run at work: the run directory together with the workers that serve it (see `driving`).
 
 What each stage asks of which worker, and where in the store its outcome belongs, stands here once;
 the tasks wrap these calls with retries, caching and names.
@@ -7,22 +7,15 @@ the tasks wrap these calls with retries, caching and names.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import TypeVar
 
 from mortal_steps.compute.base import CallKey, Compute, Role
-from mortal_steps.compute.local import LocalCompute
-from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import MortalError, RunStoppedError, StoreError, WorkerLostError
-from mortal_steps.manifest import Status
-from mortal_steps.policy.base_model import base_model_path
+from mortal_steps.errors import WorkerLostError
 from mortal_steps.run import Run
 from mortal_steps.schedule import policy_version, problem_indices, shard_bounds
 from mortal_steps.store import RunStore
@@ -259,52 +252,6 @@ class Session:
 
     def _key(self, stage: str, step: int, index: int = 0) -> CallKey:
         return CallKey(run_id=self.run.info.run_id, stage=stage, step=step, index=index)
-
-
-@contextlib.asynccontextmanager
-async def at_work(run: Run, ui_url: str | None = None) -> AsyncIterator[Session]:
-    """The run's workers, for as long as this process drives it.
-
-    The manifest's status tells how it ended. Raises `StoreError` if another process drives it.
-    """
-    specs = worker_specs(
-        run.config,
-        run_dir=run.store.root.absolute(),
-        model_path=base_model_path(run.config, run.info.dataset_fingerprint),
-        num_steps=run.info.num_steps,
-    )
-    lease = run.acquire()
-    compute = LocalCompute(
-        specs,
-        working_dir=Path(run.info.working_dir),
-        log_dir=run.store.path("logs").absolute(),
-        inherited=(lease.fileno(),),
-    )
-    try:
-        run.update(status="running", error=None, ui_url=ui_url)
-        yield Session(run, compute)
-        run.update(status="completed")
-    except RunStoppedError as stopped:
-        _note_end(run, status="stopped", error=str(stopped))
-        raise
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        _note_end(run, status="stopped", error="stopped at once, without a checkpoint")
-        raise
-    except Exception as error:
-        reason = str(error) if isinstance(error, MortalError) else repr(error)
-        _note_end(run, status="failed", error=reason)
-        raise
-    finally:
-        await compute.close()
-        run.release()
-
-
-def _note_end(run: Run, *, status: Status, error: str) -> None:
-    """Write down how the run ended early; where that fails too, the first error is the one told."""
-    try:
-        run.update(status=status, error=error)
-    except StoreError as failure:
-        logger.warning("the end of the run is not noted: %s", failure)
 
 
 def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest) -> int:

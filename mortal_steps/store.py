@@ -2,7 +2,7 @@
 
     runs/<run_id>/
       config.toml          the resolved configuration
-      run.json             identity: id, fingerprint, working directory, when it began
+      run.json             identity: id, fingerprint, working directory, when it began, its parent
       base_model.json      the model built or warm-started for this run, if any
       manifest.json        where the run stands: status, step, logs, checkpoints, final model
       lock lease.json      who drives it
@@ -27,8 +27,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import os
-import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -37,13 +35,19 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.files import (
+    digest_file,
+    failed_write,
+    is_full_disk,
+    sync_to_disk,
+    write_atomically,
+)
 from mortal_steps.types import FileRef
 
 T = TypeVar("T")
 
 FOLDER_MANIFEST = "manifest.json"
-FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class RunStore:
@@ -129,13 +133,13 @@ class RunStore:
             manifest = json.dumps({"files": digests}, indent=1, sort_keys=True).encode()
             write_atomically(beside / FOLDER_MANIFEST, manifest)
             for name in digests:
-                _sync(beside / name)
+                sync_to_disk(beside / name)
             for folder in {(beside / name).parent for name in digests}:
-                _sync(folder)
+                sync_to_disk(folder)
             _replace_folder(beside, target)
         except BaseException as error:
             shutil.rmtree(beside, ignore_errors=True)
-            if _is_full_disk(error):
+            if is_full_disk(error):
                 raise failed_write(target, error) from error
             raise
 
@@ -145,6 +149,17 @@ class RunStore:
             return hashlib.sha256((self.path(relative) / FOLDER_MANIFEST).read_bytes()).hexdigest()
         except FileNotFoundError:
             raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
+
+    def folder_files(self, relative: str) -> dict[str, str]:
+        """sha256 of each file of a committed folder, as its manifest has it; raises
+        `CorruptFileError` if there is none."""
+        manifest = self.path(relative) / FOLDER_MANIFEST
+        try:
+            return dict(json.loads(manifest.read_bytes())["files"])
+        except FileNotFoundError:
+            raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
+        except (ValueError, KeyError, TypeError):
+            raise CorruptFileError(f"{manifest} is damaged: it lists no files") from None
 
     def verify_folder(self, relative: str, sha256: str) -> Path:
         """The folder's path once every file in it matches; raises `CorruptFileError`."""
@@ -206,60 +221,6 @@ class RunStore:
                 leftover.unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside, sync, rename: readers see the old content or the new, never a part."""
-    beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.rename(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise failed_write(path, error) from error
-    _sync(path.parent)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Replace a small JSON file atomically."""
-    write_atomically(path, json.dumps(value, indent=1).encode() + b"\n")
-
-
-def failed_write(path: Path, error: BaseException) -> StoreError:
-    """What to raise for a write that failed: names the file and, for a full disk, the remedy."""
-    if not _is_full_disk(error):
-        reason = error.strerror if isinstance(error, OSError) else None
-        return StoreError(f"cannot write {path}: {reason or error}")
-    place = next(folder for folder in path.absolute().parents if folder.exists())
-    return StoreError(
-        f"cannot write {path}: the disk is full or a limit is reached ({error}); "
-        f"{shutil.disk_usage(place).free:,} bytes are free there. Nothing half-written counts: "
-        "free space, then go on with `mortal resume`"
-    )
-
-
-def _is_full_disk(error: BaseException) -> bool:
-    """Whether a write failed for lack of space, a quota or a limit on the size of files.
-
-    safetensors names the system's error in its text; torch.save writes through a C++ stream that
-    loses it.
-    """
-    if isinstance(error, OSError):
-        return error.errno in FULL_DISK
-    named = re.search(r"\(os error (\d+)\)", str(error))
-    if named:
-        return int(named[1]) in FULL_DISK
-    return isinstance(error, RuntimeError) and "inline_container.cc" in str(error)
-
-
-def digest_file(path: Path) -> str:
-    """sha256 of a file, hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 _adapters: dict[Any, TypeAdapter[Any]] = {}
 
 
@@ -282,14 +243,6 @@ def _files_below(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _replace_folder(source: Path, target: Path) -> None:
     try:
         source.rename(target)
@@ -300,4 +253,4 @@ def _replace_folder(source: Path, target: Path) -> None:
         target.rename(doomed)
         source.rename(target)
         shutil.rmtree(doomed)
-    _sync(target.parent)
+    sync_to_disk(target.parent)

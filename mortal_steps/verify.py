@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.files import digest_file
 from mortal_steps.identity import CONFIG_FILE, IDENTITY_FILE, RunInfo
 from mortal_steps.lease import RECORD_FILE, LeaseRecord, is_driven
 from mortal_steps.logs import LOGS, prefix_digest
@@ -22,7 +23,7 @@ from mortal_steps.policy import base_model, checkpoints, journal, weights
 from mortal_steps.policy.checkpoints import BestCheckpoint
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.run import find_run
-from mortal_steps.store import RunStore, digest_file
+from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef, GeneratedShard, Problem, RewardedShard, StepResult
 
 T = TypeVar("T")
@@ -75,7 +76,7 @@ class RunCheck:
             for problems in (info.train_problems, info.eval_problems):
                 yield from self._reference(problems, LOST)
         yield from self._base_model()
-        yield from self._checkpoints(manifest)
+        yield from self._checkpoints(info, manifest)
         if manifest is None:
             manifest = RunManifest(status="created", step=self._checkpoint)
         else:
@@ -83,7 +84,7 @@ class RunCheck:
         self.num_steps = manifest.step
         yield from self._steps(info, manifest.step)
         yield from self._evaluations()
-        yield from self._weights()
+        yield from self._weights(info)
         yield from self._final(manifest)
 
     # parts of the run
@@ -101,11 +102,15 @@ class RunCheck:
             cache = RunStore(base_model.model_cache(self._store.root.parent))
             yield from self._folder(cache, made.key, made.sha256, AGAIN)
 
-    def _checkpoints(self, manifest: RunManifest | None) -> Iterator[Checked]:
+    def _checkpoints(self, info: RunInfo | None, manifest: RunManifest | None) -> Iterator[Checked]:
         known = {saved.step: saved.sha256 for saved in manifest.checkpoints} if manifest else {}
-        for step in sorted({*checkpoints.saved_steps(self._store), *known}):
+        steps = sorted({*checkpoints.saved_steps(self._store), *known})
+        for step in steps:
             path = checkpoints.path_of(step)
-            if (yield from self._folder(self._store, path, known.get(step), PASSED_OVER)):
+            # A fork has nothing before its first checkpoint.
+            only = info is not None and info.parent is not None and steps == [info.parent.step]
+            outcome = LOST if only else PASSED_OVER
+            if (yield from self._folder(self._store, path, known.get(step), outcome)):
                 self._checkpoint = step
         yield from self._record(checkpoints.BEST_FILE, BestCheckpoint, AGAIN, optional=True)
 
@@ -119,8 +124,8 @@ class RunCheck:
 
     def _steps(self, info: RunInfo | None, done: int) -> Iterator[Checked]:
         """Steps behind the newest whole checkpoint are history; those after it can be redone."""
-        state_id = journal.first_state_id(info.fingerprint) if info else None
-        for step in range(self._last_step(done)):
+        state_id = _first_state_id(info) if info else None
+        for step in range(info.first_step if info else 0, self._last_step(done)):
             outcome = PASSED_OVER if step < self._checkpoint else AGAIN
             folder = f"steps/{step:06d}"
             required = step < done
@@ -171,10 +176,14 @@ class RunCheck:
             relative = str(path.relative_to(self._store.root))
             yield from self._record(relative, kind, PASSED_OVER)
 
-    def _weights(self) -> Iterator[Checked]:
+    def _weights(self, info: RunInfo | None) -> Iterator[Checked]:
+        first = info.first_step if info else 0
         for version in weights.published_versions(self._store):
-            path = f"{weights.FOLDER}/v{version}"
-            yield from self._folder(self._store, path, self._published_as(version), AGAIN)
+            outcome = AGAIN
+            if version < first:  # of a fork's parent; only its first steps are sampled with them
+                outcome = LOST if self._checkpoint == first else PASSED_OVER
+            path, sha256 = weights.path_of(version), self._published_as(version)
+            yield from self._folder(self._store, path, sha256, outcome)
 
     def _final(self, manifest: RunManifest) -> Iterator[Checked]:
         if manifest.final is not None:
@@ -238,6 +247,12 @@ def check_run(runs_dir: Path, run_id: str) -> RunCheck:
         with contextlib.suppress(CorruptFileError):
             find_run(runs_dir, run_id)
     return RunCheck(root)
+
+
+def _first_state_id(info: RunInfo) -> str:
+    if info.parent is None:
+        return journal.first_state_id(info.fingerprint)
+    return journal.forked_state_id(info.parent.state_id, info.parent.fingerprint, info.fingerprint)
 
 
 def _checked(path: Path, damage: str | None = None, outcome: Outcome | None = None) -> Checked:

@@ -3,6 +3,9 @@
 Training needs no server: task runs are told by events, which wait in memory while it is away. A run
 goes on without it for `logging.server_patience_s`, as long as what waits is less than the server
 can take in at once, and its history is whole in the end. After that it ends as if interrupted.
+
+A server that did not hear of a run for a while may have given it up meanwhile. The run is alive, so
+it sets itself back to Running before the server starts it a second time, or while it does.
 """
 
 from __future__ import annotations
@@ -11,22 +14,28 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import PrefectClient, get_client
-from prefect.exceptions import PrefectHTTPStatusError
+from prefect.client.schemas.objects import State, StateType
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
 from prefect.settings import (
     PREFECT_CLIENT_MAX_RETRIES,
     get_current_settings,
     temporary_settings,
 )
+from prefect.states import Running
 
 from mortal_steps.errors import ServerError
 from tasks.history import History, history
 
 POLL_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
+GIVEN_UP = {StateType.CRASHED, StateType.SCHEDULED, StateType.PENDING, StateType.FAILED}
+"""Where automations, workers and a second process may bring the flow run of a living process."""
 MAX_UNRECORDED = 2000
 """Task runs, of three events each: a server that comes back drops events beyond 10,000."""
 
@@ -34,8 +43,9 @@ MAX_UNRECORDED = 2000
 class ServerWatch:
     """Whether the server answers, and since when it does not."""
 
-    def __init__(self, client: PrefectClient, patience_s: float) -> None:
+    def __init__(self, client: PrefectClient, flow_run_id: UUID, patience_s: float) -> None:
         self._client = client
+        self._flow_run_id = flow_run_id
         self._patience_s = patience_s
         self._history = History()
         self._away_since: float | None = None
@@ -76,15 +86,27 @@ class ServerWatch:
         return self._history
 
     async def _answers(self) -> bool:
-        """Also forgets what the server has written down, which it was asked for."""
+        """Also forgets what the server has written down, and tells it that this run is alive."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 if await self._client.api_healthcheck() is not None:
                     return False
                 await self._history.forget_recorded(self._client)
+                await self._stay_running()
         except (TimeoutError, httpx.HTTPError, PrefectHTTPStatusError):
             return False
         return True
+
+    async def _stay_running(self) -> None:
+        """Undo what the server made of a run that it believed dead; never a cancellation."""
+        try:
+            state = (await self._client.read_flow_run(self._flow_run_id)).state
+        except ObjectNotFound:
+            return  # somebody deleted it
+        if state is not None and state.type in GIVEN_UP:
+            get_run_logger().warning("the server has this flow run as %s; it runs", state.name)
+            running: State[None] = Running(message=f"Was set to {state.name} while it ran.")
+            await self._client.set_flow_run_state(self._flow_run_id, running, force=True)
 
     def _note(self, *, answers: bool) -> None:
         url, say = self._client.api_url, get_run_logger().warning
@@ -125,7 +147,7 @@ async def watch_server(patience_s: float) -> AsyncIterator[ServerWatch]:
     answered for `patience_s` seconds.
     """
     async with get_client() as client:
-        watch = ServerWatch(client, patience_s)
+        watch = ServerWatch(client, UUID(flow_run.id), patience_s)
         token = history.set(watch.kept)
         task = asyncio.create_task(watch.watch())
         try:

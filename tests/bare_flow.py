@@ -5,7 +5,7 @@ import importlib
 
 import flows.grpo_train as grpo
 from benchmarks import bare
-from mortal_steps import session
+from mortal_steps import driving
 from mortal_steps.config.loader import load_config
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.run import open_run
@@ -43,7 +43,7 @@ class InProcess:
 def strip_prefect(patch):
     """Let every task be the function it wraps, and every worker live in this process."""
     bare.strip_prefect(patch.setattr)
-    patch.setattr(session, "LocalCompute", InProcess)
+    patch.setattr(driving, "LocalCompute", InProcess)
 
 
 def project_config(folder, **training):
@@ -70,7 +70,7 @@ def go_on(config, patch, *, killed_after=None):
             return super().step(batch, rewards, result)
 
     async def drive(run):
-        async with session.at_work(run) as at_work:
+        async with driving.at_work(run) as at_work:
             await bare.train(at_work)
 
     patch.setattr(grpo, "Recorder", DyingRecorder)

@@ -3,24 +3,29 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
 
+from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import StoreError
+from mortal_steps.lease import acquire
 from mortal_steps.logs import METRICS, RunLogs
 from mortal_steps.store import RunStore
 
 SIZE = 256 * 1024
+FILES = 64
 
 
 @pytest.fixture
 def tiny_disk(tmp_path):
-    """A file system of 256 KiB."""
+    """A file system of 256 KiB and 64 files."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE},nr_inodes={FILES}", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("mounting a file system is not permitted here")
     yield folder
@@ -72,6 +77,22 @@ def test_records_and_logs_stay_as_they_were(tiny_disk):
     assert RunLogs(tiny_disk).marks() == logs.marks() == marks
     logs.append(METRICS, {"step": 2})
     assert logs.read(METRICS) == [{"step": 1}, {"step": 2}]
+
+
+async def test_no_room_for_a_log_or_a_lock_is_named(tiny_disk):
+    spec = WorkerSpec(factory="tests.compute.workers:Counter", kwargs={})
+    compute = LocalCompute({"reward": spec}, working_dir=Path.cwd(), log_dir=tiny_disk / "logs")
+    for number in range(FILES - 1):
+        (tiny_disk / str(number)).touch()
+    key = CallKey(run_id="r", stage="reward", step=0)
+    with pytest.raises(StoreError, match=r"cannot write .*logs/reward-0\.log: the disk is full"):
+        await compute.call("reward", "pid", key=key)
+    with pytest.raises(StoreError, match=r"cannot write .*run/lock: the disk is full"):
+        acquire(RunStore(tiny_disk / "run"))
+    for number in range(4):
+        (tiny_disk / str(number)).unlink()
+    assert await compute.call("reward", "pid", key=key) != os.getpid()
+    await compute.close()
 
 
 UNDER_A_LIMIT = """

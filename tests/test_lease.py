@@ -1,5 +1,6 @@
 """One process drives a run; a dead one's run is taken over, a living one's is not."""
 
+import asyncio
 import dataclasses
 import signal
 import socket
@@ -12,11 +13,10 @@ import pytest
 from mortal_steps import lease
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, StoreError
-from mortal_steps.identity import RunInfo
-from mortal_steps.lease import LeaseRecord, acquire, is_driven, read_lease
+from mortal_steps.lease import LeaseRecord, acquire, is_driven, read_lease, wait_for_holder
 from mortal_steps.run import Run
 from mortal_steps.store import RunStore
-from mortal_steps.types import FileRef
+from tests.bare_run import run_info
 
 HOLD = """
 import subprocess, sys, time
@@ -111,6 +111,29 @@ def test_another_machine_is_believed_for_as_long_as_it_renews(store):
     assert read_lease(store) is None
 
 
+async def test_a_holder_is_waited_for_as_long_as_one_has_patience(store, hold, monkeypatch):
+    monkeypatch.setattr(lease, "LOOK_EVERY_S", 0.02)
+    said = []
+    assert await wait_for_holder(store, 60, said.append)
+    assert said == [], "nobody holds it"
+    first = hold()
+    assert not await wait_for_holder(store, 0.1, said.append)
+    assert f"process {first.pid} on {socket.gethostname()} drives run run" in said[0]
+    assert "waiting up to 0 s" in said[0]
+    asyncio.get_running_loop().call_later(0.2, first.kill)
+    assert await wait_for_holder(store, 60, said.append)
+    acquire(store).release()
+
+
+async def test_a_machine_that_is_gone_is_waited_for_until_its_lease_is_stale(store, monkeypatch):
+    monkeypatch.setattr(lease, "LOOK_EVERY_S", 0.02)
+    store.write_record("lease.json", foreign(age_s=59.7), LeaseRecord)
+    said = []
+    assert await wait_for_holder(store, 5, said.append)
+    assert "process 7 on elsewhere" in said[0]
+    acquire(store).release()
+
+
 def test_a_process_of_the_same_id_is_not_the_holder(store):
     held = acquire(store)
     record = read_lease(store)
@@ -141,22 +164,7 @@ def test_the_lease_is_renewed(store, monkeypatch):
 
 
 def test_a_driver_that_was_taken_over_writes_nothing_more(store):
-    ref = FileRef(path="data/train.json", sha256="0")
-    info = RunInfo(
-        run_id="run",
-        uid="u",
-        fingerprint="f",
-        dataset_fingerprint="d",
-        working_dir="/",
-        num_steps=1,
-        num_problems=1,
-        num_eval_problems=0,
-        train_problems=ref,
-        eval_problems=ref,
-        config_sha256="c",
-        created_at=0.0,
-    )
-    run = Run(store, RunConfig(), info)
+    run = Run(store, RunConfig(), run_info(store.root))
     run.acquire()
     run.update(status="running")
     assert run.status() == "running"

@@ -8,12 +8,11 @@ from mortal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
-from mortal_steps.run import Run, RunInfo
+from mortal_steps.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     BatchRef,
     Evaluation,
-    FileRef,
     GenerationRef,
     RewardedShard,
     RewardFailure,
@@ -21,29 +20,14 @@ from mortal_steps.types import (
     StageTiming,
     StepResult,
 )
-
-FILE = FileRef(path="none", sha256="0" * 64)
+from tests.bare_run import NO_FILE, run_info
 
 
 @pytest.fixture
 def make_run(tmp_path):
     def make(on_error):
-        info = RunInfo(
-            run_id="r",
-            uid="u",
-            fingerprint="f",
-            dataset_fingerprint="d",
-            working_dir=str(tmp_path),
-            num_steps=9,
-            num_problems=1,
-            num_eval_problems=1,
-            config_sha256="0" * 64,
-            train_problems=FILE,
-            eval_problems=FILE,
-            created_at=0.0,
-        )
         rewards = RewardsConfig(functions=("m:a", "m:b"), on_error=on_error)
-        run = Run(RunStore(tmp_path / "run"), RunConfig(rewards=rewards), info)
+        run = Run(RunStore(tmp_path / "run"), RunConfig(rewards=rewards), run_info(tmp_path))
         run.update()
         return run
 
@@ -70,7 +54,7 @@ def record_step(run, recorder, step, *, failures=(), failed_calls=None, reward_s
     generation = GenerationRef(
         step=step,
         shard=0,
-        file=FILE,
+        file=NO_FILE,
         num_completions=2,
         num_tokens=5,
         policy_version=step,
@@ -97,7 +81,7 @@ def record_step(run, recorder, step, *, failures=(), failed_calls=None, reward_s
         weights=None,
         timing=timing,
     )
-    batch = BatchRef(step=step, file=FILE, num_problems=1, timing=timing)
+    batch = BatchRef(step=step, file=NO_FILE, num_problems=1, timing=timing)
     return recorder.step(batch, [reward], result)
 
 
@@ -113,9 +97,10 @@ def test_failed_calls_are_counted_where_there_are_any(make_run):
 def test_a_step_without_scores_has_no_reward_rather_than_0(make_run):
     run = make_run("mask")
     recorder = Recorder(run)
-    record_step(run, recorder, 0, reward_sum=3.0)
+    whole = record_step(run, recorder, 0, reward_sum=3.0)
+    assert whole.text().startswith("reward 1.500  loss")
     report = record_step(run, recorder, 1, failures=[failure("p")], failed_calls={"a": 4})
-    assert "reward -" in report.text()
+    assert report.text().startswith("reward -  1 masked  loss")
     first, second = run.metrics()
     zeros = {f"rewards/{name}/{count}": 0 for name in "ab" for count in ("failed_calls", "masked")}
     assert zeros.items() <= first.items()
@@ -132,7 +117,8 @@ def test_quarantined_problems_are_listed(make_run):
     run = make_run("mask")
     recorder = Recorder(run)
     record_step(run, recorder, 0, failures=[failure("p")])
-    record_step(run, recorder, 1, failures=[failure("q", "b"), failure("p", message="[late]")])
+    twice = [failure("q", "b"), failure("p", message="[late]"), failure("p", "b")]
+    assert record_step(run, recorder, 1, failures=twice).num_masked == 2
     evaluation = Evaluation(
         step=2,
         num_problems=1,
@@ -147,6 +133,7 @@ def test_quarantined_problems_are_listed(make_run):
     ] == [
         ("p", "a", 2, 2),
         ("q", "b", 1, 2),
+        ("p", "b", 1, 2),
         ("held-out", "a", 1, 2),
     ]
     with console.capture() as shown:
@@ -154,6 +141,6 @@ def test_quarantined_problems_are_listed(make_run):
     assert "3 problems that a reward function failed on" in shown.get()
     assert "[late]" in shown.get()
     rows = [json.loads(line) for line in run.store.path("quarantine.jsonl").open()]
-    assert [row["stage"] for row in rows] == ["reward", "reward", "reward", "evaluate"]
+    assert [row["stage"] for row in rows] == ["reward"] * 4 + ["evaluate"]
     run.go_back_to(1)
     assert [one.problem_id for one in summarize(run).quarantined] == ["p"]

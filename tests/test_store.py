@@ -1,13 +1,16 @@
 """The store: whole or not at all, and never altered unnoticed."""
 
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mortal_steps.errors import CorruptFileError, StoreError
-from mortal_steps.store import RunStore, write_atomically
+from mortal_steps.files import link_file, write_atomically
+from mortal_steps.store import RunStore
 from mortal_steps.types import Completion, FileRef, PolicyVersion, Problem
 
 
@@ -119,3 +122,22 @@ def test_a_failed_write_names_the_file_and_leaves_nothing(tmp_path):
     with pytest.raises(StoreError, match=r"cannot write .*target"):
         write_atomically(tmp_path / "target", b"x")
     assert os.listdir(tmp_path) == ["target"]
+
+
+def test_a_linked_file_goes_its_own_way_and_is_copied_where_it_cannot_be_linked(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "folder" / "target"
+    source.write_text("old")
+    link_file(source, target)
+    assert source.samefile(target)
+    write_atomically(source, b"new")
+    assert target.read_text() == "old"
+    with pytest.raises(CorruptFileError, match="missing is missing"):
+        link_file(tmp_path / "missing", tmp_path / "other")
+    with pytest.raises(StoreError, match=r"cannot write .*target"):
+        link_file(source, target / "below")
+    elsewhere = Path("/dev/shm")
+    if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system here")
+    with tempfile.TemporaryDirectory(dir=elsewhere) as folder:
+        link_file(source, Path(folder) / "copy")
+        assert (Path(folder) / "copy").read_text() == "new"

@@ -22,9 +22,9 @@ from benchmarks.overhead.floor import make_floor
 from benchmarks.overhead.meter import StepMeter
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
+from mortal_steps.driving import at_work
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.run import open_run
-from mortal_steps.session import at_work
 
 
 def main() -> None:

@@ -60,7 +60,8 @@ class Compute(Protocol):
     async def start(self, role: Role) -> None:
         """Bring up every worker of `role`; returns when the first of them is ready.
 
-        The others join as they become ready. Raises what kept a worker from it.
+        The others join as they become ready. Raises an error of a worker's own that kept it from
+        that, and a `TransientError` if none could be started.
         """
         ...
 

@@ -23,6 +23,7 @@ from mortal_steps.compute.base import CallKey, Role, WorkerSpec
 from mortal_steps.compute.frames import Answer, Construct, Request, encode_frame, read_frame
 from mortal_steps.compute.pool import Pool
 from mortal_steps.errors import MortalError, WorkerLostError
+from mortal_steps.files import writing
 
 CLOSE_GRACE_S = 2.0
 """How long a container may take to end by itself before it is killed."""
@@ -110,8 +111,10 @@ class LocalContainer:
         self._listener: asyncio.Task[None] | None = None
 
     async def call(self, method: str, payload: Mapping[str, Any], label: str) -> Any:
-        """The method's result; `label` names the call in the log. See `Compute.call` for the
-        errors."""
+        """The method's result; `label` names the call in the log.
+
+        Raises what `Compute.call` does, and `StoreError` if the worker's log cannot be written.
+        """
         async with self._starting:
             if self.process is None:
                 await self._start()
@@ -136,10 +139,12 @@ class LocalContainer:
             await self._listener
 
     async def _start(self) -> None:
+        with writing(self._log_path):
+            self._log_path.parent.mkdir(parents=True, exist_ok=True)
+            log = self._log_path.open("ab")
         ours, theirs = socket.socketpair()
-        self._log_path.parent.mkdir(parents=True, exist_ok=True)
         python = self._spec.python or sys.executable
-        with theirs, self._log_path.open("ab") as log:
+        with log, theirs:
             try:
                 process = await asyncio.create_subprocess_exec(
                     python,

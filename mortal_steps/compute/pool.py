@@ -2,18 +2,21 @@
 
 A worker joins when it has answered the role's `prepare` method. One that is lost leaves at once, is
 started again beside the work of the others, and joins anew; what it was doing is for its caller to
-repeat, on whichever worker is free.
+repeat, on whichever worker is free. One that cannot be started is tried again as long as others
+work; callers hear of it when nobody is left.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from mortal_steps.errors import TransientError, WorkerLostError
+from mortal_steps.errors import TransientError
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +38,14 @@ class Container(Protocol):
 C = TypeVar("C", bound=Container)
 
 
+class Place(NamedTuple):
+    """A worker's place among the free ones; void once it was lost, whenever it joins again."""
+
+    number: int
+    joined: int
+    """Which joining of all this was."""
+
+
 class Pool(Generic[C]):
     """Deals calls out to the containers of one role.
 
@@ -45,9 +56,15 @@ class Pool(Generic[C]):
     def __init__(self, containers: Sequence[C], prepare: str | None) -> None:
         self.containers = containers
         self._prepare = prepare
-        self._ready: set[int] = set()
+        self._ready: dict[int, Place] = {}
+        self._free: deque[Place] = deque()
         self._joining: dict[int, asyncio.Task[None]] = {}
-        self._free: asyncio.Queue[int | Exception] = asyncio.Queue()
+        self._joinings = itertools.count()
+        self._changed = asyncio.Event()
+        self._lost: TransientError | None = None
+        """Why the last of those that could not be started was not."""
+        self._refused: Exception | None = None
+        """An error of a worker's own that kept it from getting ready: no further try helps."""
         for number in range(len(containers)):
             if prepare is None:
                 self._join(number)
@@ -68,14 +85,17 @@ class Pool(Generic[C]):
 
     @contextlib.asynccontextmanager
     async def taken(self) -> AsyncIterator[C]:
-        """The next free container, for the time of the block."""
+        """The next free container, for the time of the block.
+
+        Raises an error of a worker's own that kept it from getting ready, and a `TransientError`
+        if none could be started.
+        """
         self._start_missing()
-        number = await self._next_free()
+        place = await self._next_free()
         try:
-            yield self.containers[number]
+            yield self.containers[place.number]
         finally:
-            if number in self._ready:
-                self._free.put_nowait(number)
+            self._offer(place)
 
     async def close(self) -> None:
         """End every container."""
@@ -87,17 +107,18 @@ class Pool(Generic[C]):
         await asyncio.gather(*joining, return_exceptions=True)
         await asyncio.gather(*(container.close() for container in self.containers))
 
-    async def _next_free(self) -> int:
+    async def _next_free(self) -> Place:
         while True:
-            found = await self._free.get()
-            if isinstance(found, TransientError) and (self._ready or self._joining):
-                continue  # the others work meanwhile, or it is being started once more
-            if isinstance(found, Exception):
-                self._free.put_nowait(found)  # for the next who asks
-                raise found
-            if found in self._ready:
-                return found
-            # It was lost while it stood here, and joins again by itself.
+            if self._refused is not None:
+                raise self._refused
+            while self._free:
+                place = self._free.popleft()
+                if self._holds(place):
+                    return place
+            if self._lost is not None and not self._ready and not self._joining:
+                raise self._lost
+            self._changed.clear()
+            await self._changed.wait()
 
     def _start_missing(self) -> None:
         if self._prepare is not None:
@@ -109,10 +130,14 @@ class Pool(Generic[C]):
         try:
             await self._prepared(number)
             self._join(number)
+        except TransientError as error:
+            logger.warning("%s\nit does not start", error)
+            self._lost = error
         except Exception as error:  # noqa: BLE001 - raised by whoever waits for a worker
-            self._free.put_nowait(error)
+            self._refused = error
         finally:
             del self._joining[number]
+            self._changed.set()
 
     async def _prepared(self, number: int) -> None:
         assert self._prepare is not None
@@ -120,19 +145,27 @@ class Pool(Generic[C]):
             try:
                 await self.containers[number].call(self._prepare, {}, self._prepare)
                 return
-            except WorkerLostError as error:
+            except TransientError as error:
                 logger.warning("%s\nstarting it again", error)
                 await asyncio.sleep(delay)
         await self.containers[number].call(self._prepare, {}, self._prepare)
 
     def _join(self, number: int) -> None:
-        self._ready.add(number)
-        self._free.put_nowait(number)
+        self._ready[number] = Place(number, next(self._joinings))
+        self._offer(self._ready[number])
+
+    def _offer(self, place: Place) -> None:
+        """Deal a call out to this worker next, unless it was lost meanwhile."""
+        if self._holds(place):
+            self._free.append(place)
+            self._changed.set()
+
+    def _holds(self, place: Place) -> bool:
+        return self._ready.get(place.number) == place
 
     def _watch(self, number: int) -> None:
         def lost() -> None:
-            if number in self._ready:
-                self._ready.remove(number)
+            if self._ready.pop(number, None):
                 self._start_missing()
 
         self.containers[number].on_lost = lost

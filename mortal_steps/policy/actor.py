@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ActorStateError, WeightsMismatchError
+from mortal_steps.errors import ActorStateError
 from mortal_steps.policy import checkpoints, journal, recovery, weights
 from mortal_steps.policy.checkpoints import CheckpointState
 from mortal_steps.policy.journal import JournalEntry
+from mortal_steps.policy.publishing import Publisher
 from mortal_steps.schedule import train_seed
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
@@ -31,13 +32,11 @@ from mortal_steps.types import (
     Checkpoint,
     FileRef,
     FinalModel,
-    PolicyVersion,
     Problem,
     RolloutBatch,
     StageTiming,
     StepResult,
     TrainRequest,
-    WeightsRef,
 )
 
 if TYPE_CHECKING:  # torch and TRL are imported where a model is first needed
@@ -66,7 +65,7 @@ class Actor:
         self._model_path = model_path
         self._num_steps = num_steps
         self._held: Held | None = None
-        self._probe: list[int] | None = None
+        self._publisher = Publisher(self._store, config)
 
     def check(self) -> None:
         """Raise the `ConfigError` that TRL has about the run's options; needs no model, no GPU."""
@@ -96,7 +95,8 @@ class Actor:
         """
         step = recovery.furthest(self._store, self._config, step)
         published = tuple(
-            weights.find(self._store, version) or self._publish(self._hold(version))
+            weights.find(self._store, version)
+            or self._publisher.publish(self._hold(version).stepper, version)
             for version in recovery.sampling_versions(self._config, step)
         )
         held = self._hold(step)
@@ -199,6 +199,8 @@ class Actor:
 
         self._discard()
         self._remove_leftovers()
+        if saved is None:
+            recovery.check_begins_here(self._store, 0)
         folder = saved and checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
         stepper = GRPOStepper(
             self._config,
@@ -206,7 +208,8 @@ class Actor:
             num_steps=self._num_steps,
             output_dir=self._store.path("logs"),
         )
-        stepper.begin(folder)
+        forked = saved is not None and checkpoints.is_forked(self._store, saved)
+        stepper.begin(folder, renewed_at=saved.step if saved and forked else None)
         self._held = Held(
             stepper=stepper,
             step=saved.step if saved else 0,
@@ -244,8 +247,9 @@ class Actor:
         version = recorded.weights.version
         published = weights.find(self._store, version)
         if published is None:
-            published = self._publish(self._hold(step + 1))
-            self._prune_weights(step)
+            held = self._hold(step + 1)
+            published = self._publisher.publish(held.stepper, held.step)
+            self._publisher.prune(step)
         return replace(recorded, weights=published)
 
     def _take(self, entry: JournalEntry) -> StepResult:
@@ -272,12 +276,12 @@ class Actor:
         held.step = step + 1
         held.state_id = journal.next_state_id(held.state_id, entry.batch_sha256, self._fingerprint)
         if recorded is not None:
-            _check_replay(recorded, held.state_id, metrics)
+            journal.check_replay(recorded, held.state_id, metrics)
             return recorded
         published = None
         if entry.request.publish:
-            published = self._publish_unannounced(held)
-            self._prune_weights(step)
+            published = self._publisher.publish_unannounced(held.stepper, held.step)
+            self._publisher.prune(step)
         result = StepResult(
             step=step,
             metrics=metrics,
@@ -290,39 +294,3 @@ class Actor:
         )
         journal.write_result(self._store, result)
         return result
-
-    # published weights
-
-    def _publish(self, held: Held) -> WeightsRef:
-        if self._probe is None:
-            self._probe = weights.probe_tokens(self._store, self._config, held.stepper.tokenizer)
-        return weights.publish(self._store, held.stepper, PolicyVersion(held.step), self._probe)
-
-    def _publish_unannounced(self, held: Held) -> WeightsRef:
-        try:
-            return self._publish(held)
-        except WeightsMismatchError:
-            # Left of an attempt on other hardware that nobody heard of: its result is not there.
-            weights.withdraw(self._store, PolicyVersion(held.step))
-            return self._publish(held)
-
-    def _prune_weights(self, step: int) -> None:
-        # A flow that lost the answer to this step still asks for its version; no earlier one.
-        oldest = recovery.sampling_version(self._config, step)
-        versions = weights.published_versions(self._store)
-        weights.prune(self._store, {v for v in versions if v >= oldest} | set(versions[-2:]))
-
-
-def _check_replay(recorded: StepResult, state_id: str, metrics: dict[str, float]) -> None:
-    """Raises `ActorStateError` where the record is of another history."""
-    if recorded.state_id != state_id:
-        raise ActorStateError(
-            f"replaying step {recorded.step} leads to state {state_id[:12]}, its result is of "
-            f"{recorded.state_id[:12]}; journal and results of this run do not belong together"
-        )
-    if recorded.metrics != metrics:
-        # Other hardware than before, as a rule. The run can go on, but not to the bit.
-        changed = dict(set(metrics.items()) - set(recorded.metrics.items()))
-        logger.warning(
-            "replaying step %d gave other numbers than recorded: %s", recorded.step, changed
-        )

@@ -18,8 +18,9 @@ from mortal_steps import __version__
 from mortal_steps.config import RunConfig
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError, ModelError
+from mortal_steps.files import digest_file, writing
 from mortal_steps.policy.weights import weights_digest
-from mortal_steps.store import RunStore, digest_file
+from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
 
 logger = logging.getLogger(__name__)
@@ -67,8 +68,11 @@ def make_base_model(*, cache_dir: Path, config: RunConfig, problems: Sequence[Pr
     if config.model.new is None and config.model.warm_start is None:
         return path
     store, key = RunStore(cache_dir), Path(path).name
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    with store.path(f".{key}.lock").open("w") as lock:
+    lock_path = store.path(f".{key}.lock")
+    with writing(lock_path):
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        lock = lock_path.open("w")
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # runs that begin alike make it once
         try:
             store.verify_folder(key, store.folder_digest(key))

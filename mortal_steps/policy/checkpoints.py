@@ -38,6 +38,9 @@ class CheckpointState:
     """Optimizer updates done."""
     fingerprint: str
     """Fingerprint of the run's configuration."""
+    forked: bool = False
+    """Whether a run of another configuration came to this state: hyperparameters and the place in
+    the schedule, which are part of it, are then not this run's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +79,7 @@ def find(store: RunStore, step: int) -> Checkpoint | None:
         return None
     try:
         store.verify_folder(path, store.folder_digest(path))
-        return _reference(store, _read_state(store, path))
+        return _reference(store, read_state(store, path))
     except CorruptFileError as error:
         logger.warning("checkpoint %s cannot be used and is passed over: %s", path, error)
         return None
@@ -92,13 +95,18 @@ def newest_whole(store: RunStore, at_most: int | None = None) -> Checkpoint | No
     return None
 
 
+def is_forked(store: RunStore, checkpoint: Checkpoint) -> bool:
+    """Whether the state is one that a run of another configuration came to."""
+    return read_state(store, checkpoint.path).forked
+
+
 def load(store: RunStore, checkpoint: Checkpoint, *, fingerprint: str) -> Path:
     """The verified folder of a checkpoint.
 
     Raises `CorruptFileError`, and `ActorStateError` where another configuration wrote it.
     """
     folder = store.verify_folder(checkpoint.path, checkpoint.sha256)
-    written_by = _read_state(store, checkpoint.path).fingerprint
+    written_by = read_state(store, checkpoint.path).fingerprint
     if written_by != fingerprint:
         raise ActorStateError(
             f"{folder} was written with configuration {written_by[:12]}, this run has "
@@ -148,8 +156,13 @@ def path_of(step: int) -> str:
     return f"{FOLDER}/step-{step}"
 
 
-def _read_state(store: RunStore, path: str) -> CheckpointState:
-    return CheckpointState(**json.loads((store.path(path) / STATE_FILE).read_bytes()))
+def read_state(store: RunStore, path: str) -> CheckpointState:
+    """What a checkpoint's folder says of itself; raises `CorruptFileError` if it is gone."""
+    file = store.path(path) / STATE_FILE
+    try:
+        return CheckpointState(**json.loads(file.read_bytes()))
+    except FileNotFoundError:
+        raise CorruptFileError(f"{file} is missing") from None
 
 
 def _reference(store: RunStore, state: CheckpointState) -> Checkpoint:

@@ -6,6 +6,8 @@
 Also: the batch those shards make, and the chain of state ids
 
     id(0) = sha256(fingerprint)      id(t+1) = sha256(id(t), digest of batch t, fingerprint)
+
+A fork with a configuration of its own begins at sha256(the parent's id, fingerprint).
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import CorruptFileError, EngineError, StoreError
+from mortal_steps.errors import ActorStateError, CorruptFileError, EngineError, StoreError
 from mortal_steps.rewards.base import reward_weights, weighted_sum
 from mortal_steps.schedule import policy_version
 from mortal_steps.store import RunStore
@@ -95,9 +97,34 @@ def find_result(store: RunStore, step: int) -> StepResult | None:
     return found[1] if found else None
 
 
+def check_replay(recorded: StepResult, state_id: str, metrics: dict[str, float]) -> None:
+    """Compare a step that was taken again with its record; other numbers are only logged.
+
+    Raises `ActorStateError` where the record is of another history.
+    """
+    if recorded.state_id != state_id:
+        raise ActorStateError(
+            f"replaying step {recorded.step} leads to state {state_id[:12]}, its result is of "
+            f"{recorded.state_id[:12]}; journal and results of this run do not belong together"
+        )
+    if recorded.metrics != metrics:
+        # Other hardware than before, as a rule. The run can go on, but not to the bit.
+        changed = dict(set(metrics.items()) - set(recorded.metrics.items()))
+        logger.warning(
+            "replaying step %d gave other numbers than recorded: %s", recorded.step, changed
+        )
+
+
 def first_state_id(fingerprint: str) -> str:
     """Id of the state before the first step."""
     return hashlib.sha256(fingerprint.encode()).hexdigest()
+
+
+def forked_state_id(state_id: str, parent_fingerprint: str, fingerprint: str) -> str:
+    """Id of the state that a fork begins with: its parent's, where nothing else was changed."""
+    if fingerprint == parent_fingerprint:
+        return state_id
+    return hashlib.sha256(f"{state_id} {fingerprint}".encode()).hexdigest()
 
 
 def next_state_id(state_id: str, batch_sha256: str, fingerprint: str) -> str:

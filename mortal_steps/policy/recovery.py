@@ -6,6 +6,7 @@ import logging
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.identity import CONFIG_FILE, read_identity
 from mortal_steps.policy import checkpoints, journal, weights
 from mortal_steps.schedule import policy_version
 from mortal_steps.store import RunStore
@@ -28,6 +29,28 @@ def sampling_versions(config: RunConfig, step: int) -> list[PolicyVersion]:
     return sorted({sampling_version(config, step + steps) for steps in ahead})
 
 
+def versions_before(config: RunConfig, step: int) -> list[PolicyVersion]:
+    """Versions older than the state after `step` train steps that sample from it on."""
+    return [version for version in sampling_versions(config, step) if version < step]
+
+
+def check_begins_here(store: RunStore, step: int) -> None:
+    """Raise `CorruptFileError` for a fork, whose beginning is its parent's.
+
+    To be asked where the way to the state after `step` train steps starts at the beginning.
+    """
+    info = read_identity(store)
+    if info is None or info.parent is None:
+        return
+    parent = info.parent
+    lost = checkpoints.path_of(parent.step) if step >= parent.step else weights.path_of(step)
+    raise CorruptFileError(
+        f"{store.path(lost)} is missing or damaged, and the run, a fork, has nothing before "
+        f"it. Fork again with `mortal fork {parent.run_id} --at-step {parent.step}` and the same "
+        f"--set options; the settings of this one are in {store.path(CONFIG_FILE)}"
+    )
+
+
 def furthest(store: RunStore, config: RunConfig, step: int) -> int:
     """The last step up to `step` whose state can be had, and the versions that sample from it on.
 
@@ -47,6 +70,8 @@ def furthest(store: RunStore, config: RunConfig, step: int) -> int:
 def _replayable(store: RunStore, step: int) -> int:
     """`step`, or the first before it that cannot be replayed from the newest whole checkpoint."""
     saved = checkpoints.newest_whole(store, at_most=step)
+    if saved is None:
+        check_begins_here(store, step)
     for replayed in range(saved.step if saved else 0, step):
         try:
             journal.check_entry(store, replayed)

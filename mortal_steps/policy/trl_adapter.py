@@ -87,8 +87,16 @@ class GRPOStepper:
         if config.corrects_importance:
             let_trl_correct_importance(self._trainer)
 
-    def begin(self, resume_from: Path | None = None) -> None:
-        """Prepare to train, from the start or from a folder written by `save_state`."""
+    def begin(self, resume_from: Path | None = None, *, renewed_at: int | None = None) -> None:
+        """Prepare to train, from the start or from a folder written by `save_state`.
+
+        With `renewed_at`, a number of train steps, another configuration wrote the folder: model,
+        optimizer moments and what TRL adapts by itself are taken from it, hyperparameters from this
+        configuration, and its schedule stands where so many of its own steps would have led.
+        """
+        if renewed_at is not None:
+            updates = self._config.training.optimizer_steps_per_batch
+            self._trainer.renewed_at = renewed_at * updates
         self._observer.setting_up = True
         try:
             self._trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
@@ -98,7 +106,9 @@ class GRPOStepper:
             self._config.training.gradient_accumulation_steps
         )
         if resume_from and self._trainer.args.sync_ref_model:
-            safetensors.torch.load_model(self._trainer.ref_model, str(resume_from / REFERENCE_FILE))
+            reference = resume_from / REFERENCE_FILE
+            if renewed_at is None or reference.exists():  # else it begins to move here
+                safetensors.torch.load_model(self._trainer.ref_model, str(reference))
 
     def train_step(self, batch: RolloutBatch, *, seed: int) -> dict[str, float]:
         """Train on one batch; a pure function of the state held, the batch and `seed`.

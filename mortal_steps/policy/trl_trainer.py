@@ -6,8 +6,8 @@ Stock TRL owns the loop: it samples, scores and updates inside `train()`. `Stepp
 
 Private names it leans on, which is why the versions are pinned: transformers `Trainer._tr_loss,
 _globalstep_last_logged, _clip_grad_norm, _get_grad_norm, _get_learning_rate,
-_maybe_log_save_evaluate, callback_handler, control, model_wrapped`; accelerate
-`GradientState._set_sync_gradients`; TRL `use_vllm, vllm_generation, _last_loaded_step`.
+_load_optimizer_and_scheduler, _maybe_log_save_evaluate, callback_handler, control, model_wrapped`;
+accelerate `GradientState._set_sync_gradients`; TRL `use_vllm, vllm_generation, _last_loaded_step`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ class SteppedTrainer(GRPOTrainer):
 
     recorded: dict[str, list[Any]]
     """Columns of the batch being trained on, as `rollout_func` returns them."""
+    renewed_at: int | None = None
+    """Optimizer updates behind a checkpoint that another configuration wrote."""
 
     def update(self, row_names: Sequence[str]) -> None:
         """One optimizer update, as in `Trainer._run_epoch`: its loss, callbacks and logging."""
@@ -74,6 +76,27 @@ class SteppedTrainer(GRPOTrainer):
         self._maybe_log_save_evaluate(
             self._tr_loss, norm, model, None, 0, None, 0.0, learning_rate=learning_rate
         )
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """What was learned comes from the checkpoint; with `renewed_at`, no more than that.
+
+        transformers takes the learning rate, Adam's betas and all other hyperparameters from there
+        too, whatever the arguments say.
+        """
+        own = [
+            {name: value for name, value in group.items() if name != "params"}
+            for group in self.optimizer.param_groups
+        ]
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if self.renewed_at is None:
+            return
+        for group, settings in zip(self.optimizer.param_groups, own, strict=True):
+            group.update(settings)
+        self.lr_scheduler.base_lrs = [settings["initial_lr"] for settings in own]
+        self.lr_scheduler.last_epoch = self.renewed_at - 1
+        self.lr_scheduler.step()
+        self.state.global_step = self.renewed_at
+        self.state.compute_steps(self.args, self.args.max_steps)
 
 
 class SetUpDone(Exception):

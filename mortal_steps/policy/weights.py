@@ -22,8 +22,9 @@ from typing import Any, Protocol
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, StoreError, WeightsMismatchError
+from mortal_steps.files import digest_file
 from mortal_steps.rollout.prompts import template_options, tokenize_prompts
-from mortal_steps.store import RunStore, digest_file
+from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion, Problem, WeightsRef
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def publish(
     if published is not None:
         _check_same(store, policy, published)
         return published
-    with store.committing_folder(_path(version)) as folder:
+    with store.committing_folder(path_of(version)) as folder:
         policy.export_weights(folder)
         logprobs = policy.score(probe)
         (folder / PROBE_FILE).write_text(
@@ -65,7 +66,7 @@ def publish(
 
 def find(store: RunStore, version: PolicyVersion) -> WeightsRef | None:
     """The version if it is published whole; a damaged one is logged and counts as missing."""
-    if not store.path(_path(version)).exists():
+    if not store.path(path_of(version)).exists():
         return None
     try:
         reference = _reference(store, version)
@@ -86,12 +87,12 @@ def prune(store: RunStore, keep: Collection[int]) -> None:
     """Delete every version that is not in `keep`."""
     for version in published_versions(store):
         if version not in keep:
-            store.remove_folder(_path(version))
+            store.remove_folder(path_of(version))
 
 
 def withdraw(store: RunStore, version: PolicyVersion) -> None:
     """Delete a version that nobody was told of."""
-    store.remove_folder(_path(version))
+    store.remove_folder(path_of(version))
 
 
 def weights_digest(folder: Path) -> str:
@@ -116,12 +117,13 @@ def probe_tokens(store: RunStore, config: RunConfig, tokenizer: Any) -> list[int
     return repeated[: min(LONGEST_PROBE, config.model.max_model_len - 1)]
 
 
-def _path(version: PolicyVersion) -> str:
+def path_of(version: int) -> str:
+    """Folder of a version, relative to the run directory."""
     return f"{FOLDER}/v{version}"
 
 
 def _reference(store: RunStore, version: PolicyVersion) -> WeightsRef:
-    path = _path(version)
+    path = path_of(version)
     return WeightsRef(version=version, path=path, sha256=store.folder_digest(path))
 
 

@@ -73,7 +73,8 @@ def _again(run: Run, name: str, readable: list[dict[str, Any]]) -> Sequence[Row]
         return _rows(run, name, readable, range(1, run.manifest.step + 1), _metrics_of)
     if name == EVALUATIONS:
         folders = run.store.path("evaluations").glob("[0-9]*")
-        done = sorted(int(folder.name) for folder in folders)
+        lines = (row["step"] for row in readable)  # a fork has its parent's without their records
+        done = sorted({*lines, *(int(folder.name) for folder in folders)})
         return _rows(
             run, name, readable, [s for s in done if s <= run.manifest.step], _evaluation_of
         )

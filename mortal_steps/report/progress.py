@@ -28,6 +28,8 @@ class StepReport:
     """Tokens sampled for the step."""
     seconds: float
     """Wall time of the step."""
+    num_masked: int = 0
+    """Problems left out, as a reward function failed on them."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -35,9 +37,10 @@ class StepReport:
         return self.num_tokens / self.seconds if self.seconds else 0.0
 
     def text(self) -> str:
-        """Reward, loss and speed as the line shows them."""
+        """Reward, loss and speed as the line shows them, and how many problems were masked."""
         reward = "-" if self.reward is None else f"{self.reward:.3f}"
-        return f"reward {reward}  loss {self.loss:+.4f}  {self.tokens_per_s:,.0f} tokens/s"
+        masked = f"  {self.num_masked} masked" if self.num_masked else ""
+        return f"reward {reward}{masked}  loss {self.loss:+.4f}  {self.tokens_per_s:,.0f} tokens/s"
 
 
 class ProgressLine:

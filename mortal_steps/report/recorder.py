@@ -54,7 +54,8 @@ class Recorder:
         seconds = time.perf_counter() - self._mark
         row = metrics_row(self._run.config, result, rewards)
         self._run.append(METRICS, row)
-        self._quarantine(row["step"], "reward", self._failures(rewards))
+        failures = list(self._failures(rewards))
+        self._quarantine(row["step"], "reward", failures)
         self.timing(
             batch.timing,
             *(shard.generation.timing for shard in rewards),
@@ -67,6 +68,7 @@ class Recorder:
             loss=result.metrics.get("loss", 0.0),
             num_tokens=row["num_tokens"],
             seconds=seconds,
+            num_masked=len({failure.problem_id for failure in failures}),
         )
 
     def evaluation(self, evaluation: Evaluation) -> None:

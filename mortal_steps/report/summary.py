@@ -39,6 +39,8 @@ class RunSummary:
     """What there is to know about a run, small enough to print."""
 
     run_id: str
+    parent: Mapping[str, Any] | None
+    """Of a fork: `run_id` and `step` that it goes on from."""
     status: str
     """created, running, completed, failed, stopped; interrupted: running, but by no process."""
     step: int
@@ -75,11 +77,12 @@ def summarize(run: Run) -> RunSummary:
         check_config(run.store, run.info)
     except CorruptFileError as error:
         logger.warning("%s", error)
-    manifest, store = run.manifest, run.store
+    manifest, store, parent = run.manifest, run.store, run.info.parent
     rewards = [row["reward"] for row in run.metrics()]
     steps = [checkpoint.step for checkpoint in manifest.checkpoints]
     return RunSummary(
         run_id=run.info.run_id,
+        parent={"run_id": parent.run_id, "step": parent.step} if parent else None,
         status=run.status(),
         step=manifest.step,
         max_steps=run.info.num_steps,

@@ -13,7 +13,7 @@ import pytest
 from mortal_steps.compute import pool
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
-from mortal_steps.errors import DataError, MortalError, WorkerError, WorkerLostError
+from mortal_steps.errors import DataError, MortalError, StoreError, WorkerError, WorkerLostError
 
 KEY = CallKey(run_id="test", stage="test", step=0)
 FACTORY = "tests.compute.workers:Counter"
@@ -73,6 +73,14 @@ async def test_an_error_in_the_constructor_reaches_the_caller(make_compute):
 async def test_a_missing_interpreter_is_named(make_compute):
     with pytest.raises(MortalError, match="cannot start rollout-0 with /no/such/python"):
         await call(make_compute(python="/no/such/python"), "pid")
+
+
+async def test_a_log_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "logs").touch()
+    spec = WorkerSpec(factory=FACTORY, kwargs={})
+    compute = LocalCompute({"rollout": spec}, working_dir=os.getcwd(), log_dir=tmp_path / "logs")
+    with pytest.raises(StoreError, match=r"cannot write .*logs/rollout-0\.log: .*writable"):
+        await call(compute, "pid")
 
 
 async def test_calls_go_to_whoever_is_free(make_compute):

@@ -44,3 +44,33 @@ class Counter:
         if lines:
             orders.write_text("\n".join(lines[1:]))
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Sampler:
+    """A worker that gets ready first, as rollout workers do.
+
+    Files in `folder` meddle with the one whose CUDA_VISIBLE_DEVICES is n: `holds-n` keeps it from
+    getting ready, `ends-n` ends it when it tries.
+    """
+
+    def __init__(self, *, folder: Path) -> None:
+        self._folder = folder
+        self._number = os.environ["CUDA_VISIBLE_DEVICES"]
+
+    def start(self) -> None:
+        if (self._folder / f"ends-{self._number}").exists():
+            os._exit(3)
+        while (self._folder / f"holds-{self._number}").exists():
+            time.sleep(0.01)
+
+    def refuse(self) -> None:
+        raise DataError("no such engine")
+
+    def generate(self, *, shard: int, seconds: float) -> tuple[int, int]:
+        """What is made of the shard, and who made it."""
+        time.sleep(seconds)
+        return shard**2, os.getpid()
+
+    def sync_weights(self, *, weights: object) -> None:
+        """The worker is lost while it loads them."""
+        os._exit(4)

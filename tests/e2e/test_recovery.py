@@ -77,7 +77,7 @@ def test_a_stopped_run_comes_back_by_retry_and_by_a_new_deployment_run(prefect, 
         assert named(states, "Running", "Crashed") == ["Running", "Crashed"] * 2
         second = prefect.run_deployment(config)
         wait_for_step(mortal, "by-hand", 9)
-        prefect("flow-run", "cancel", second)
+        prefect.cancel(second)
         assert "Crashed" not in prefect.wait_for(second, "Cancelled")
         prefect("deployment", "run", "grpo-train/local", "--param", as_parameter(config), "--watch")
     assert_same(mortal, "by-hand", whole)

@@ -3,11 +3,14 @@
 import json
 import signal
 
+import httpx
+import psutil
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mortal_steps.run import find_run
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
+from tests.rewards.processes import assert_ends
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +68,28 @@ def test_the_output_tells_where_everything_is(trained):
         assert part in trained.output
 
 
+def test_a_second_ctrl_c_ends_at_once_and_loses_nothing(trained):
+    process = trained.start("train", "tiny.toml", "--run-id", "impatient")
+    wait_for_step(trained, "impatient", 2, process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    logs = {file.path: child for child in children for file in child.open_files()}
+    logs[str(trained.folder / "runs/impatient/logs/actor-0.log")].suspend()
+    process.send_signal(signal.SIGINT)  # in order, this would wait for the actor for ever
+    while "once more stops at once" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, output
+    assert "mortal resume impatient" in output
+    assert len(children) >= 4, "the reward functions have a process of their own"
+    for child in children:
+        assert_ends(child.pid)
+    assert trained.show("impatient")["status"] == "stopped"
+    trained("resume", "impatient")
+    digests = {trained.show(run)["final_weights_sha256"] for run in ("one", "impatient")}
+    assert len(digests) == 1
+
+
 def test_the_number_of_workers_does_not_change_a_bit(trained):
     digests = {trained.show("one")["final_weights_sha256"]}
     for workers in (2, 3):
@@ -77,11 +102,18 @@ def test_the_number_of_workers_does_not_change_a_bit(trained):
     assert len(digests) == 1
 
 
-def test_a_second_process_is_refused_and_an_interruption_says_how_to_go_on(trained):
+def test_a_living_run_is_nobody_elses_and_an_interruption_says_how_to_go_on(trained):
     endless = ("train", "tiny.toml", "--set", "training.max_steps=1000", "--run-id", "busy")
     process = trained.start(*endless)
     wait_for_step(trained, "busy", 1, process)
-    refused = trained(*endless, code=1)
+    flow_run_id = find_run(trained.folder / "runs", "busy").manifest.ui_url.rpartition("/")[2]
+    with httpx.Client(base_url=trained.env["PREFECT_API_URL"], timeout=30) as client:
+        given_up = {"state": {"type": "CRASHED"}, "force": True}
+        client.post(f"/flow_runs/{flow_run_id}/set_state", json=given_up).raise_for_status()
+        refused = trained(*endless, code=1)
+        states = client.get("/flow_run_states/", params={"flow_run_id": flow_run_id}).json()
+    names = [state["name"] for state in sorted(states, key=lambda state: state["timestamp"])]
+    assert names[-2:] == ["Crashed", "Running"], "a server that gives up a living run is told so"
     assert "run busy is in use by process" in refused
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
@@ -90,3 +122,17 @@ def test_a_second_process_is_refused_and_an_interruption_says_how_to_go_on(train
     stopped = trained.show("busy")
     assert stopped["status"] == "stopped"
     assert stopped["checkpoint_step"] >= stopped["step"] >= 1, "the state was saved"
+
+
+def test_a_fork_ends_with_its_parents_bits(trained):
+    fork = ("fork", "one", "--at-step", "4", "--run-id", "forked")
+    refused = trained(*fork, "--set", "rewards.functions=['nowhere.py:judge']", code=1)
+    assert "nowhere.py" in refused and not (trained.folder / "runs" / "forked").exists()
+    output = trained(*fork)
+    assert "run forked is a fork of one at step 4" in output and "step 5/5" in output
+    one, forked = trained.show("one"), trained.show("forked")
+    assert (forked["status"], forked["parent"]) == ("completed", {"run_id": "one", "step": 4})
+    assert forked["final_weights_sha256"] == one["final_weights_sha256"]
+    assert "the chain of 1 steps is whole" in trained("verify", "forked")
+    names = {run["name"] for run in trained.runs_of_flow("forked")}
+    assert "train_step/4" in names and "train_step/3" not in names

@@ -82,7 +82,7 @@ def test_importance_sampling_correction_of_each_loss(model_path, tmp_path, loss)
         {"trl": {"mask_truncated_completions": True, "off_policy_mask_threshold": 0.1}},
         {"trl": {"steps_per_generation": 2, "max_grad_norm": 0.0, "warmup_steps": 2}},
     ],
-    ids=lambda options: "-".join([*options.get("trl", {}), *(set(options) - {"trl"})]),
+    ids=lambda options: "-".join([*options.get("trl", {}), *sorted(set(options) - {"trl"})]),
 )
 def test_options(model_path, tmp_path, options):
     check_parity(model_path, tmp_path, **options)

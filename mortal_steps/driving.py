@@ -1,0 +1,65 @@
+"""This process drives a run: it holds the lease, owns the workers, and notes how the run ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from mortal_steps.compute.local import LocalCompute
+from mortal_steps.compute.roles import worker_specs
+from mortal_steps.errors import MortalError, RunStoppedError, StoreError
+from mortal_steps.manifest import Status
+from mortal_steps.policy.base_model import base_model_path
+from mortal_steps.run import Run
+from mortal_steps.session import Session
+
+logger = logging.getLogger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def at_work(run: Run, ui_url: str | None = None) -> AsyncIterator[Session]:
+    """The run's workers, for as long as this process drives it.
+
+    The manifest's status tells how it ended. Raises `StoreError` if another process drives it.
+    """
+    specs = worker_specs(
+        run.config,
+        run_dir=run.store.root.absolute(),
+        model_path=base_model_path(run.config, run.info.dataset_fingerprint),
+        num_steps=run.info.num_steps,
+    )
+    lease = run.acquire()
+    compute = LocalCompute(
+        specs,
+        working_dir=Path(run.info.working_dir),
+        log_dir=run.store.path("logs").absolute(),
+        inherited=(lease.fileno(),),
+    )
+    try:
+        run.update(status="running", error=None, ui_url=ui_url)
+        yield Session(run, compute)
+        run.update(status="completed")
+    except RunStoppedError as stopped:
+        _note_end(run, status="stopped", error=str(stopped))
+        raise
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        _note_end(run, status="stopped", error="stopped at once, without a checkpoint")
+        raise
+    except Exception as error:
+        reason = str(error) if isinstance(error, MortalError) else repr(error)
+        _note_end(run, status="failed", error=reason)
+        raise
+    finally:
+        await compute.close()
+        run.release()
+
+
+def _note_end(run: Run, *, status: Status, error: str) -> None:
+    """Write down how the run ended early; where that fails too, the first error is the one told."""
+    try:
+        run.update(status=status, error=error)
+    except StoreError as failure:
+        logger.warning("the end of the run is not noted: %s", failure)

@@ -1,0 +1,111 @@
+"""Single files: written whole or not at all, digested, and named when they cannot be written."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.errors import CorruptFileError, StoreError
+
+FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside, sync, rename: readers see the old content or the new, never a part."""
+    beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.rename(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise failed_write(path, error) from error
+    sync_to_disk(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a small JSON file atomically."""
+    write_atomically(path, json.dumps(value, indent=1).encode() + b"\n")
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """An `OSError` of the block is a `StoreError` that names the file it is about."""
+    try:
+        yield
+    except OSError as error:
+        raise failed_write(path, error) from error
+
+
+def link_file(source: Path, target: Path) -> None:
+    """Let `target` be the same file as `source`, or a copy where the file system does not do that.
+
+    What is committed may be replaced but never changes, so either goes its own way from there.
+    Raises `CorruptFileError` if `source` is not there, and `StoreError`.
+    """
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            target.hardlink_to(source)
+        except FileNotFoundError:
+            raise CorruptFileError(f"{source} is missing") from None
+        except OSError:
+            shutil.copyfile(source, target)
+            sync_to_disk(target)
+
+
+def failed_write(path: Path, error: BaseException) -> StoreError:
+    """What to raise for a write that failed: names the file and the remedy."""
+    if not is_full_disk(error):
+        reason = error.strerror if isinstance(error, OSError) else None
+        return StoreError(
+            f"cannot write {path}: {reason or error}; make it writable, then go on with "
+            "`mortal resume`"
+        )
+    place = next(folder for folder in path.absolute().parents if folder.exists())
+    return StoreError(
+        f"cannot write {path}: the disk is full or a limit is reached ({error}); "
+        f"{shutil.disk_usage(place).free:,} bytes are free there. Nothing half-written counts: "
+        "free space, then go on with `mortal resume`"
+    )
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether a write failed for lack of space, a quota or a limit on the size of files.
+
+    safetensors names the system's error in its text; torch.save writes through a C++ stream that
+    loses it.
+    """
+    if isinstance(error, OSError):
+        return error.errno in FULL_DISK
+    named = re.search(r"\(os error (\d+)\)", str(error))
+    if named:
+        return int(named[1]) in FULL_DISK
+    return isinstance(error, RuntimeError) and "inline_container.cc" in str(error)
+
+
+def digest_file(path: Path) -> str:
+    """sha256 of a file, hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync_to_disk(path: Path) -> None:
+    """Let a file's content, or a folder's names, outlast a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,52 @@
+"""Which versions of the weights a run publishes, and for how long they stay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import WeightsMismatchError
+from mortal_steps.policy import checkpoints, recovery, weights
+from mortal_steps.store import RunStore
+from mortal_steps.types import PolicyVersion, WeightsRef
+
+if TYPE_CHECKING:  # torch and TRL are imported where a model is first needed
+    from mortal_steps.policy.trl_adapter import GRPOStepper
+
+
+class Publisher:
+    """Publishes the versions of one run."""
+
+    def __init__(self, store: RunStore, config: RunConfig) -> None:
+        self._store = store
+        self._config = config
+        self._probe: list[int] | None = None
+
+    def publish(self, stepper: GRPOStepper, step: int) -> WeightsRef:
+        """The weights after `step` train steps, which `stepper` holds.
+
+        Raises `WeightsMismatchError` if that version is there already, with other weights.
+        """
+        if self._probe is None:
+            self._probe = weights.probe_tokens(self._store, self._config, stepper.tokenizer)
+        return weights.publish(self._store, stepper, PolicyVersion(step), self._probe)
+
+    def publish_unannounced(self, stepper: GRPOStepper, step: int) -> WeightsRef:
+        """The same for a version that nobody has been told of."""
+        try:
+            return self.publish(stepper, step)
+        except WeightsMismatchError:
+            # Left of an attempt on other hardware that nobody heard of: its result is not there.
+            weights.withdraw(self._store, PolicyVersion(step))
+            return self.publish(stepper, step)
+
+    def prune(self, step: int) -> None:
+        """Delete the versions that nobody asks for any more once `step` is taken."""
+        # A flow that lost the answer to this step still asks for its version; no earlier one.
+        oldest = recovery.sampling_version(self._config, step)
+        versions = weights.published_versions(self._store)
+        keep = {v for v in versions if v >= oldest} | set(versions[-2:])
+        # Nor does a checkpoint lead to the older versions that sample from it on.
+        for saved in checkpoints.saved_steps(self._store):
+            keep.update(recovery.versions_before(self._config, saved))
+        weights.prune(self._store, keep)
