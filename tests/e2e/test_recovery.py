@@ -52,16 +52,17 @@ def kill_at(mortal, run_id, step, sign=signal.SIGKILL):
 
 
 @contextlib.contextmanager
-def unless_the_server_drops_an_event():
-    """A server whose SQLite is locked too often in a row drops the event that it could not look at,
-    and says so; no automation can see it then, and the README says what is left to do."""
+def unless_the_server_miscounts():
+    """A server that finds its SQLite locked while it looks at an event looks again, counting it
+    twice, or in the end drops it; its log says so. The README says what is left to do then."""
     log = Path(os.environ["MORTAL_STATE_DIR"], "prefect", "server.log")
     before = log.stat().st_size
     try:
         yield
     except BaseException:
-        if b"moved to the dead letter queue" in log.read_bytes()[before:]:
-            pytest.xfail("the Prefect server dropped an event: its SQLite was locked")
+        seen = log.read_bytes()[before:]
+        if b"Failed in consume_loop" in seen and b"database is locked" in seen:
+            pytest.xfail("the Prefect server miscounted a crash: its SQLite was locked")
         raise
 
 
@@ -105,7 +106,7 @@ def test_automations_bring_a_run_back_but_not_for_ever(prefect, mortal, whole, a
     The latter's command ends before Prefect starts, so Prefect never counts it as run.
     """
     assert f"grpo-train/local, grpo-train/nightly after {SILENCE_S} s" in automations
-    with unless_the_server_drops_an_event():
+    with unless_the_server_miscounts():
         check_automations(prefect, mortal, whole)
 
 
