@@ -70,9 +70,14 @@ save_steps = 3
 
 def write_project(folder: Path) -> None:
     """A user's project: `chaos.toml`, its dataset and its reward function."""
+    write_words(folder / "train.jsonl")
+    (folder / "rewards.py").write_text(REWARDS)
+    (folder / "chaos.toml").write_text(CONFIG)
+
+
+def write_words(path: Path) -> None:
+    """Sixty words of three letters; the answer is the word reversed."""
     rng = random.Random(0)
     words = ["".join(rng.choices(string.ascii_lowercase[:6], k=3)) for _ in range(60)]
     rows = [{"prompt": f"{word}=", "answer": word[::-1]} for word in words]
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "rewards.py").write_text(REWARDS)
-    (folder / "chaos.toml").write_text(CONFIG)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))

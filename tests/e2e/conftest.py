@@ -2,8 +2,6 @@
 
 import json
 import os
-import random
-import string
 import subprocess
 import sys
 import time
@@ -12,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from benchmarks.chaos.project import write_words
 from mortal.prefect_server import prefect_server
 from mortal_steps.errors import RunNotFoundError
 from mortal_steps.run import find_run
@@ -70,10 +69,7 @@ artifact_steps = 2
 
 def write_project(folder: Path) -> Path:
     """A user's project: a dataset, a reward function, a configuration. Returns the last."""
-    rng = random.Random(0)
-    words = ["".join(rng.choices(string.ascii_lowercase[:6], k=3)) for _ in range(60)]
-    rows = [{"prompt": f"{word}=", "answer": word[::-1]} for word in words]
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_words(folder / "train.jsonl")
     (folder / "rewards.py").write_text(REWARDS)
     (folder / "tiny.toml").write_text(CONFIG)
     return folder / "tiny.toml"

@@ -1,0 +1,8 @@
+"""Every test and what it starts is offline, also where pytest is called without `make`.
+
+huggingface_hub reads this once, when it is imported; transformers writes it into saved tokenizers.
+"""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
