@@ -41,15 +41,21 @@ SILENT = "mortal: a silent run has crashed"
 CRASHED = "mortal: a crashed run recovers"
 RECOVERING = "mortal: a recovering run is scheduled again"
 
-HEARTBEAT = "prefect.flow-run.heartbeat"
 HEARTBEAT_SETTING = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY"
 HEARTBEAT_DEFAULT_S = 180
 """Prefect's own, where a deployment sets none."""
-ALIVE = (
+
+
+def _events(*names: str) -> set[str]:
+    """Events of a flow run: the names of its states, and `heartbeat`."""
+    return {f"prefect.flow-run.{name}" for name in names}
+
+
+SIGNS_OF_LIFE = _events(
     *("Pending", "Submitting", "InfrastructurePending"),
-    *("Running", "Retrying", "Rerunning"),
+    *("Running", "Retrying", "Rerunning", "heartbeat"),
 )
-NOT_EXPECTED_TO_LIVE = (
+NOT_EXPECTED_TO_LIVE = _events(
     *("Scheduled", "Late", "AwaitingConcurrencySlot", "Paused", "Suspended"),
     *("Completed", "Failed", "Cancelling", "Cancelled"),
 )
@@ -232,20 +238,13 @@ def _recovering(recovery: Recovery) -> AutomationCore:
 def _nothing_after(events: set[str], seconds: float, runs: dict[str, Any]) -> EventTrigger:
     """Fires for a run of which nothing is heard for `seconds` after the last of `events`.
 
-    Crashed, Recovering and AwaitingRetry are not listened for; see the top of this file.
+    It does not listen for Crashed and AwaitingRetry; see the top of this file.
     """
     return EventTrigger(
         **runs,
         after=events,
-        expect=events | SIGNS_OF_LIFE | _events(*NOT_EXPECTED_TO_LIVE),
+        expect=events | SIGNS_OF_LIFE | NOT_EXPECTED_TO_LIVE,
         posture=Posture.Proactive,
         threshold=1,
         within=timedelta(seconds=seconds),
     )
-
-
-def _events(*states: str) -> set[str]:
-    return {f"prefect.flow-run.{state}" for state in states}
-
-
-SIGNS_OF_LIFE = {HEARTBEAT, *_events(*ALIVE)}
