@@ -8,9 +8,11 @@ import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from mortal_steps.compute.base import Compute, Role
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
+from mortal_steps.lease import Lease
 from mortal_steps.manifest import Status
 from mortal_steps.policy.base_model import base_model_path
 from mortal_steps.run import Run
@@ -25,19 +27,7 @@ async def at_work(run: Run, ui_url: str | None = None) -> AsyncIterator[Session]
 
     The manifest's status tells how it ended. Raises `StoreError` if another process drives it.
     """
-    specs = worker_specs(
-        run.config,
-        run_dir=run.store.root.absolute(),
-        model_path=base_model_path(run.config, run.info.dataset_fingerprint),
-        num_steps=run.info.num_steps,
-    )
-    lease = run.acquire()
-    compute = LocalCompute(
-        specs,
-        working_dir=Path(run.info.working_dir),
-        log_dir=run.store.path("logs").absolute(),
-        inherited=(lease.fileno(),),
-    )
+    compute = _compute_of(run, run.acquire())
     try:
         run.update(status="running", error=None, ui_url=ui_url)
         yield Session(run, compute)
@@ -55,6 +45,34 @@ async def at_work(run: Run, ui_url: str | None = None) -> AsyncIterator[Session]
     finally:
         await compute.close()
         run.release()
+
+
+def _compute_of(run: Run, lease: Lease) -> Compute:
+    """The run's workers, none of them started yet."""
+    specs = worker_specs(
+        run.config,
+        run_dir=run.store.root.absolute(),
+        model_path=base_model_path(run.config, run.info.dataset_fingerprint),
+        num_steps=run.info.num_steps,
+    )
+    on_modal: set[Role] = {"actor", "rollout"} if run.config.compute.backend == "modal" else set()
+    here = LocalCompute(
+        {role: spec for role, spec in specs.items() if role not in on_modal},
+        working_dir=Path(run.info.working_dir),
+        log_dir=run.store.path("logs").absolute(),
+        inherited=(lease.fileno(),),
+    )
+    if not on_modal:
+        return here
+    from mortal_steps.compute.modal.compute import ModalCompute  # imports Modal's client
+    from mortal_steps.compute.modal.host import Settings
+
+    settings = Settings(
+        config=run.config,
+        dataset_fingerprint=run.info.dataset_fingerprint,
+        num_steps=run.info.num_steps,
+    )
+    return ModalCompute(settings, run.store, beside=here)
 
 
 def _note_end(run: Run, *, status: Status, error: str) -> None:

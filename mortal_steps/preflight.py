@@ -18,7 +18,7 @@ from pathlib import Path
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import call_once
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import ModalConfig, ModelConfig, RunConfig
+from mortal_steps.config import ModelConfig, RunConfig
 from mortal_steps.data import load_problems
 from mortal_steps.errors import ConfigError, ModelError, StoreError
 from mortal_steps.types import Problem
@@ -52,9 +52,7 @@ def check(config: RunConfig, problems: Problems | None = None) -> Problems:
 def refuse_what_does_not_work_yet(config: RunConfig) -> None:
     """Options that have a place in the configuration and no code behind them."""
     waiting = {
-        "compute.backend = 'modal'": config.compute.backend == "modal",
         "compute.mode = 'single_node'": config.compute.mode == "single_node",
-        "compute.modal": config.compute.modal != ModalConfig(),
         "rollout.weight_sync_method = 'direct'": config.rollout.weight_sync_method == "direct",
         "rewards.functions = 'sandbox'": "sandbox" in config.rewards.functions,
         "logging.use_wandb": config.logging.use_wandb,
@@ -113,6 +111,8 @@ def _check_model_folder(folder: Path) -> int:
 
 def check_rollout_interpreter(config: RunConfig) -> None:
     """The interpreter of each role exists, and the rollout workers' one has their engine."""
+    if config.compute.backend == "modal":
+        return  # where images hold them
     for role in ("actor", "rollout", "reward"):
         python = getattr(config.compute.local, role).python
         if python and shutil.which(python) is None:

@@ -1,0 +1,73 @@
+"""MORTAL on Modal: every decorator, no logic.
+
+    modal deploy -m deployments.modal_app
+
+Each run and worker number is a parameter set of its own, and so a pool of one container at most.
+The plain worker is made inside it (`mortal_steps.compute.modal.host`).
+"""
+
+from pathlib import Path
+
+import modal
+
+from deployments.images import trainer_image, vllm_image
+from mortal_steps.compute.base import Role
+from mortal_steps.compute.modal.host import Order, Outcome, WorkerHost
+
+RUNS = Path("/runs")
+
+app = modal.App("mortal", include_source=False)
+runs = modal.Volume.from_name("mortal-runs", create_if_missing=True, version=2)
+hub = modal.Volume.from_name("mortal-hub", create_if_missing=True, version=2)
+
+ON_GPU = {
+    "volumes": {RUNS.as_posix(): runs, "/hub": hub},
+    "max_containers": 1,
+    "scaledown_window": 300,
+    "timeout": 24 * 3600,  # all that Modal allows; a run has deadlines of its own
+    "retries": 0,  # the flow's tasks retry
+}
+
+
+class Worker:
+    """One worker of one run; its class says where, its parameters which."""
+
+    role: Role
+    run_id: str
+
+    @modal.enter()
+    def begin(self) -> None:
+        """Be ready for orders."""
+        self.host = WorkerHost(self.role, runs_dir=RUNS, run_id=self.run_id, volume=runs)
+
+    @modal.method()
+    def call(self, order: Order) -> Outcome:
+        """Carry out one order."""
+        return self.host.call(order)
+
+
+@app.cls(image=trainer_image, gpu="A100", **ON_GPU)
+class ActorWorker(Worker):
+    """The actor."""
+
+    role = "actor"
+    run_id: str = modal.parameter()
+    number: int = modal.parameter()
+
+
+@app.cls(image=vllm_image, gpu="A10", **ON_GPU)
+class RolloutWorker(Worker):
+    """A rollout worker that samples with vLLM."""
+
+    role = "rollout"
+    run_id: str = modal.parameter()
+    number: int = modal.parameter()
+
+
+@app.cls(image=trainer_image, gpu="A10", **ON_GPU)
+class TransformersRolloutWorker(Worker):
+    """A rollout worker that samples with transformers."""
+
+    role = "rollout"
+    run_id: str = modal.parameter()
+    number: int = modal.parameter()

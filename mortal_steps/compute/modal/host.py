@@ -1,0 +1,132 @@
+"""The inside of a Modal container: one worker of one run, one call at a time.
+
+deployments/modal_app.py puts Modal's decorators around it. The Volume holds the run directory: what
+others have committed is there once it is reloaded, and what the worker wrote is there for others
+once it is committed, so every call begins with the one and ends with the other. Between calls no
+file of the Volume is open.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from mortal_steps.compute.base import Role
+from mortal_steps.compute.failure import as_mortal_error
+from mortal_steps.compute.roles import worker_specs
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import MortalError
+from mortal_steps.policy.base_model import base_model_path
+from mortal_steps.store import RunStore
+from mortal_steps.types import FileRef
+
+logger = logging.getLogger(__name__)
+
+
+class Volume(Protocol):
+    """Of a Modal Volume, what a container that mounts it uses."""
+
+    def reload(self) -> None:
+        """Let the mount show what others have committed."""
+        ...
+
+    def commit(self) -> None:
+        """Let others see what was written here."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What the workers of a run are constructed with; a record in the run directory."""
+
+    config: RunConfig
+    dataset_fingerprint: str
+    num_steps: int
+    """Train steps of the whole run."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """One call as it travels to a container."""
+
+    settings: FileRef
+    """Record of `Settings`."""
+    method: str
+    payload: Mapping[str, Any]
+    label: str
+    """What the call is, such as `train_step/12/0`; for the log."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What came of an order. What Modal itself raises is then always infrastructure."""
+
+    value: Any = None
+    error: MortalError | None = None
+
+
+class WorkerHost:
+    """Constructs the role's worker of a run and calls it. `runs_dir` is where the Volume is."""
+
+    def __init__(self, role: Role, *, runs_dir: Path, run_id: str, volume: Volume) -> None:
+        logging.basicConfig(
+            level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        )
+        os.chdir(tempfile.mkdtemp())  # a Volume in use as a working directory cannot be reloaded
+        self._role = role
+        self._runs_dir = runs_dir
+        self._run_id = run_id
+        self._volume = volume
+        self._worker: Any = None
+        self._settings: FileRef | None = None
+
+    def call(self, order: Order) -> Outcome:
+        """Carry the order out. What the worker wrote is committed, whether it failed or not."""
+        self._reload()
+        logger.info("%s begins", order.label)
+        try:
+            worker = self._worker_with(order.settings)
+            outcome = Outcome(value=getattr(worker, order.method)(**order.payload))
+        except Exception as error:  # the boundary: any error travels to the caller
+            logger.error("call failed", exc_info=error)
+            outcome = Outcome(error=as_mortal_error(error))
+        finally:
+            self._volume.commit()
+        logger.info("%s %s", order.label, "ends" if outcome.error is None else "fails")
+        return outcome
+
+    def _reload(self) -> None:
+        try:
+            self._volume.reload()
+        except RuntimeError:  # a file that only a reference cycle still holds open
+            gc.collect()
+            self._volume.reload()
+
+    def _worker_with(self, settings: FileRef) -> Any:
+        """The worker; another one where a flow has come back with other settings."""
+        if self._settings != settings:
+            self._worker, self._settings = None, None
+            self._worker = self._construct(settings)
+            self._settings = settings
+        return self._worker
+
+    def _construct(self, reference: FileRef) -> Any:
+        store = RunStore(self._runs_dir / self._run_id)
+        settings = store.read_record(reference, Settings)
+        config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
+        spec = worker_specs(
+            config,
+            run_dir=store.root,
+            model_path=base_model_path(config, settings.dataset_fingerprint),
+            num_steps=settings.num_steps,
+        )[self._role]
+        logger.info("process %d is a %s", os.getpid(), spec.factory)
+        module, _, name = spec.factory.partition(":")
+        return getattr(importlib.import_module(module), name)(**spec.kwargs)
