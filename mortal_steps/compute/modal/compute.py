@@ -149,7 +149,7 @@ class ModalContainer:
                 logger.warning("%s is let go when it has been idle: %s", self.name, error)
 
     async def _keep_idle(self, seconds: int) -> None:
-        await self._worker.update_autoscaler.aio(scaledown_window=seconds)
+        await self._worker.call.autoscaler.update.aio(scaledown_window=seconds)
 
 
 def _class_of(role: Role, engine: str) -> str:
