@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+from tests.modal_plane.options import Options, StandIn
 from tests.modal_plane.server import run
-from tests.modal_plane.types import Options, StandIn
 
 
 def parse(arguments: list[str]) -> Options:

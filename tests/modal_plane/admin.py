@@ -67,7 +67,16 @@ class Admin:
                 "functions": {
                     one.id: _describe_function(one) for one in self.world.functions.values()
                 },
-                "images": {one: self.images.lines(one) for one in self.images.images},
+                "images": {
+                    image_id: {
+                        "lines": list(image.dockerfile_commands),
+                        "files": {
+                            file.filename: file.data.decode(errors="replace")
+                            for file in image.context_files
+                        },
+                    }
+                    for image_id, image in self.images.images.items()
+                },
                 "volumes": {name: one for (_, name), one in self.volumes.named.items()},
             }
         )

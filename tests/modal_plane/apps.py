@@ -10,7 +10,7 @@ from grpclib import GRPCError, Status
 from modal_proto import api_pb2 as pb
 
 from tests.modal_plane.handles import describe_app
-from tests.modal_plane.pools import Pools
+from tests.modal_plane.lifecycle import Lifecycle
 from tests.modal_plane.types import App, Caller, Deployment, World, environment_name
 
 SendLogs = Callable[[pb.TaskLogsBatch], Awaitable[None]]
@@ -19,9 +19,9 @@ SendLogs = Callable[[pb.TaskLogsBatch], Awaitable[None]]
 class Apps:
     """RPCs of apps."""
 
-    def __init__(self, world: World, pools: Pools) -> None:
+    def __init__(self, world: World, lifecycle: Lifecycle) -> None:
         self.world = world
-        self.pools = pools
+        self.lifecycle = lifecycle
 
     def _app(self, app_id: str) -> App:
         if app_id not in self.world.apps:
@@ -137,7 +137,7 @@ class Apps:
         self.world.events.add(
             "app_published", app=app.id, name=app.name, version=deployment.version
         )
-        self.pools.roll_over(app)
+        self.lifecycle.roll_over(app)
         return pb.AppPublishResponse(url=_page(app), deployed_at=deployment.deployed_at)
 
     async def AppHeartbeat(self, request: pb.AppHeartbeatRequest, caller: Caller) -> Empty:
@@ -150,11 +150,11 @@ class Apps:
     async def AppClientDisconnect(
         self, request: pb.AppClientDisconnectRequest, caller: Caller
     ) -> Empty:
-        self.pools.client_left(self._app(request.app_id))
+        self.lifecycle.client_left(self._app(request.app_id))
         return Empty()
 
     async def AppStop(self, request: pb.AppStopRequest, caller: Caller) -> Empty:
-        self.pools.stop_app(self._app(request.app_id))
+        self.lifecycle.stop_app(self._app(request.app_id))
         return Empty()
 
     async def stream_AppGetLogs(

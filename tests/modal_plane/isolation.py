@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tests.modal_plane.types import Isolation
+from tests.modal_plane.options import Isolation
 
 LAUNCHER = [sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py"))]
 

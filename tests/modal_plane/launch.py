@@ -4,11 +4,14 @@ Called with the path of a `Launch` as JSON (isolation.py). Runs with `python -I 
 standard library alone.
 """
 
+from __future__ import annotations
+
 import ctypes
 import json
 import os
 import resource
 import sys
+from collections.abc import Iterator
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
@@ -20,20 +23,20 @@ NO_LAYER = ("proc", "sysfs", "devtmpfs", "devpts", "mqueue", "cgroup", "cgroup2"
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def check(code, what):
+def check(code: int, what: str) -> None:
     if code != 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{what}: {os.strerror(error)}")
 
 
-def mount(source, target, kind, flags, data=""):
+def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
     code = libc.mount(
         source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data.encode()
     )
     check(code, f"mount {source} at {target}")
 
 
-def enter_namespaces(no_network):
+def enter_namespaces(no_network: bool) -> bool:
     """A mount namespace; for other users than root inside a user namespace where they are root."""
     uid, gid = os.getuid(), os.getgid()
     flags = CLONE_NEWNS | (CLONE_NEWNET if no_network else 0) | (CLONE_NEWUSER if uid else 0)
@@ -53,13 +56,13 @@ def enter_namespaces(no_network):
 class Layers:
     """Directories for what the container writes, on a file system that goes with it."""
 
-    def __init__(self, directory):
+    def __init__(self, directory: str) -> None:
         os.makedirs(directory)
         mount("tmpfs", directory, "tmpfs", 0)
         self.directory = directory
         self.count = 0
 
-    def overlay(self, lower, target, options=""):
+    def overlay(self, lower: str, target: str, options: str = "") -> None:
         """Show `lower` at `target`; what is written there does not reach `lower`."""
         upper, work = (f"{self.directory}/{kind}-{self.count}" for kind in ("upper", "work"))
         self.count += 1
@@ -69,8 +72,8 @@ class Layers:
         mount("overlay", target, "overlay", 0, data)
 
 
-def other_mounts(directory):
-    """(mount point, kind) of the file systems that a layer over `/` does not show."""
+def other_mounts(directory: str) -> Iterator[str]:
+    """Mount points of the file systems that a layer over `/` does not show."""
     with open("/proc/self/mounts") as file:
         fields = [line.split() for line in file]
     for _, point, kind, *_ in fields:
@@ -85,7 +88,7 @@ def other_mounts(directory):
             yield point
 
 
-def lay_over_root(layers, root):
+def lay_over_root(layers: Layers, root: str) -> None:
     """As root: one layer over `/`, one over each file system mounted in it."""
     layers.overlay("/", root)
     for name in KERNEL_DIRECTORIES:
@@ -99,7 +102,7 @@ def lay_over_root(layers, root):
                 mount(point, root + point, "", MS_BIND | MS_REC)
 
 
-def lay_over_directories(layers, root):
+def lay_over_directories(layers: Layers, root: str) -> None:
     """In a user namespace, where `/` cannot be a lower layer: one over each directory in it."""
     for name in os.listdir("/"):
         source, target = f"/{name}", f"{root}/{name}"
@@ -116,7 +119,7 @@ def lay_over_directories(layers, root):
                     mount(source, target, "", MS_BIND | MS_REC)
 
 
-def bind(source, target, read_only):
+def bind(source: str, target: str, read_only: bool) -> None:
     """Show `source` at `target`, which is made if it is not there."""
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
@@ -130,7 +133,7 @@ def bind(source, target, read_only):
         mount("", target, "", MS_BIND | MS_REMOUNT | MS_RDONLY)
 
 
-def main():
+def main() -> None:
     with open(sys.argv[1]) as file:
         spec = json.load(file)
     is_root = enter_namespaces(spec["no_network"])

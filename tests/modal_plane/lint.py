@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 GPUS = frozenset(
-    "T4 L4 A10 L40S A100 A100-40GB A100-80GB RTX-PRO-6000 H100 H100! H200 B200 B200+ B300".split()
-)
+    ["T4", "L4", "A10", "L40S", "A100", "A100-40GB", "A100-80GB", "RTX-PRO-6000", "H100", "H100!"]
+) | {"H200", "B200", "B200+", "B300"}
 """Names that Modal's documentation lists; neither the client nor this plane checks them."""
 DEFAULT_TIMEOUT_S = 300
 """What a function gets that names no timeout."""
 MAX_TIMEOUT_S = 24 * 3600
-WITHOUT_VALUE = frozenset(["--compile-bytecode", "--system", "--no-deps", "--pre", "--upgrade"])
+SWITCHES = frozenset(
+    ["--compile-bytecode", "--system", "--no-deps", "--pre", "--upgrade", "--no-build-isolation"]
+)
 """Options of pip and uv that no word follows."""
 
 
@@ -24,8 +28,11 @@ def lint(state: Mapping[str, Any]) -> list[str]:
         state: `ModalPlane.state()` after the deployment (and after the calls, if any).
     """
     problems = [p for one in state["functions"].values() for p in _lint_function(one)]
-    for image_id, lines in state["images"].items():
-        problems += [f"image {image_id}: {p}" for line in lines for p in _lint_line(line)]
+    for image_id, image in state["images"].items():
+        found = [p for line in image["lines"] for p in _lint_line(line)]
+        for name, text in image["files"].items():
+            found += [f"{name}: {p}" for p in _lint_requirements(text)]
+        problems += [f"image {image_id}: {p}" for p in found]
     for event in state["events"]:
         if event["kind"] == "unimplemented":
             problems.append(f"RPC {event['rpc']} is not emulated")
@@ -50,15 +57,21 @@ def _lint_function(function: Mapping[str, Any]) -> Iterator[str]:
 
 def _lint_line(line: str) -> Iterator[str]:
     """Requirements of an install without an exact version, and base images without a tag."""
-    if line.startswith("FROM ") and ":" not in line and "@" not in line and "base" not in line:
+    first, *words = line.split()
+    if first == "FROM" and words != ["base"] and ":" not in words[0] and "@" not in words[0]:
         yield f"{line!r} names no tag"
     found = re.search(r"pip install (.*)", line)
     if found is None or "--upgrade pip" in line:  # the image builder's own line
         return
-    words = re.sub(r"\$\(.*?\)", "", found[1]).split()
-    skip = False
-    for word in words:
-        if skip or word.startswith("-"):
-            skip = word.startswith("-") and "=" not in word and word not in WITHOUT_VALUE
-        elif re.match(r"[A-Za-z]", word.strip("'\"")) and not re.search(r"==|@|://", word):
-            yield f"{word} is not pinned"
+    words = shlex.split(re.sub(r"\$\(.*?\)", "PYTHON", found[1]))
+    for before, word in pairwise(["", *words]):
+        is_value = before.startswith("-") and "=" not in before and before not in SWITCHES
+        if not word.startswith("-") and not is_value:
+            yield from _lint_requirements(word)
+
+
+def _lint_requirements(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        requirement = line.partition("#")[0].strip()
+        if re.match(r"[A-Za-z]", requirement) and not re.search(r"==|@|://", requirement):
+            yield f"{requirement} is not pinned"

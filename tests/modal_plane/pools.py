@@ -13,13 +13,10 @@ from modal_proto import api_pb2 as pb
 
 from tests.modal_plane.launcher import Launcher
 from tests.modal_plane.processes import kill_everything
-from tests.modal_plane.types import App, Container, Function, Input, Result, World
+from tests.modal_plane.types import Container, Function, Input, Result, World
 
-TICK_S = 0.1
-"""Between two looks of the autoscaler."""
 MAX_LOST = 8
 """How often an input that is lost with its container is given to another."""
-APP_STOPPED = Result(status=Result.GENERIC_STATUS_TERMINATED, exception="App stopped")
 
 
 def live_containers(function: Function) -> list[Container]:
@@ -198,9 +195,10 @@ class Pools:
         function.failed_starts += 1
         if function.failed_starts >= self.world.options.startup_failures:
             function.failed_starts = 0
-            self._fail_queue(function, result)
+            self.fail_queue(function, result)
 
-    def _fail_queue(self, function: Function, result: pb.GenericResult) -> None:
+    def fail_queue(self, function: Function, result: pb.GenericResult) -> None:
+        """Finish every input that waits for a container."""
         waiting, function.queue = function.queue, type(function.queue)()
         for one in waiting:
             self.finish(one, result)
@@ -253,75 +251,6 @@ class Pools:
             self.world.events.add("timeout_escalated", task=container.id, signal=kind.name)
             if container.is_running and container.process is not None:
                 os.kill(container.process.pid, kind)
-
-    # ---- apps
-
-    def roll_over(self, app: App) -> None:
-        """After a deployment: containers of the one before finish their inputs and go."""
-        for function in self.world.functions_of(app.id):
-            if not function.pinned_version:
-                for container in live_containers(function):
-                    container.drain("redeployed")
-                self.scale(function)
-
-    def client_left(self, app: App) -> None:
-        """The client of `modal run` is gone: the app goes too, unless it is detached."""
-        if app.state == pb.APP_STATE_EPHEMERAL:
-            self.stop_app(app)
-        elif app.state == pb.APP_STATE_DETACHED:
-            app.state = pb.APP_STATE_DETACHED_DISCONNECTED
-
-    def stop_app(self, app: App) -> None:
-        """End all containers and inputs of the app."""
-        app.state, app.stopped_at = pb.APP_STATE_STOPPED, time.time()
-        self.world.events.add("app_stopped", app=app.id, name=app.name)
-        self.world.deployed = {k: v for k, v in self.world.deployed.items() if v != app.id}
-        for function in self.world.functions_of(app.id):
-            self._fail_queue(function, APP_STOPPED)
-            for container in list(function.containers.values()):
-                for one in list(container.inputs.values()):
-                    self.finish(one, APP_STOPPED)
-                self.world.start(self.preempt(container, "app stopped"))
-        app.log_signal.notify()
-
-    # ---- what happens by itself
-
-    async def run(self) -> None:
-        """End idle containers and abandoned apps, for as long as the plane is there."""
-        while True:
-            await asyncio.sleep(TICK_S)
-            for function in list(self.world.functions.values()):
-                self._end_idle(function)
-            for app in list(self.world.apps.values()):
-                self._end_abandoned(app)
-
-    def _end_idle(self, function: Function) -> None:
-        settings = function.definition.autoscaler_settings
-        window = settings.scaledown_window or function.definition.task_idle_timeout_secs
-        window_s = window or self.world.options.scaledown_s
-        live = live_containers(function)
-        idle = [
-            one
-            for one in live
-            if one.is_ready and not one.inputs and time.time() - one.idle_since > window_s
-        ]
-        if not function.queue:
-            for container in idle[: max(0, len(live) - settings.min_containers)]:
-                container.drain("idle")
-
-    def _end_abandoned(self, app: App) -> None:
-        silent_s = time.time() - app.last_heartbeat
-        if silent_s > self.world.options.heartbeat_timeout_s and app.state in (
-            pb.APP_STATE_EPHEMERAL,
-            pb.APP_STATE_DETACHED,
-        ):
-            self.client_left(app)
-        if app.state == pb.APP_STATE_DETACHED_DISCONNECTED and not any(
-            call.num_unfinished
-            for call in self.world.calls.values()
-            if call.function.app_id == app.id
-        ):
-            self.stop_app(app)
 
 
 def inputs_per_container(function: Function) -> int:

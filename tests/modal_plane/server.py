@@ -25,12 +25,14 @@ from tests.modal_plane.functions import Functions
 from tests.modal_plane.images import Images
 from tests.modal_plane.isolation import check_namespaces
 from tests.modal_plane.launcher import Launcher
+from tests.modal_plane.lifecycle import Lifecycle
 from tests.modal_plane.line import Line
+from tests.modal_plane.options import Options
 from tests.modal_plane.pools import Pools
 from tests.modal_plane.processes import kill_everything
 from tests.modal_plane.secrets import Secrets
 from tests.modal_plane.service import Dispatcher
-from tests.modal_plane.types import Options, World
+from tests.modal_plane.types import World
 from tests.modal_plane.volume_rpcs import VolumeRpcs
 from tests.modal_plane.volumes import Volumes
 
@@ -54,6 +56,7 @@ class Plane:
         self.account = Account(self.world)
         self.launcher = Launcher(self.world, self.images, self.volumes, self.secrets)
         self.pools = Pools(self.world, self.launcher)
+        self.lifecycle = Lifecycle(self.world, self.pools)
         functions = Functions(self.world, self.pools)
         parts = [
             self.account,
@@ -61,7 +64,7 @@ class Plane:
             self.secrets,
             self.files,
             functions,
-            Apps(self.world, self.pools),
+            Apps(self.world, self.lifecycle),
             Calls(self.world, functions, self.pools),
             Containers(self.world, self.pools),
             VolumeRpcs(self.world, self.volumes),
@@ -90,7 +93,7 @@ class Plane:
         self.account.line = line
         self.account.container_files_url = f"http://{HOST}:{http_port}"
         self.account.client_files_url = f"http://{HOST}:{files_line.port}"
-        self.world.start(self.pools.run())
+        self.world.start(self.lifecycle.run())
         self._announce(f"http://{HOST}:{line.port}", f"http://{HOST}:{http_port}/admin")
         await stop.wait()
         await self._end_containers()
@@ -127,7 +130,7 @@ class Plane:
 
     async def _end_containers(self) -> None:
         for app in self.world.apps.values():
-            self.pools.stop_app(app)
+            self.lifecycle.stop_app(app)
         for _ in range(int(STOP_S / 0.05)):
             if not self.world.open_containers():
                 return
