@@ -11,13 +11,19 @@ from tests.modal_plane.plane import ModalPlane, client_environment
 
 MODAL = str(Path(sys.executable).with_name("modal"))
 
+DEPLOY = """
+import modal
+modal.Secret.objects.create("sample-secret", {"SAMPLE": "known"})
+from tests.modal_plane.sample_app import app
+app.deploy()
+"""
+
 
 @contextlib.contextmanager
 def sample_plane(state: Path, *arguments: str) -> Iterator[ModalPlane]:
     """A plane with the sample app; this process is its client."""
     with ModalPlane(state, *arguments) as plane, client_environment(plane):
-        plane.run(MODAL, "secret", "create", "sample-secret", "SAMPLE=known")
-        plane.run(MODAL, "deploy", "-m", "tests.modal_plane.sample_app")
+        plane.run(sys.executable, "-c", DEPLOY)
         yield plane
 
 
@@ -25,5 +31,5 @@ def sample_plane(state: Path, *arguments: str) -> Iterator[ModalPlane]:
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModalPlane]:
     """One for all tests of a module; grace periods are short."""
     state = tmp_path_factory.mktemp("plane")
-    with sample_plane(state, "--timeout-grace", "1", "--preemption-grace", "5") as plane:
+    with sample_plane(state, "--timeout-grace", "0.5", "--preemption-grace", "5") as plane:
         yield plane

@@ -1,13 +1,13 @@
 """A small app of the kind that the plane is for; the tests deploy it and call it."""
 
 import os
-import sys
+import subprocess
 import time
 from pathlib import Path
 
 import modal
 
-MOUNT = Path("/data")
+MOUNT = Path(os.environ.get("SAMPLE_MOUNT", "/data"))
 """Where the volume is, in the containers that mount it."""
 
 app = modal.App("sample")
@@ -37,7 +37,7 @@ def fail(key: str) -> str:
     raise SampleError(key)
 
 
-@app.function(image=image, timeout=2)
+@app.function(image=image, timeout=1)
 def hang(how: str) -> None:
     """Run into the timeout; with `stubborn` ignore that."""
     while True:
@@ -52,6 +52,12 @@ def hang(how: str) -> None:
 def reveal(name: str) -> str | None:
     """A variable of the container."""
     return os.environ.get(name)
+
+
+@app.function(image=image, timeout=60)
+def start_process() -> int:
+    """Leave a process behind, in a session of its own; its pid."""
+    return subprocess.Popen(["sleep", "300"], start_new_session=True).pid
 
 
 @app.cls(
@@ -93,11 +99,6 @@ class Counter:
             volume.reload()
         path = MOUNT / name
         return path.read_text() if path.exists() else None
-
-    @modal.method()
-    def interpreter(self) -> str:
-        """The interpreter that runs this container."""
-        return sys.executable
 
 
 @app.local_entrypoint()

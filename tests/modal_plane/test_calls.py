@@ -6,6 +6,7 @@ import modal
 import pytest
 from modal.exception import FunctionTimeoutError, NotFoundError, RemoteError
 
+from tests.modal_plane.lint import lint
 from tests.modal_plane.sample_app import SampleError
 
 MIB = 1 << 20
@@ -138,3 +139,7 @@ def test_a_dict_key_is_taken_once(plane):
         assert lease.pop("run") == "first"
         assert lease.put("run", "third", skip_if_exists=True)
         assert dict(lease.items()) == {"run": "third"}
+
+
+def test_lint_finds_nothing_and_every_rpc_was_emulated(plane):
+    assert lint(plane.state()) == []
