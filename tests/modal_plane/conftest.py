@@ -1,0 +1,35 @@
+"""Planes with the sample app on them."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.modal_plane.plane import ModalPlane, client_environment
+
+MODAL = str(Path(sys.executable).with_name("modal"))
+
+DEPLOY = """
+import modal
+modal.Secret.objects.create("sample-secret", {"SAMPLE": "known"})
+from tests.modal_plane.sample_app import app
+app.deploy()
+"""
+
+
+@contextlib.contextmanager
+def sample_plane(state: Path, *arguments: str) -> Iterator[ModalPlane]:
+    """A plane with the sample app; this process is its client."""
+    with ModalPlane(state, *arguments) as plane, client_environment(plane):
+        plane.run(sys.executable, "-c", DEPLOY)
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModalPlane]:
+    """One for all tests of a module; grace periods are short."""
+    state = tmp_path_factory.mktemp("plane")
+    with sample_plane(state, "--timeout-grace", "0.5", "--preemption-grace", "5") as plane:
+        yield plane

@@ -1,0 +1,107 @@
+"""What the plane does to apps on purpose: lost containers, a lost line, a bad token."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import modal
+import pytest
+from modal.exception import AuthError
+
+from tests.modal_plane.plane import ROOT
+
+AWAIT_CALL = """
+import sys, time, modal
+call = modal.FunctionCall.from_id(sys.argv[1])
+errors = 0
+while True:
+    try:
+        print("result", call.get(timeout=2)[1], "errors", errors > 0, flush=True)
+        break
+    except (TimeoutError, modal.exception.Error) as error:
+        errors += not isinstance(error, TimeoutError)
+        print("waits", flush=True)
+        time.sleep(0.1)
+"""
+SPAWN_AND_WAIT = """
+import modal
+call = modal.Cls.from_name("sample", "Counter")(name="orphan").add.spawn(1, seconds=1)
+print(call.object_id, flush=True)
+call.get()
+"""
+
+
+def counter(name):
+    return modal.Cls.from_name("sample", "Counter")(name=name)
+
+
+def start_client(plane, code, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **plane.env},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("fault", ["kill", "preempt"])
+def test_a_lost_containers_input_starts_again_in_another(plane, fault):
+    call = counter(fault).add.spawn(1, seconds=0.5)
+    first = plane.wait_for("input_started", call=call.object_id)["task"]
+    getattr(plane, fault)(first)
+    second, count = call.get(timeout=30)
+    assert (second != first, count) == (True, 1)
+    assert len(plane.events("input_rescheduled", call=call.object_id)) == 1
+    ended = plane.wait_for("container_ended", task=first)
+    started = plane.events("container_started", task=second)[0]
+    assert ended["why"] == {"kill": "killed", "preempt": "preempted"}[fault]
+    assert ended["t"] < started["t"]  # max_containers=1: never two at a time
+
+
+def test_a_client_that_is_killed_leaves_its_call_to_the_next(plane):
+    first = start_client(plane, SPAWN_AND_WAIT)
+    call_id = first.stdout.readline().strip()
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert modal.FunctionCall.from_id(call_id).get(timeout=30)[1] == 1
+    spawned, attached = plane.events("call_spawned", call=call_id), plane.events("call_attached")
+    assert len(spawned) == 1
+    assert spawned[0]["by"] != next(e["by"] for e in attached if e["call"] == call_id)
+    assert len(plane.events("input_started", call=call_id)) == 1
+
+
+def test_a_cut_line_fails_requests_and_the_work_goes_on(plane):
+    call = counter("cut").add.spawn(1, seconds=3)
+    task = plane.wait_for("input_started", call=call.object_id)["task"]
+    client = start_client(plane, AWAIT_CALL, call.object_id)
+    client.stdout.readline()  # it polls
+    plane.drop_connections(1.5)
+    with pytest.raises(modal.exception.ConnectionError):
+        modal.Function.from_name("sample", "double").remote(1)
+    output, _ = client.communicate(timeout=60)
+    assert output.splitlines()[-1] == "result 1 errors True"
+    assert len(plane.events("input_started", call=call.object_id)) == 1
+    assert plane.events("connections_restored")
+    assert not plane.events("container_ended", task=task, why="crashed")
+    assert modal.Function.from_name("sample", "double").remote(1) == 2  # the same client
+
+
+def test_a_client_with_a_bad_token_is_refused(plane):
+    with modal.Client.from_credentials("ak-wrong", "as-wrong") as client, pytest.raises(AuthError):
+        modal.Function.from_name("sample", "double", client=client).remote(1)
+
+
+def test_nothing_of_a_killed_container_stays(plane):
+    call = modal.Function.from_name("sample", "start_process").spawn()
+    pid = call.get(timeout=30)
+    assert os.path.exists(f"/proc/{pid}")
+    task = plane.events("input_started", call=call.object_id)[0]["task"]
+    plane.kill(task)
+    plane.wait_for("container_ended", task=task)
+    deadline = time.monotonic() + 5
+    while os.path.exists(f"/proc/{pid}"):
+        assert time.monotonic() < deadline, f"process {pid} is still there"
+        time.sleep(0.02)
