@@ -13,6 +13,7 @@ import modal
 from deployments.images import trainer_image, vllm_image
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.modal.host import Order, Outcome, WorkerHost
+from mortal_steps.compute.modal.release import Release, this_release
 
 RUNS = Path("/runs")
 
@@ -27,6 +28,12 @@ ON_GPU = {
     "timeout": 24 * 3600,  # all that Modal allows; a run has deadlines of its own
     "retries": 0,  # the flow's tasks retry
 }
+
+
+@app.function(image=trainer_image, timeout=300, retries=2)
+def about() -> Release:
+    """The code that is deployed."""
+    return this_release()
 
 
 class Worker:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
@@ -25,6 +26,9 @@ QUIET_PREFECT = {
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }
+
+LAST_LOGS_S = 10.0
+"""How long the flow run's last log lines may take to reach the server."""
 
 
 def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
@@ -54,11 +58,16 @@ def _run_flow(config: RunConfig, server: Server) -> None:
     """Run the flow in this process and raise what it raised, once its history is written down."""
     # Prefect reads its settings when it is imported.
     from prefect.client.schemas.objects import State
+    from prefect.logging.handlers import APILogHandler
 
     from flows.grpo_train import grpo_train
 
     async def run_to_its_state() -> State[Any]:
-        return await grpo_train(config, return_state=True)
+        state = await grpo_train(config, return_state=True)
+        # What is left to send when the server is gone would hold up the exit for a minute.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(APILogHandler.aflush(), LAST_LOGS_S)
+        return state
 
     began = time.time()
     try:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from mortal_steps.compute.base import Compute, Role
+from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
@@ -25,46 +25,60 @@ logger = logging.getLogger(__name__)
 async def at_work(run: Run, ui_url: str | None = None) -> AsyncIterator[Session]:
     """The run's workers, for as long as this process drives it.
 
-    The manifest's status tells how it ended. Raises `StoreError` if another process drives it.
+    The manifest's status tells how it ended. Raises `StoreError` if another process drives it, and
+    `ComputeError` where its workers cannot be had.
     """
-    compute = _compute_of(run, run.acquire())
-    try:
-        run.update(status="running", error=None, ui_url=ui_url)
-        yield Session(run, compute)
-        run.update(status="completed")
-    except RunStoppedError as stopped:
-        _note_end(run, status="stopped", error=str(stopped))
-        raise
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        _note_end(run, status="stopped", error="stopped at once, without a checkpoint")
-        raise
-    except Exception as error:
-        reason = str(error) if isinstance(error, MortalError) else repr(error)
-        _note_end(run, status="failed", error=reason)
-        raise
-    finally:
-        await compute.close()
-        run.release()
+    async with contextlib.AsyncExitStack() as held:
+        lease = run.acquire()
+        held.callback(run.release)
+        try:
+            compute = await held.enter_async_context(_workers(run, lease))
+            run.update(status="running", error=None, ui_url=ui_url)
+            yield Session(run, compute)
+            run.update(status="completed")
+        except RunStoppedError as stopped:
+            _note_end(run, status="stopped", error=str(stopped))
+            raise
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            _note_end(run, status="stopped", error="stopped at once, without a checkpoint")
+            raise
+        except Exception as error:
+            reason = str(error) if isinstance(error, MortalError) else repr(error)
+            _note_end(run, status="failed", error=reason)
+            raise
 
 
-def _compute_of(run: Run, lease: Lease) -> Compute:
-    """The run's workers, none of them started yet."""
+@contextlib.asynccontextmanager
+async def _workers(run: Run, lease: Lease) -> AsyncIterator[Compute]:
+    """The run's workers, where the configuration wants them; at the end of the block they go."""
     specs = worker_specs(
         run.config,
         run_dir=run.store.root.absolute(),
         model_path=base_model_path(run.config, run.info.dataset_fingerprint),
         num_steps=run.info.num_steps,
     )
-    on_modal: set[Role] = {"actor", "rollout"} if run.config.compute.backend == "modal" else set()
+    on_modal = run.config.compute.backend == "modal"
     here = LocalCompute(
-        {role: spec for role, spec in specs.items() if role not in on_modal},
+        {"reward": specs["reward"]} if on_modal else specs,
         working_dir=Path(run.info.working_dir),
         log_dir=run.store.path("logs").absolute(),
         inherited=(lease.fileno(),),
     )
-    if not on_modal:
-        return here
-    from mortal_steps.compute.modal.compute import ModalCompute  # imports Modal's client
+    try:
+        if on_modal:
+            async with _modal_workers(run, here) as compute:
+                yield compute
+        else:
+            yield here
+    finally:
+        await here.close()
+
+
+def _modal_workers(
+    run: Run, beside: LocalCompute
+) -> contextlib.AbstractAsyncContextManager[Compute]:
+    # Imported where used: a local run needs no client of Modal's.
+    from mortal_steps.compute.modal.compute import modal_compute
     from mortal_steps.compute.modal.host import Settings
 
     settings = Settings(
@@ -72,7 +86,7 @@ def _compute_of(run: Run, lease: Lease) -> Compute:
         dataset_fingerprint=run.info.dataset_fingerprint,
         num_steps=run.info.num_steps,
     )
-    return ModalCompute(settings, run.store, beside=here)
+    return modal_compute(settings, run.store, beside)
 
 
 def _note_end(run: Run, *, status: Status, error: str) -> None:

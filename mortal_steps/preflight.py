@@ -7,6 +7,8 @@ interpreters; then, each in a process of its own that ends with the check, the r
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import json
 import os
 import shutil
@@ -37,6 +39,7 @@ def check(config: RunConfig, problems: Problems | None = None) -> Problems:
     refuse_what_does_not_work_yet(config)
     check_runs_dir(Path(config.runs_dir))
     check_model(config)
+    check_modal(config)
     train, held_out = problems or load_problems(config.data, config.seed)
     if config.evaluation.eval_steps and not held_out:
         raise ConfigError(
@@ -126,6 +129,15 @@ def check_rollout_interpreter(config: RunConfig) -> None:
                 "it in compute.local.rollout.python (`make vllm-env` builds one), or use "
                 "rollout.engine = 'transformers'"
             )
+
+
+def check_modal(config: RunConfig) -> None:
+    """Where workers are to run on Modal, they can."""
+    if config.compute.backend == "modal":
+        from mortal_steps.compute.modal.deployed import check_deployed  # imports Modal's client
+
+        with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+            thread.submit(asyncio.run, check_deployed(config)).result()
 
 
 def check_rewards(config: RunConfig, problems: list[Problem]) -> None:

@@ -45,6 +45,9 @@ class ModalConfig(Section):
     """Deployed version that the run uses; default: the newest."""
     volume: str = "mortal-runs"
     """Volume that holds the run directories; `mortal deploy` makes it."""
+    secrets: tuple[str, ...] = ()
+    """Secrets of the Modal account that become environment variables of the workers: HF_TOKEN, say.
+    """
     deadline_s: float = Field(7200.0, gt=0)
     """Seconds that one call of a worker may take, waiting for a GPU included."""
     scaledown_window_s: int = Field(300, ge=2, le=3600)

@@ -4,19 +4,10 @@ A call is spawned, and its id committed to the run directory under the call's ke
 waits for it. A flow that was killed meanwhile finds the id there and waits for the same call. Only
 a death between the two spawns it twice, which the workers' methods allow: they answer from the
 store what is done already.
-
-| what Modal raises | what it means here |
-|---|---|
-| the poll's own timeout | the call runs; ask again, until the deadline |
-| the connection, a server error, too many requests | ask again, until the deadline |
-| a lost container, its timeout, an expired output, a cancelled call | `WorkerLostError` |
-| no token, no such app or class, another client's version | `ComputeError`, with the remedy |
-| anything else | `WorkerError` |
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import logging
@@ -28,14 +19,9 @@ from typing import Any
 import modal
 from modal import exception
 
+from mortal_steps.compute.modal.asking import LOST, REFUSED, UNREACHABLE, patiently
 from mortal_steps.compute.modal.host import Order, Outcome
-from mortal_steps.errors import (
-    ComputeError,
-    CorruptFileError,
-    MortalError,
-    WorkerError,
-    WorkerLostError,
-)
+from mortal_steps.errors import CorruptFileError, MortalError, WorkerError, WorkerLostError
 from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)
@@ -43,30 +29,6 @@ logger = logging.getLogger(__name__)
 FOLDER = "calls"
 POLL_S = 50.0
 """One request for an outcome waits this long; Modal's server ends those beyond 55 s."""
-BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0)
-"""Between polls that fail, the last one again and again."""
-
-UNREACHABLE = (
-    exception.ServiceError,
-    exception.InternalError,
-    exception.ConnectionError,
-    exception.ResourceExhaustedError,
-    exception.ClientClosed,
-    OSError,
-)
-LOST = (
-    exception.InternalFailure,
-    exception.FunctionTimeoutError,
-    exception.OutputExpiredError,
-    exception.RemoteError,
-)
-REFUSED = (
-    exception.AuthError,
-    exception.NotFoundError,
-    exception.PermissionDeniedError,
-    exception.VersionError,
-    exception.InvalidError,
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,19 +52,23 @@ class Calls:
         self._in_flight: dict[str, str] = {}
         """Modal's id of every call that this process waits for, by key."""
 
-    async def outcome(self, key: str, function: modal.Function[..., Any, Any], order: Order) -> Any:
-        """What the call of `key` gives; raises as the table above says, and the worker's error."""
+    async def outcome(
+        self, key: str, function: modal.Function[Any, Any, Any], order: Order
+    ) -> Outcome:
+        """What came of the call of `key`.
+
+        Raises `WorkerLostError`, `ComputeError` where Modal refuses, `WorkerError` for what the
+        container could not answer.
+        """
         submitted = self._find(key, order) or await self._submit(key, function, order)
         self._in_flight[key] = submitted.call_id
         try:
-            outcome: Outcome = await self._wait(key, submitted)
+            outcome = await self._wait(key, submitted)
         except MortalError:
             self._forget(key)
             raise
         self._forget(key)
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.value
+        return outcome
 
     async def cancel_all(self) -> None:
         """End the containers of every call that nobody waits for any more."""
@@ -123,19 +89,11 @@ class Calls:
         return found[1]
 
     async def _submit(
-        self, key: str, function: modal.Function[..., Any, Any], order: Order
+        self, key: str, function: modal.Function[Any, Any, Any], order: Order
     ) -> Submitted:
-        began, failures = time.time(), 0
-        while True:
-            try:
-                call = await function.spawn.aio(order)
-                break
-            except UNREACHABLE as error:
-                self._check_deadline(key, began, error)
-                await _back_off(key, failures, error)
-                failures += 1
-            except REFUSED as error:
-                raise _refusal(error) from error
+        call = await patiently(
+            key, lambda: function.spawn.aio(order), until=time.time() + self._deadline_s
+        )
         submitted = Submitted(
             call_id=call.object_id, order_sha256=_digest(order), spawned_at=time.time()
         )
@@ -143,40 +101,39 @@ class Calls:
         return submitted
 
     async def _wait(self, key: str, submitted: Submitted) -> Outcome:
-        failures = 0
+        deadline = submitted.spawned_at + self._deadline_s
         while True:
-            call = modal.FunctionCall.from_id(submitted.call_id)
-            left = submitted.spawned_at + self._deadline_s - time.time()
-            try:
-                outcome: Outcome = await call.get.aio(timeout=max(0.0, min(POLL_S, left)))
+            late = time.time() >= deadline
+            outcome = await patiently(
+                key, lambda: self._poll(key, submitted.call_id, deadline), until=deadline
+            )
+            if outcome is not None:
                 return outcome
-            except TimeoutError:
-                failures = 0
-                if left <= POLL_S:
-                    await self._cancel(key, submitted.call_id)
-                    raise WorkerLostError(
-                        f"{key} ({submitted.call_id}) has no outcome after {self._deadline_s:.0f} s"
-                        " (compute.modal.deadline_s); it was cancelled"
-                    ) from None
-            except LOST as error:
+            if late:
+                await self._cancel(key, submitted.call_id)
                 raise WorkerLostError(
-                    f"{key} ({submitted.call_id}) was lost: {type(error).__name__}: {error}"
-                ) from error
-            except UNREACHABLE as error:
-                self._check_deadline(key, submitted.spawned_at, error)
-                await _back_off(key, failures, error)
-                failures += 1
-            except REFUSED as error:
-                raise _refusal(error) from error
-            except Exception as error:
-                raise WorkerError(f"{key}: {type(error).__name__}: {error}") from error
+                    f"{key} ({submitted.call_id}) has no outcome after {self._deadline_s:g} s "
+                    "(compute.modal.deadline_s); it was cancelled"
+                )
 
-    def _check_deadline(self, key: str, began: float, error: Exception) -> None:
-        if time.time() > began + self._deadline_s:
+    async def _poll(self, key: str, call_id: str, deadline: float) -> Outcome | None:
+        """The outcome, or None if there is none yet."""
+        call = modal.FunctionCall.from_id(call_id)
+        try:
+            outcome: Outcome = await call.get.aio(
+                timeout=min(POLL_S, max(0.0, deadline - time.time()))
+            )
+        except TimeoutError:
+            return None
+        except LOST as error:
             raise WorkerLostError(
-                f"{key}: Modal could not be reached for {self._deadline_s:.0f} s "
-                f"(compute.modal.deadline_s): {error}"
+                f"{key} ({call_id}) was lost: {type(error).__name__}: {error}"
             ) from error
+        except (*REFUSED, *UNREACHABLE):
+            raise
+        except Exception as error:
+            raise WorkerError(f"{key} ({call_id}): {type(error).__name__}: {error}") from error
+        return outcome
 
     async def _cancel(self, key: str, call_id: str) -> None:
         try:
@@ -208,19 +165,3 @@ def _essence(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_essence(item) for item in value]
     return value
-
-
-async def _back_off(key: str, failures: int, error: Exception) -> None:
-    logger.warning("%s: asking Modal again: %s: %s", key, type(error).__name__, error)
-    await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
-
-
-def _refusal(error: Exception) -> ComputeError:
-    remedies = {
-        exception.AuthError: "`modal setup` stores a token on this machine",
-        exception.NotFoundError: "`mortal deploy` brings the app to Modal",
-        exception.PermissionDeniedError: "use a token of the workspace that holds the app",
-        exception.VersionError: "install the version of modal in requirements/constraints.txt",
-    }
-    remedy = next((text for kind, text in remedies.items() if isinstance(error, kind)), None)
-    return ComputeError(f"Modal refuses: {error}" + (f"; {remedy}" if remedy else ""))

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
-import modal
 from modal import exception
 
 from mortal_steps.compute.base import CallKey, Role
 from mortal_steps.compute.local import LocalCompute
+from mortal_steps.compute.modal import lease
+from mortal_steps.compute.modal.asking import patiently
 from mortal_steps.compute.modal.calls import Calls
+from mortal_steps.compute.modal.deployed import check_deployed, worker_of
 from mortal_steps.compute.modal.host import Order, Settings
+from mortal_steps.compute.modal.lease import ModalLease
 from mortal_steps.compute.modal.mirror import Mirror
+from mortal_steps.compute.modal.release import this_release
+from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.pool import Pool
-from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.store import RunStore
-from mortal_steps.types import FileRef
 
 logger = logging.getLogger(__name__)
 
@@ -29,26 +33,11 @@ LAST_WINDOW_S = 2
 
 
 class ModalCompute:
-    """Actor and rollout workers in Modal containers; `beside` serves the other roles here.
+    """Actor and rollout workers in Modal containers; `beside` serves the other roles here."""
 
-    `store` is this machine's run directory; the Volume holds another, in which containers work.
-    """
-
-    def __init__(self, settings: Settings, store: RunStore, *, beside: LocalCompute) -> None:
-        config = settings.config
-        self._engine = config.rollout.engine
-        volume = modal.Volume.from_name(config.compute.modal.volume, version=2)
+    def __init__(self, pools: Mapping[Role, Pool[ModalContainer]], beside: LocalCompute) -> None:
+        self._pools = pools
         self._beside = beside
-        self._mirror = Mirror(volume, store)
-        self._calls = Calls(store, config.compute.modal.deadline_s)
-        self._settings = _commit_settings(store, settings)
-        self._run_id = store.root.name
-        self._config = config.compute.modal
-        rollouts = range(config.rollout.num_rollout_workers)
-        self._pools: dict[Role, Pool[ModalContainer]] = {
-            "actor": Pool([self._container("actor", 0)], None),
-            "rollout": Pool([self._container("rollout", number) for number in rollouts], "start"),
-        }
 
     async def start(self, role: Role) -> None:
         """See `Compute.start`."""
@@ -76,91 +65,107 @@ class ModalCompute:
         return self._beside.ready_workers(role)
 
     async def close(self) -> None:
-        """End what is under way, let every container go, and bring the run's end to the Volume."""
-        await self._calls.cancel_all()
+        """See `Compute.close`."""
         pools = self._pools.values()
         await asyncio.gather(self._beside.close(), *(pool.close() for pool in pools))
-        await self._mirror.push()
 
-    def _container(self, role: Role, number: int) -> ModalContainer:
-        options = self._config
-        deployed = modal.Cls.from_name(
-            options.app, _class_of(role, self._engine), version=options.version
-        ).with_options(gpu=modal_gpu(options.actor if role == "actor" else options.rollout))
-        worker = deployed(run_id=self._run_id, number=number)
-        return ModalContainer(
-            f"{role}-{number}",
-            worker,
-            self._mirror,
-            self._calls,
-            self._settings,
-            options.scaledown_window_s,
+
+class Line:
+    """What every container of a run is called through."""
+
+    def __init__(self, settings: Settings, store: RunStore, held: ModalLease) -> None:
+        options = settings.config.compute.modal
+        self.mirror = Mirror(RunsVolume(options.volume), store)
+        self.calls = Calls(store, options.deadline_s)
+        self._lease = held
+        self._release = this_release()
+        # Under a name of its own for each, for a call of an earlier flow may still name another.
+        digest = hashlib.sha256(settings.config.model_dump_json().encode()).hexdigest()
+        self._settings = store.write_record(f"settings/{digest[:12]}.json", settings, Settings)
+
+    async def call(self, worker: Any, key: str, label: str, method: str, payload: Any) -> Any:
+        """The method's result; what it refers to is here when it returns."""
+        self._lease.check()
+        order = Order(
+            release=self._release,
+            settings=self._settings,
+            method=method,
+            payload=payload,
+            label=label,
         )
+        await self.mirror.push(order)
+        outcome = await self.calls.outcome(key, worker.call, order)
+        if outcome.error is not None:
+            raise outcome.error
+        await self.mirror.pull(outcome.value)
+        return outcome.value
 
 
 class ModalContainer:
     """One worker, in whichever container Modal gives it."""
 
-    def __init__(
-        self,
-        name: str,
-        worker: Any,
-        mirror: Mirror,
-        calls: Calls,
-        settings: FileRef,
-        scaledown_window_s: int,
-    ) -> None:
-        self.name = name
+    def __init__(self, role: Role, number: int, worker: Any, line: Line) -> None:
+        self.name = f"{role}-{number}"
         self.on_lost: Callable[[], None] | None = None
+        self._role = role
         self._worker = worker
-        self._mirror = mirror
-        self._calls = calls
-        self._settings = settings
-        self._scaledown_window_s = scaledown_window_s
-        self._used = False
+        self._line = line
 
     async def call(self, method: str, payload: Mapping[str, Any], label: str) -> Any:
-        """The method's result; what it refers to is here when it returns.
-
-        Raises what `Compute.call` does.
-        """
-        if not self._used:  # an earlier flow of this run has let the container go
-            await self._keep_idle(self._scaledown_window_s)
-            self._used = True
-        order = Order(settings=self._settings, method=method, payload=payload, label=label)
-        await self._mirror.push(order)
-        role = self.name.partition("-")[0]
-        key = f"{role}/{label}" if "/" in label else f"{self.name}/{label}"
+        """See `Compute.call`."""
+        # A shard is any worker's; making one ready is its own.
+        key = f"{self._role}/{label}" if "/" in label else f"{self.name}/{label}"
         try:
-            answer = await self._calls.outcome(key, self._worker.call, order)
+            return await self._line.call(self._worker, key, label, method, payload)
         except WorkerLostError:
             if self.on_lost is not None:
                 self.on_lost()
             raise
-        await self._mirror.pull(answer)
-        return answer
+
+    async def keep_idle(self, seconds: int) -> None:
+        """How long the container stays when it has nothing to do."""
+        update = self._worker.call.autoscaler.update.aio
+        await patiently(self.name, lambda: update(scaledown_window=seconds))
 
     async def close(self) -> None:
         """Let the container go soon."""
-        if self._used:
-            try:
-                await self._keep_idle(LAST_WINDOW_S)
-            except (exception.Error, OSError) as error:
-                logger.warning("%s is let go when it has been idle: %s", self.name, error)
-
-    async def _keep_idle(self, seconds: int) -> None:
-        await self._worker.call.autoscaler.update.aio(scaledown_window=seconds)
+        try:
+            await self._worker.call.autoscaler.update.aio(scaledown_window=LAST_WINDOW_S)
+        except (exception.Error, OSError) as error:
+            logger.warning("%s is let go when it has been idle: %s", self.name, error)
 
 
-def _class_of(role: Role, engine: str) -> str:
-    """The class of deployments/modal_app.py: each has the image of what it samples with."""
-    if role == "actor":
-        return "ActorWorker"
-    return "RolloutWorker" if engine == "vllm" else "TransformersRolloutWorker"
+@contextlib.asynccontextmanager
+async def modal_compute(
+    settings: Settings, store: RunStore, beside: LocalCompute
+) -> AsyncIterator[ModalCompute]:
+    """The run's workers on Modal, for the time of the block; none is started yet.
 
+    At its end what is under way is cancelled, every container goes, and the Volume knows where the
+    run stands. Raises `ComputeError` where Modal cannot be used, and `StoreError` if a process on
+    another machine drives the run.
+    """
+    config = settings.config
+    await check_deployed(config)
+    held = await lease.acquire(store.root.name)
+    line = Line(settings, store, held)
 
-def _commit_settings(store: RunStore, settings: Settings) -> FileRef:
-    """Under a name of its own for each, for a call of an earlier flow may still name another."""
-    digest = settings.config.model_dump_json().encode()
-    name = hashlib.sha256(digest).hexdigest()[:12]
-    return store.write_record(f"settings/{name}.json", settings, Settings)
+    def container(role: Role, number: int) -> ModalContainer:
+        return ModalContainer(role, number, worker_of(config, role, store.root.name, number), line)
+
+    try:
+        rollouts = [container("rollout", n) for n in range(config.rollout.num_rollout_workers)]
+        actor = container("actor", 0)
+        window = config.compute.modal.scaledown_window_s
+        await asyncio.gather(*(one.keep_idle(window) for one in [actor, *rollouts]))
+        compute = ModalCompute(
+            {"actor": Pool([actor], None), "rollout": Pool(rollouts, "start")}, beside
+        )
+        try:
+            yield compute
+        finally:
+            await line.calls.cancel_all()
+            await compute.close()
+            await line.mirror.push()
+    finally:
+        await held.release()

@@ -20,9 +20,10 @@ from typing import Any, Protocol
 
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.failure import as_mortal_error
+from mortal_steps.compute.modal.release import Release, other_release, this_release
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import MortalError
+from mortal_steps.errors import ComputeError, MortalError
 from mortal_steps.policy.base_model import base_model_path
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef
@@ -56,6 +57,8 @@ class Settings:
 class Order:
     """One call as it travels to a container."""
 
+    release: Release
+    """Code of whoever asks."""
     settings: FileRef
     """Record of `Settings`."""
     method: str
@@ -84,6 +87,7 @@ class WorkerHost:
         self._runs_dir = runs_dir
         self._run_id = run_id
         self._volume = volume
+        self._release = this_release()
         self._worker: Any = None
         self._settings: FileRef | None = None
 
@@ -92,6 +96,7 @@ class WorkerHost:
         self._reload()
         logger.info("%s begins", order.label)
         try:
+            self._check_release(order.release)
             worker = self._worker_with(order.settings)
             outcome = Outcome(value=getattr(worker, order.method)(**order.payload))
         except Exception as error:  # the boundary: any error travels to the caller
@@ -101,6 +106,10 @@ class WorkerHost:
             self._volume.commit()
         logger.info("%s %s", order.label, "ends" if outcome.error is None else "fails")
         return outcome
+
+    def _check_release(self, asking: Release) -> None:
+        if not self._release.runs_with(asking):
+            raise ComputeError(other_release(self._release, asking))
 
     def _reload(self) -> None:
         try:

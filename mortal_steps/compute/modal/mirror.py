@@ -1,22 +1,20 @@
-"""Files of a run on their way between this run directory and the Volume.
+"""Files of a run on their way between this run directory and the one on the Volume.
 
-The Volume holds the run directory that the containers work in. Folders (weights, checkpoints)
-stay there. Records travel by the references in calls: what a request refers to goes up before it,
-what an answer refers to comes down after it. With every upload goes what tells where the run stands
-(identity, manifest, logs), where it has changed, so that another machine can go on with the run.
+Containers work in the one on the Volume. Folders (weights, checkpoints) stay there. Records travel
+with calls: what a request refers to goes up before it, what an answer refers to comes down after
+it. With every upload goes what tells where the run stands (identity, manifest, logs), where that
+has changed, so that another machine can go on with the run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-import modal
-
+from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.files import write_atomically
 from mortal_steps.identity import CONFIG_FILE, EVAL_PROBLEMS, IDENTITY_FILE, TRAIN_PROBLEMS
@@ -25,41 +23,33 @@ from mortal_steps.manifest import MANIFEST_FILE
 from mortal_steps.store import FOLDER_MANIFEST, RunStore
 from mortal_steps.types import FileRef, FinalModel
 
-STANDING = (
-    CONFIG_FILE,
-    TRAIN_PROBLEMS,
-    EVAL_PROBLEMS,
-    IDENTITY_FILE,
-    MANIFEST_FILE,
-    *LOGS,
-    "reward_curve.png",
-)
-"""What tells where a run stands. The manifest is read before the logs, which only grow, so that
-they hold at least what it vouches for."""
+IDENTITY = (CONFIG_FILE, TRAIN_PROBLEMS, EVAL_PROBLEMS, IDENTITY_FILE)
+PROGRESS = (MANIFEST_FILE, *LOGS, "reward_curve.png")
+"""The manifest is read before the logs, which only grow: they hold at least what it vouches for."""
 
 
 class Mirror:
     """One run's way to the Volume and back."""
 
-    def __init__(self, volume: modal.Volume, store: RunStore) -> None:
+    def __init__(self, volume: RunsVolume, store: RunStore) -> None:
         self._volume = volume
         self._store = store
         self._uploading = asyncio.Lock()
         self._there: dict[str, object] = {}
-        """What the Volume is known to hold: digest or size and time of a file, by path."""
+        """What the Volume is known to hold: digest, or size and time, of a file by its path."""
 
     async def push(self, request: Any = None) -> None:
-        """Upload the records that `request` refers to, and where the run stands, if it changed."""
+        """Upload the records that `request` refers to, and where the run stands, if it changed.
+
+        A record that is not here is left out: whoever made it did so on the Volume.
+        """
         async with self._uploading:
-            wanted = {ref.path: ref.sha256 for ref in file_refs(request)} | self._standing()
+            wanted = {**self._records(request), **self._standing()}
             news = {path: mark for path, mark in wanted.items() if self._there.get(path) != mark}
-            if not news:
-                return
-            async with self._volume.batch_upload.aio(force=True) as batch:
-                for path in news:
-                    content = self._store.path(path).read_bytes()
-                    batch.put_file(io.BytesIO(content), self._remote(path))
-            self._there |= news
+            if news:
+                content = {path: self._store.path(path).read_bytes() for path in news}
+                await self._volume.upload({self._remote(path): content[path] for path in content})
+                self._there |= news
 
     async def pull(self, answer: Any) -> None:
         """Download the records that `answer` refers to, or the finished model.
@@ -71,24 +61,17 @@ class Mirror:
                 await self._pull_folder(path, sha256)
         for ref in file_refs(answer):
             if not self._has(ref):
-                write_atomically(self._store.path(ref.path), await self._read(ref.path))
+                content = await self._volume.read(self._remote(ref.path))
+                write_atomically(self._store.path(ref.path), content)
                 self._store.check_record(ref)
             self._there[ref.path] = ref.sha256
 
     async def _pull_folder(self, path: str, sha256: str) -> None:
-        files = json.loads(await self._read(f"{path}/{FOLDER_MANIFEST}"))["files"]
+        manifest = await self._volume.read(self._remote(f"{path}/{FOLDER_MANIFEST}"))
         with self._store.committing_folder(path) as folder:
-            for name in files:
-                target = folder / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("wb") as file:
-                    remote = self._remote(f"{path}/{name}")
-                    await self._volume.read_file_into_fileobj.aio(remote, file)
+            for name in json.loads(manifest)["files"]:
+                await self._volume.download(self._remote(f"{path}/{name}"), folder / name)
         self._store.verify_folder(path, sha256)
-
-    async def _read(self, path: str) -> bytes:
-        blocks = [block async for block in self._volume.read_file.aio(self._remote(path))]
-        return b"".join(blocks)
 
     def _has(self, ref: FileRef) -> bool:
         try:
@@ -97,10 +80,14 @@ class Mirror:
             return False
         return True
 
+    def _records(self, request: Any) -> dict[str, object]:
+        refs = file_refs(request)
+        return {ref.path: ref.sha256 for ref in refs if self._store.path(ref.path).exists()}
+
     def _standing(self) -> dict[str, object]:
-        paths = [(name, self._store.path(name)) for name in STANDING]
-        found = [(name, path.stat()) for name, path in paths if path.exists()]
-        return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in found}
+        paths = {name: self._store.path(name) for name in (*IDENTITY, *PROGRESS)}
+        found = {name: path.stat() for name, path in paths.items() if path.exists()}
+        return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in found.items()}
 
     def _remote(self, path: str) -> str:
         return f"{self._store.root.name}/{path}"

@@ -1,0 +1,83 @@
+"""Files of the Volume that holds the runs, from a machine that does not mount it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import modal
+from modal.types import FileEntryType
+
+from mortal_steps.compute.modal.asking import patiently
+from mortal_steps.errors import CorruptFileError
+
+
+class RunsVolume:
+    """Whole files by their path from the Volume's root. Every method is patient, and raises as
+    `patiently` does."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._volume = modal.Volume.from_name(name, version=2)
+
+    async def check(self) -> None:
+        """Raise `ComputeError` unless the Volume is there."""
+        await patiently(self._name, self._volume.hydrate.aio)
+
+    async def upload(self, files: Mapping[str, bytes]) -> None:
+        """Write files, all of them at once; those that are there are replaced."""
+
+        async def once() -> None:
+            async with self._volume.batch_upload.aio(force=True) as batch:
+                for path, content in files.items():
+                    batch.put_file(io.BytesIO(content), path)
+
+        await patiently(self._name, once)
+
+    async def read(self, path: str) -> bytes:
+        """A file's content; raises `CorruptFileError` if there is none."""
+        content = await self.find(path)
+        if content is None:
+            raise CorruptFileError(f"{path} is missing on the Volume {self._name}")
+        return content
+
+    async def find(self, path: str) -> bytes | None:
+        """A file's content, if it is there."""
+
+        async def once() -> bytes | None:
+            try:
+                return b"".join([block async for block in self._volume.read_file.aio(path)])
+            except FileNotFoundError:
+                return None
+
+        return await patiently(self._name, once)
+
+    async def download(self, path: str, target: Path) -> None:
+        """Write a file of any size to `target`; raises `CorruptFileError` if it is not there."""
+
+        async def once() -> bool:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as file:
+                try:
+                    await self._volume.read_file_into_fileobj.aio(path, file)
+                except FileNotFoundError:
+                    return False
+            return True
+
+        if not await patiently(self._name, once):
+            raise CorruptFileError(f"{path} is missing on the Volume {self._name}")
+
+    async def files(self, folder: str) -> list[str]:
+        """Paths of every file below a folder; empty where there is no such folder."""
+
+        async def once() -> list[str]:
+            try:
+                entries = await self._volume.listdir.aio(folder, recursive=True)
+            except (FileNotFoundError, modal.exception.NotFoundError):
+                return []
+            return sorted(
+                entry.path for entry in entries if entry.type == FileEntryType.FILE
+            )
+
+        return await patiently(self._name, once)
