@@ -30,7 +30,7 @@ ON_GPU = {
 }
 
 
-@app.function(image=trainer_image, timeout=300, retries=2)
+@app.function(image=trainer_image, timeout=600, retries=2)
 def about() -> Release:
     """The code that is deployed."""
     return this_release()

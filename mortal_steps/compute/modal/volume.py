@@ -76,8 +76,6 @@ class RunsVolume:
                 entries = await self._volume.listdir.aio(folder, recursive=True)
             except (FileNotFoundError, modal.exception.NotFoundError):
                 return []
-            return sorted(
-                entry.path for entry in entries if entry.type == FileEntryType.FILE
-            )
+            return sorted(entry.path for entry in entries if entry.type == FileEntryType.FILE)
 
         return await patiently(self._name, once)
