@@ -14,6 +14,7 @@ from deployments.images import trainer_image, vllm_image
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.modal.host import Order, Outcome, WorkerHost
 from mortal_steps.compute.modal.release import Release, this_release
+from mortal_steps.verify import FinishedCheck, check_run
 
 RUNS = Path("/runs")
 
@@ -34,6 +35,12 @@ ON_GPU = {
 def about() -> Release:
     """The code that is deployed."""
     return this_release()
+
+
+@app.function(image=trainer_image, volumes={RUNS.as_posix(): runs}, timeout=6 * 3600)
+def verify(run_id: str) -> FinishedCheck:
+    """Every file of a run against its digest, read beside the Volume."""
+    return FinishedCheck(check_run(RUNS, run_id), driven=False)
 
 
 class Worker:

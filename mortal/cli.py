@@ -33,6 +33,14 @@ KeepServer = Annotated[
     bool, typer.Option("--keep-server", help="Leave mortal's own Prefect server running.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Volume = Annotated[
+    str | None,
+    typer.Option(
+        "--volume",
+        help="Modal Volume that holds the run, such as mortal-runs, in place of this machine.",
+        envvar="MORTAL_VOLUME",
+    ),
+]
 RunId = Annotated[str, typer.Argument(help="Run id, as `mortal runs` lists it.")]
 
 
@@ -65,17 +73,22 @@ def train(
 def resume(
     run_id: RunId,
     runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
     """Go on with a run after its last checkpoint, reusing what was already generated."""
     from mortal_steps.run import find_run
 
+    if volume is not None:
+        from mortal.modal_runs import bring
+
+        bring(volume, run_id, runs_dir)
     run = find_run(runs_dir, run_id)
     settings = run.config.model_copy(
         update={"run_id": run_id, "runs_dir": str(runs_dir.absolute())}
     )
-    os.chdir(run.info.working_dir)
+    os.chdir(run.working_dir())
     _drive(settings, port=port, keep_server=keep_server)
 
 
@@ -114,29 +127,41 @@ def fork(
 
 
 @app.command()
-def runs(runs_dir: RunsDir = Path("runs"), as_json: AsJson = False) -> None:
+def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False) -> None:
     """List the runs."""
     from mortal.display import runs_table
     from mortal_steps.report.summary import summarize
     from mortal_steps.run import list_runs
 
-    summaries = [summarize(run) for run in list_runs(runs_dir)]
+    if volume is not None:
+        from mortal.modal_runs import summaries_there
+
+        summaries = summaries_there(volume)
+    else:
+        summaries = [summarize(run) for run in list_runs(runs_dir)]
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(summary) for summary in summaries], indent=1))
     elif summaries:
         runs_table(summaries)
     else:
-        typer.echo(f"no runs in {runs_dir}")
+        typer.echo(f"no runs in {volume or runs_dir}")
 
 
 @app.command()
-def show(run_id: RunId, runs_dir: RunsDir = Path("runs"), as_json: AsJson = False) -> None:
+def show(
+    run_id: RunId, runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False
+) -> None:
     """Show where a run stands, what it reached and where its time went."""
     from mortal.display import show_run
     from mortal_steps.report.summary import summarize
     from mortal_steps.run import find_run
 
-    summary = summarize(find_run(runs_dir, run_id))
+    if volume is not None:
+        from mortal.modal_runs import summary_there
+
+        summary = summary_there(volume, run_id)
+    else:
+        summary = summarize(find_run(runs_dir, run_id))
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(summary), indent=1))
     else:
@@ -144,13 +169,38 @@ def show(run_id: RunId, runs_dir: RunsDir = Path("runs"), as_json: AsJson = Fals
 
 
 @app.command()
-def verify(run_id: RunId, runs_dir: RunsDir = Path("runs"), as_json: AsJson = False) -> None:
+def verify(
+    run_id: RunId, runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False
+) -> None:
     """Check every file of a run against its digest, and the chain of its steps."""
     from mortal.display import show_check
-    from mortal_steps.verify import check_run
+    from mortal_steps.verify import FinishedCheck, RunCheck, check_run
 
-    whole = show_check(check_run(runs_dir, run_id), as_json=as_json)
-    raise typer.Exit(0 if whole else 1)
+    check: RunCheck | FinishedCheck
+    if volume is not None:
+        from mortal.modal_runs import check_there
+
+        check = check_there(volume, run_id)
+    else:
+        check = check_run(runs_dir, run_id)
+    raise typer.Exit(0 if show_check(check, as_json=as_json) else 1)
+
+
+@app.command()
+def fetch(
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Annotated[
+        str, typer.Option(help="Modal Volume that holds the run.", envvar="MORTAL_VOLUME")
+    ] = "mortal-runs",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Checkpoints, weights and every step, too.")
+    ] = False,
+) -> None:
+    """Bring the final model of a run on Modal here."""
+    from mortal.modal_runs import fetch_run
+
+    typer.echo(fetch_run(volume, run_id, runs_dir, everything=everything))
 
 
 @app.command()

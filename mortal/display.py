@@ -12,7 +12,7 @@ from rich.table import Table
 
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
-from mortal_steps.verify import Checked, RunCheck
+from mortal_steps.verify import Checked, FinishedCheck, RunCheck
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
@@ -78,7 +78,7 @@ def show_outcome(run: RunSummary, seconds: float, *, server_runs: bool) -> None:
         )
 
 
-def show_check(check: RunCheck, *, as_json: bool) -> bool:
+def show_check(check: RunCheck | FinishedCheck, *, as_json: bool) -> bool:
     """Check a run, one line for each problem; returns whether there is none."""
     damaged: list[Checked] = []
     num_files = num_bytes = 0

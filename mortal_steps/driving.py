@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
@@ -60,7 +59,7 @@ async def _workers(run: Run, lease: Lease) -> AsyncIterator[Compute]:
     on_modal = run.config.compute.backend == "modal"
     here = LocalCompute(
         {"reward": specs["reward"]} if on_modal else specs,
-        working_dir=Path(run.info.working_dir),
+        working_dir=run.working_dir(),
         log_dir=run.store.path("logs").absolute(),
         inherited=(lease.fileno(),),
     )

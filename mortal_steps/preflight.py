@@ -7,8 +7,6 @@ interpreters; then, each in a process of its own that ends with the check, the r
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import json
 import os
 import shutil
@@ -134,10 +132,11 @@ def check_rollout_interpreter(config: RunConfig) -> None:
 def check_modal(config: RunConfig) -> None:
     """Where workers are to run on Modal, they can."""
     if config.compute.backend == "modal":
-        from mortal_steps.compute.modal.deployed import check_deployed  # imports Modal's client
+        # Imported where used: a local run needs no client of Modal's.
+        from mortal_steps.compute.modal.asking import run_apart
+        from mortal_steps.compute.modal.deployed import check_deployed
 
-        with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-            thread.submit(asyncio.run, check_deployed(config)).result()
+        run_apart(check_deployed(config))
 
 
 def check_rewards(config: RunConfig, problems: list[Problem]) -> None:

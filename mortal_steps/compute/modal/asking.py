@@ -10,12 +10,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import concurrent.futures
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 import aiohttp
 from modal import exception
@@ -89,12 +89,7 @@ async def patiently(what: str, ask: Callable[[], Awaitable[T]], *, until: float 
     raise AssertionError  # it counts for ever
 
 
-@contextlib.contextmanager
-def asking_once() -> Iterator[None]:
-    """What the block asks of Modal is refused, or cannot be asked: `ComputeError` says why."""
-    try:
-        yield
-    except REFUSED as error:
-        raise refusal(error) from error
-    except UNREACHABLE as error:
-        raise ComputeError(f"Modal cannot be reached: {type(error).__name__}: {error}") from error
+def run_apart(work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives, run in a thread of its own: an event loop may be at work in this one."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(asyncio.run, work).result()

@@ -69,6 +69,13 @@ class ModalLease:
                 logger.warning("the lease on Modal is not renewed: %s", error)
 
 
+async def find_lease(run_id: str) -> LeaseRecord | None:
+    """Who drives the run on Modal, as far as the record tells; None if it was given back."""
+    leases = modal.Dict.from_name(LEASES, create_if_missing=True)
+    record: LeaseRecord | None = await patiently(LEASES, lambda: leases.get.aio(run_id))
+    return record
+
+
 async def acquire(run_id: str) -> ModalLease:
     """Become the one process that drives the run on Modal; raises `StoreError` if another does."""
     leases = modal.Dict.from_name(LEASES, create_if_missing=True)

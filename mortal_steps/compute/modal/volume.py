@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import modal
-from modal.types import FileEntryType
+from modal.exception import NotFoundError
+from modal.types import FileEntry, FileEntryType
 
 from mortal_steps.compute.modal.asking import patiently
 from mortal_steps.errors import CorruptFileError
@@ -18,12 +19,12 @@ class RunsVolume:
     `patiently` does."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
         self._volume = modal.Volume.from_name(name, version=2)
 
     async def check(self) -> None:
         """Raise `ComputeError` unless the Volume is there."""
-        await patiently(self._name, self._volume.hydrate.aio)
+        await patiently(self.name, self._volume.hydrate.aio)
 
     async def upload(self, files: Mapping[str, bytes]) -> None:
         """Write files, all of them at once; those that are there are replaced."""
@@ -33,13 +34,13 @@ class RunsVolume:
                 for path, content in files.items():
                     batch.put_file(io.BytesIO(content), path)
 
-        await patiently(self._name, once)
+        await patiently(self.name, once)
 
     async def read(self, path: str) -> bytes:
         """A file's content; raises `CorruptFileError` if there is none."""
         content = await self.find(path)
         if content is None:
-            raise CorruptFileError(f"{path} is missing on the Volume {self._name}")
+            raise CorruptFileError(f"{path} is missing on the Volume {self.name}")
         return content
 
     async def find(self, path: str) -> bytes | None:
@@ -51,7 +52,7 @@ class RunsVolume:
             except FileNotFoundError:
                 return None
 
-        return await patiently(self._name, once)
+        return await patiently(self.name, once)
 
     async def download(self, path: str, target: Path) -> None:
         """Write a file of any size to `target`; raises `CorruptFileError` if it is not there."""
@@ -65,17 +66,26 @@ class RunsVolume:
                     return False
             return True
 
-        if not await patiently(self._name, once):
-            raise CorruptFileError(f"{path} is missing on the Volume {self._name}")
+        if not await patiently(self.name, once):
+            raise CorruptFileError(f"{path} is missing on the Volume {self.name}")
 
     async def files(self, folder: str) -> list[str]:
         """Paths of every file below a folder; empty where there is no such folder."""
+        entries = await self._list(folder, recursive=True)
+        return sorted(entry.path for entry in entries if entry.type == FileEntryType.FILE)
 
-        async def once() -> list[str]:
+    async def folders(self, folder: str) -> list[str]:
+        """Names of the folders in a folder; empty where there is no such folder."""
+        entries = await self._list(folder, recursive=False)
+        return sorted(
+            Path(entry.path).name for entry in entries if entry.type == FileEntryType.DIRECTORY
+        )
+
+    async def _list(self, folder: str, *, recursive: bool) -> list[FileEntry]:
+        async def once() -> list[FileEntry]:
             try:
-                entries = await self._volume.listdir.aio(folder, recursive=True)
-            except (FileNotFoundError, modal.exception.NotFoundError):
+                return await self._volume.listdir.aio(folder, recursive=recursive)
+            except (FileNotFoundError, NotFoundError):
                 return []
-            return sorted(entry.path for entry in entries if entry.type == FileEntryType.FILE)
 
-        return await patiently(self._name, once)
+        return await patiently(self.name, once)
