@@ -107,6 +107,7 @@ def fork(
     ] = None,
     new_id: Annotated[str | None, typer.Option("--run-id", help="Identity of the new run.")] = None,
     runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
@@ -119,8 +120,12 @@ def fork(
     from mortal_steps.fork import fork_run
     from mortal_steps.run import find_run
 
+    if volume is not None:
+        from mortal.modal_runs import fetch_run
+
+        fetch_run(volume, run_id, runs_dir, everything=True)
     parent = find_run(runs_dir.absolute(), run_id)
-    os.chdir(parent.info.working_dir)
+    os.chdir(parent.working_dir())
     forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id)
     typer.echo(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
     _drive(forked.config, port=port, keep_server=keep_server)

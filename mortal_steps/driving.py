@@ -79,11 +79,13 @@ def _modal_workers(
     # Imported where used: a local run needs no client of Modal's.
     from mortal_steps.compute.modal.compute import modal_compute
     from mortal_steps.compute.modal.host import Settings
+    from mortal_steps.compute.modal.models import folder_there
 
     settings = Settings(
         config=run.config,
         dataset_fingerprint=run.info.dataset_fingerprint,
         num_steps=run.info.num_steps,
+        model_folder=folder_there(run.info.model_files),
     )
     return modal_compute(settings, run.store, beside)
 

@@ -217,7 +217,9 @@ def open_run(config: RunConfig) -> Run:
     check_config(run.store, run.info)
     check_problems(run.store, run.info)
     opened = Run(run.store, config, run.info)
-    if not opened.is_complete():  # then it needs the model no more
+    on_modal = config.compute.backend == "modal"
+    elsewhere = on_modal and not Path(config.model.name_or_path).exists()  # the Volume has it
+    if not opened.is_complete() and not elsewhere:  # a complete one needs the model no more
         check_model(config.model, run.info.model_files)
     return opened
 

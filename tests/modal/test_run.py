@@ -1,5 +1,6 @@
 """Runs on Modal's side of the line: the same bits as here, whatever is lost on the way."""
 
+import contextlib
 import json
 import os
 import signal
@@ -9,23 +10,32 @@ from collections import Counter
 
 import pytest
 
+from mortal_steps.config import NewModelConfig
+from mortal_steps.policy.new_model import build_model
 from mortal_steps.run import find_run
 from tests import bare_flow
-from tests.modal.bare_run import drive
 from tests.modal.conftest import ON_MODAL, project
 from tests.modal_plane.lint import lint
 from tests.modal_plane.plane import ROOT
+
+SMALL = NewModelConfig(hidden_size=32, num_layers=1, intermediate_size=32)
 
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
     """The same run in this process."""
     folder = tmp_path_factory.mktemp("here")
-    config = project(folder, "here")
+    with bare(folder) as patch:
+        return bare_flow.go_on(project(folder, "here"), patch)
+
+
+@contextlib.contextmanager
+def bare(folder):
+    """The flow's loop without Prefect, in the folder; local workers are in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         bare_flow.strip_prefect(patch)
-        return bare_flow.go_on(config, patch)
+        yield patch
 
 
 def assert_same(run, other):
@@ -35,17 +45,20 @@ def assert_same(run, other):
     assert run.is_complete()
 
 
-async def test_a_run_on_modal_ends_with_the_bits_of_one_here(here, plane, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.MonkeyPatch.context() as patch:
-        bare_flow.strip_prefect(patch)
-        run = bare_flow.open_run(project(tmp_path, "clean", *ON_MODAL))
-        await drive(run)
-    assert_same(find_run(tmp_path / "runs", "clean"), here)
+def test_a_run_goes_on_on_modal_with_a_model_from_here(plane, tmp_path):
+    """It begins in this process, and is killed after a step; another one does not move."""
+    model = ["model={}", "model.name_or_path=start", "model.max_model_len=64"]
+    with bare(tmp_path) as patch:
+        build_model(tmp_path / "start", SMALL, seed=3)
+        staying = bare_flow.go_on(project(tmp_path, "staying", *model), patch)
+        with pytest.raises(bare_flow.Killed):
+            bare_flow.go_on(project(tmp_path, "moving", *model), patch, killed_after=1)
+        moving = bare_flow.go_on(project(tmp_path, "moving", *model, *ON_MODAL), patch)
+    assert_same(moving, staying)
     assert lint(plane.state()) == []
-    finished = Counter(event["call"] for event in plane.events("input_started"))
-    assert set(finished.values()) == {1}, "nothing was repeated"
-    assert list((tmp_path / "runs/clean/calls").iterdir()) == []
+    started = Counter(event["call"] for event in plane.events("input_started"))
+    assert set(started.values()) == {1}, "nothing was repeated"
+    assert list(moving.store.path("calls").iterdir()) == [], "nothing is left to attach to"
     plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 10)
 
 

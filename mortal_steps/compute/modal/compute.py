@@ -20,6 +20,7 @@ from mortal_steps.compute.modal.deployed import check_deployed, worker_of
 from mortal_steps.compute.modal.host import Order, Settings
 from mortal_steps.compute.modal.lease import ModalLease
 from mortal_steps.compute.modal.mirror import Mirror
+from mortal_steps.compute.modal.models import share_model
 from mortal_steps.compute.modal.release import this_release
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.pool import Pool
@@ -154,6 +155,8 @@ async def modal_compute(
         return ModalContainer(role, number, worker_of(config, role, store.root.name, number), line)
 
     try:
+        await share_model(RunsVolume(config.compute.modal.volume), settings)
+        await line.mirror.begin()
         rollouts = [container("rollout", n) for n in range(config.rollout.num_rollout_workers)]
         actor = container("actor", 0)
         window = config.compute.modal.scaledown_window_s

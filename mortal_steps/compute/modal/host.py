@@ -51,6 +51,8 @@ class Settings:
     dataset_fingerprint: str
     num_steps: int
     """Train steps of the whole run."""
+    model_folder: str | None
+    """Where on the Volume the files of the local folder `model.name_or_path` are, if it is one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,6 +131,8 @@ class WorkerHost:
     def _construct(self, reference: FileRef) -> Any:
         store = RunStore(self._runs_dir / self._run_id)
         settings = store.read_record(reference, Settings)
+        if settings.model_folder is not None:
+            _provide(settings.config.model.name_or_path, self._runs_dir / settings.model_folder)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
         spec = worker_specs(
             config,
@@ -139,3 +143,10 @@ class WorkerHost:
         logger.info("process %d is a %s", os.getpid(), spec.factory)
         module, _, name = spec.factory.partition(":")
         return getattr(importlib.import_module(module), name)(**spec.kwargs)
+
+
+def _provide(name: str, folder: Path) -> None:
+    """Let a folder of the user's machine be found under the same name here."""
+    if not Path(name).exists():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).symlink_to(folder)

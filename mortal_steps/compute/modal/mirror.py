@@ -20,12 +20,17 @@ from mortal_steps.files import write_atomically
 from mortal_steps.identity import CONFIG_FILE, EVAL_PROBLEMS, IDENTITY_FILE, TRAIN_PROBLEMS
 from mortal_steps.logs import LOGS
 from mortal_steps.manifest import MANIFEST_FILE
+from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
+from mortal_steps.policy.base_model import BaseModel, model_cache
 from mortal_steps.store import FOLDER_MANIFEST, RunStore
 from mortal_steps.types import FileRef, FinalModel
 
 IDENTITY = (CONFIG_FILE, TRAIN_PROBLEMS, EVAL_PROBLEMS, IDENTITY_FILE)
 PROGRESS = (MANIFEST_FILE, *LOGS, "reward_curve.png")
 """The manifest is read before the logs, which only grow: they hold at least what it vouches for."""
+
+NOT_SHARED = {"lock", "lease.json", "calls", "logs"}
+"""What is about processes of this machine."""
 
 
 class Mirror:
@@ -37,6 +42,20 @@ class Mirror:
         self._uploading = asyncio.Lock()
         self._there: dict[str, object] = {}
         """What the Volume is known to hold: digest, or size and time, of a file by its path."""
+
+    async def begin(self) -> None:
+        """Let the Volume hold the run: one that has steps already, of a fork or of a time without
+        Modal, goes there whole."""
+        if await self._volume.find(self._remote(IDENTITY_FILE)) is not None:
+            return
+        root = self._store.root
+        files = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
+        shared = {n: path for n, path in files.items() if n.split("/")[0] not in NOT_SHARED}
+        cache = model_cache(root.parent)
+        found = self._store.find_record(BASE_MODEL_FILE, BaseModel)
+        made = (cache / found[1].key).rglob("*") if found is not None else ()
+        models = {str(path.relative_to(cache.parent)): path for path in made if path.is_file()}
+        await self._volume.upload(models | {self._remote(n): path for n, path in shared.items()})
 
     async def push(self, request: Any = None) -> None:
         """Upload the records that `request` refers to, and where the run stands, if it changed.

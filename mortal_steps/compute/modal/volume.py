@@ -26,13 +26,15 @@ class RunsVolume:
         """Raise `ComputeError` unless the Volume is there."""
         await patiently(self.name, self._volume.hydrate.aio)
 
-    async def upload(self, files: Mapping[str, bytes]) -> None:
-        """Write files, all of them at once; those that are there are replaced."""
+    async def upload(self, files: Mapping[str, bytes | Path]) -> None:
+        """Write files, content or a file here by path there, all of them at once; those that are
+        there are replaced."""
 
         async def once() -> None:
             async with self._volume.batch_upload.aio(force=True) as batch:
                 for path, content in files.items():
-                    batch.put_file(io.BytesIO(content), path)
+                    source = io.BytesIO(content) if isinstance(content, bytes) else content
+                    batch.put_file(source, path)
 
         await patiently(self.name, once)
 
