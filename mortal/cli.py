@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from mortal_steps.config import ModalConfig
 from mortal_steps.errors import MortalError
 
 app = typer.Typer(
@@ -40,6 +41,9 @@ Volume = Annotated[
         help="Modal Volume that holds the run, such as mortal-runs, in place of this machine.",
         envvar="MORTAL_VOLUME",
     ),
+]
+ModalSettings = Annotated[
+    Path | None, typer.Argument(help="TOML file whose [compute.modal] counts.")
 ]
 RunId = Annotated[str, typer.Argument(help="Run id, as `mortal runs` lists it.")]
 
@@ -290,6 +294,29 @@ def automate(
         )
         for line in automations.remove() if remove else automations.automate(recovery):
             typer.echo(line)
+
+
+@app.command()
+def deploy(config: ModalSettings = None) -> None:
+    """Bring the app to Modal, check it, and apply the Prefect deployments."""
+    from mortal import modal_deploy
+
+    modal_deploy.deploy(_modal_options(config))
+
+
+@app.command()
+def doctor(config: ModalSettings = None) -> None:
+    """Check what runs on Modal need: account, Volume, secrets, versions on both sides."""
+    from mortal.modal_deploy import examine
+
+    raise typer.Exit(0 if examine(_modal_options(config)) else 1)
+
+
+def _modal_options(config: Path | None) -> ModalConfig:
+    """`[compute.modal]` of a configuration file."""
+    from mortal_steps.config.loader import load_config
+
+    return load_config(config).compute.modal if config else ModalConfig()
 
 
 def _drive(settings: Any, *, port: int, keep_server: bool) -> None:

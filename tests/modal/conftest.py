@@ -1,7 +1,6 @@
 """The project's app on a control plane of its own; this process is a client of it."""
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -9,9 +8,9 @@ from benchmarks.chaos.project import write_project
 from mortal_steps.config.loader import load_config
 from tests.modal_plane.plane import ModalPlane, client_environment
 
-MODAL = str(Path(sys.executable).with_name("modal"))
 SETTINGS = (
     "training.max_steps=4",
+    "rollout.num_rollout_workers=1",
     "rollout.num_shards=2",
     "checkpoints.save_steps=2",
     "evaluation.eval_steps=4",
@@ -34,5 +33,5 @@ def plane(tmp_path_factory):
     state = tmp_path_factory.mktemp("plane")
     options = ("--env", "HF_HUB_OFFLINE=1", "--preemption-grace", "10", "--timeout-grace", "1")
     with ModalPlane(state, *options) as plane, client_environment(plane):
-        plane.run(MODAL, "deploy", "-m", "deployments.modal_app")
+        plane.run(sys.executable, "-m", "mortal", "deploy", env={"PREFECT_API_URL": ""})
         yield plane

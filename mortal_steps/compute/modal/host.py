@@ -23,7 +23,7 @@ from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.compute.modal.release import Release, other_release, this_release
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ComputeError, MortalError
+from mortal_steps.errors import ComputeError, MortalError, StoreError
 from mortal_steps.policy.base_model import base_model_path
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef
@@ -98,16 +98,29 @@ class WorkerHost:
         self._reload()
         logger.info("%s begins", order.label)
         try:
-            self._check_release(order.release)
-            worker = self._worker_with(order.settings)
-            outcome = Outcome(value=getattr(worker, order.method)(**order.payload))
-        except Exception as error:  # the boundary: any error travels to the caller
-            logger.error("call failed", exc_info=error)
-            outcome = Outcome(error=as_mortal_error(error))
-        finally:
-            self._volume.commit()
+            outcome = self._carry_out(order)
+        finally:  # a container that is taken away, too, leaves what it has committed to the store
+            refused = self._commit()
+        outcome = refused or outcome
         logger.info("%s %s", order.label, "ends" if outcome.error is None else "fails")
         return outcome
+
+    def _carry_out(self, order: Order) -> Outcome:
+        try:
+            self._check_release(order.release)
+            worker = self._worker_with(order.settings)
+            return Outcome(value=getattr(worker, order.method)(**order.payload))
+        except Exception as error:  # the boundary: any error travels to the caller
+            logger.error("call failed", exc_info=error)
+            return Outcome(error=as_mortal_error(error))
+
+    def _commit(self) -> Outcome | None:
+        try:
+            self._volume.commit()
+        except Exception as error:  # the boundary: any error travels to the caller
+            logger.error("nothing is committed", exc_info=error)
+            return Outcome(error=no_more_data(error))
+        return None
 
     def _check_release(self, asking: Release) -> None:
         if not self._release.runs_with(asking):
@@ -150,3 +163,11 @@ def _provide(name: str, folder: Path) -> None:
     if not Path(name).exists():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).symlink_to(folder)
+
+
+def no_more_data(error: Exception) -> StoreError:
+    """What to raise where the Volume does not take what was written."""
+    return StoreError(
+        f"the Volume takes no more data: {error}. Nothing half-written counts: remove runs from it "
+        "(`modal volume rm`), then go on with `mortal resume`"
+    )

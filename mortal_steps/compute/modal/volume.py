@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import modal
-from modal.exception import NotFoundError
+from modal.exception import NotFoundError, ResourceExhaustedError
 from modal.types import FileEntry, FileEntryType
 
 from mortal_steps.compute.modal.asking import patiently
+from mortal_steps.compute.modal.host import no_more_data
 from mortal_steps.errors import CorruptFileError
 
 
@@ -28,13 +29,16 @@ class RunsVolume:
 
     async def upload(self, files: Mapping[str, bytes | Path]) -> None:
         """Write files, content or a file here by path there, all of them at once; those that are
-        there are replaced."""
+        there are replaced. Raises `StoreError` if the Volume is full."""
 
         async def once() -> None:
-            async with self._volume.batch_upload.aio(force=True) as batch:
-                for path, content in files.items():
-                    source = io.BytesIO(content) if isinstance(content, bytes) else content
-                    batch.put_file(source, path)
+            try:
+                async with self._volume.batch_upload.aio(force=True) as batch:
+                    for path, content in files.items():
+                        source = io.BytesIO(content) if isinstance(content, bytes) else content
+                        batch.put_file(source, path)
+            except ResourceExhaustedError as error:
+                raise no_more_data(error) from error
 
         await patiently(self.name, once)
 
