@@ -54,6 +54,9 @@ def show_run(run: RunSummary) -> None:
     if run.model_path:
         console.print(f"  model        {run.model_path}")
         console.print(f"  sha256       {run.final_weights_sha256}")
+    if run.cost:
+        kinds = [f"{kind} {dollars:.2f}" for kind, dollars in run.cost["by_kind"].items()]
+        console.print(f"  cost         ${run.cost['total']:.2f}, estimated: {', '.join(kinds)}")
     console.print(f"  files        {run.run_dir}")
     _show_quarantined(run)
     _show_timings(run)
@@ -138,11 +141,14 @@ def _show_timings(run: RunSummary) -> None:
         return
     rows = [StageRow(stage=stage, **numbers) for stage, numbers in run.timings.items()]
     cells = table_cells(rows)
+    if run.cost:
+        for row, cell in zip(rows, cells, strict=True):
+            cell["cost"] = f"${run.cost['by_stage'].get(row.stage, 0.0):.4f}"
     table = Table(title="where the time went", title_justify="left")
     for heading in cells[0]:
         table.add_column(heading, justify="left" if heading == "stage" else "right")
-    for row in cells:
-        table.add_row(*row.values())
+    for cell in cells:
+        table.add_row(*cell.values())
     console.print(table)
 
 

@@ -86,6 +86,10 @@ class Compute(Protocol):
         """Numbers of the role's workers that take calls now."""
         ...
 
+    def spent(self) -> float:
+        """Dollars that the workers of the run have cost so far, over all its attempts."""
+        ...
+
     async def close(self) -> None:
         """End every worker."""
         ...

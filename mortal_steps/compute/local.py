@@ -74,6 +74,10 @@ class LocalCompute:
         """See `Compute.ready_workers`."""
         return self._pools[role].ready_workers()
 
+    def spent(self) -> float:
+        """See `Compute.spent`: nothing."""
+        return 0.0
+
     def processes(self) -> dict[str, int]:
         """Process id of each running container, by name such as `rollout-0`."""
         everyone = [c for pool in self._pools.values() for c in pool.containers]

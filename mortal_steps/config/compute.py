@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from mortal_steps.config.gpus import modal_gpu
+from mortal_steps.config.gpus import dollars_per_second, modal_gpu
 from mortal_steps.config.section import Section
 
 
@@ -52,6 +52,10 @@ class ModalConfig(Section):
     """Seconds that one call of a worker may take, waiting for a GPU included."""
     scaledown_window_s: int = Field(300, ge=2, le=3600)
     """Seconds that an idle container stays, and is paid for, while the run goes on."""
+    max_cost: float | None = Field(None, gt=0)
+    """Dollars; a run that has cost as much, by its own count, stops with its state saved."""
+    rates: dict[str, float] = Field(default_factory=dict)
+    """Dollars per second by GPU, where they are not the list prices."""
     gpu: str = "A100"
     """GPU of the one container in single-node mode."""
     use_vllm: bool = False
@@ -62,6 +66,12 @@ class ModalConfig(Section):
     def _modal_rents_it(cls, gpu: str) -> str:
         modal_gpu(gpu)
         return gpu
+
+    @model_validator(mode="after")
+    def _prices_are_known(self) -> Self:
+        for gpu in (self.actor, self.rollout):
+            dollars_per_second(gpu, self.rates)
+        return self
 
 
 class ComputeConfig(Section):

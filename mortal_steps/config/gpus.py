@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 
 GPUS = (
     "T4",
@@ -24,6 +25,22 @@ ALIASES = {"A10G": "A10"}
 """Other spellings in use."""
 MOST_PER_CONTAINER = 8
 
+DOLLARS_PER_SECOND = {
+    "T4": 0.000164,
+    "L4": 0.000222,
+    "A10": 0.000306,
+    "L40S": 0.000542,
+    "A100": 0.000583,
+    "A100-40GB": 0.000583,
+    "A100-80GB": 0.000694,
+    "H100": 0.001097,
+    "H100!": 0.001097,
+    "H200": 0.001261,
+    "B200": 0.001736,
+}
+"""List prices of July 2026, processor and memory of the container not counted. Those of an account
+may differ: `compute.modal.rates` goes before them."""
+
 
 def modal_gpu(wanted: str) -> str:
     """`A10G` or `a100:2` as Modal writes it: `A10`, `A100:2`.
@@ -44,3 +61,17 @@ def modal_gpu(wanted: str) -> str:
             f"{wanted!r}: a container holds 1 to {MOST_PER_CONTAINER} GPUs; write {name}:2 for two"
         )
     return f"{name}:{count}"
+
+
+def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
+    """What a container with these GPUs costs; `rates` by GPU goes before the list.
+
+    Raises `ValueError` for a GPU without a known price.
+    """
+    name, _, count = modal_gpu(wanted).partition(":")
+    rate = rates.get(name, DOLLARS_PER_SECOND.get(name))
+    if rate is None:
+        raise ValueError(
+            f"no price is known of {name}; name it in compute.modal.rates, in dollars per second"
+        )
+    return rate * int(count or 1)

@@ -11,7 +11,10 @@ from collections import Counter
 import pytest
 
 from mortal_steps.config import NewModelConfig
+from mortal_steps.config.gpus import DOLLARS_PER_SECOND
 from mortal_steps.policy.new_model import build_model
+from mortal_steps.report.costs import COSTS, read_costs
+from mortal_steps.report.summary import summarize
 from mortal_steps.run import find_run
 from tests import bare_flow
 from tests.modal.conftest import ON_MODAL, project
@@ -60,6 +63,19 @@ def test_a_run_goes_on_on_modal_with_a_model_from_here(plane, tmp_path):
     assert set(started.values()) == {1}, "nothing was repeated"
     assert list(moving.store.path("calls").iterdir()) == [], "nothing is left to attach to"
     plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 10)
+    assert_paid_for(moving, plane)
+
+
+def assert_paid_for(run, plane):
+    """What the run says it cost is what its containers lived, by the prices of their GPUs."""
+    own = {row["container"] for row in read_costs(run.store.path(COSTS))}
+    ended = [event for event in plane.events("container_ended") if event["task"] in own]
+    lived = sum(event["seconds"] * DOLLARS_PER_SECOND[event["gpu"]] for event in ended)
+    cost = summarize(run).cost
+    assert cost["total"] == pytest.approx(lived, rel=0.25)
+    assert cost["by_kind"]["repeated"] == 0
+    assert min(cost["by_kind"][kind] for kind in ("useful", "start_up", "idle")) > 0
+    assert {"start_workers", "generate", "train_step"} <= set(cost["by_stage"])
 
 
 def test_a_killed_flow_attaches_and_lost_containers_change_nothing(here, plane, tmp_path):

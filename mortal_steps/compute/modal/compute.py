@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from mortal_steps.compute.modal.calls import Calls
 from mortal_steps.compute.modal.deployed import check_deployed, worker_of
 from mortal_steps.compute.modal.host import Order, Settings
 from mortal_steps.compute.modal.lease import ModalLease
+from mortal_steps.compute.modal.meter import Meter
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.models import share_model
 from mortal_steps.compute.modal.release import this_release
@@ -36,9 +38,12 @@ LAST_WINDOW_S = 2
 class ModalCompute:
     """Actor and rollout workers in Modal containers; `beside` serves the other roles here."""
 
-    def __init__(self, pools: Mapping[Role, Pool[ModalContainer]], beside: LocalCompute) -> None:
+    def __init__(
+        self, pools: Mapping[Role, Pool[ModalContainer]], beside: LocalCompute, meter: Meter
+    ) -> None:
         self._pools = pools
         self._beside = beside
+        self._meter = meter
 
     async def start(self, role: Role) -> None:
         """See `Compute.start`."""
@@ -65,6 +70,10 @@ class ModalCompute:
             return self._pools[role].ready_workers()
         return self._beside.ready_workers(role)
 
+    def spent(self) -> float:
+        """See `Compute.spent`."""
+        return self._meter.spent
+
     async def close(self) -> None:
         """See `Compute.close`."""
         pools = self._pools.values()
@@ -78,13 +87,16 @@ class Line:
         options = settings.config.compute.modal
         self.mirror = Mirror(RunsVolume(options.volume), store)
         self.calls = Calls(store, options.deadline_s)
+        self.meter = Meter(store, options)
         self._lease = held
         self._release = this_release()
         # Under a name of its own for each, for a call of an earlier flow may still name another.
         digest = hashlib.sha256(settings.config.model_dump_json().encode()).hexdigest()
         self._settings = store.write_record(f"settings/{digest[:12]}.json", settings, Settings)
 
-    async def call(self, worker: Any, key: str, label: str, method: str, payload: Any) -> Any:
+    async def call(
+        self, role: Role, worker: Any, key: str, label: str, method: str, payload: Any
+    ) -> Any:
         """The method's result; what it refers to is here when it returns."""
         self._lease.check()
         order = Order(
@@ -95,7 +107,13 @@ class Line:
             label=label,
         )
         await self.mirror.push(order)
-        outcome = await self.calls.outcome(key, worker.call, order)
+        began = time.monotonic()
+        try:
+            outcome = await self.calls.outcome(key, worker.call, order)
+        except WorkerLostError:
+            self.meter.lost(role, label, time.monotonic() - began)
+            raise
+        self.meter.answered(role, label, outcome)
         if outcome.error is not None:
             raise outcome.error
         await self.mirror.pull(outcome.value)
@@ -117,7 +135,7 @@ class ModalContainer:
         # A shard is any worker's; making one ready is its own.
         key = f"{self._role}/{label}" if "/" in label else f"{self.name}/{label}"
         try:
-            return await self._line.call(self._worker, key, label, method, payload)
+            return await self._line.call(self._role, self._worker, key, label, method, payload)
         except WorkerLostError:
             if self.on_lost is not None:
                 self.on_lost()
@@ -162,13 +180,14 @@ async def modal_compute(
         window = config.compute.modal.scaledown_window_s
         await asyncio.gather(*(one.keep_idle(window) for one in [actor, *rollouts]))
         compute = ModalCompute(
-            {"actor": Pool([actor], None), "rollout": Pool(rollouts, "start")}, beside
+            {"actor": Pool([actor], None), "rollout": Pool(rollouts, "start")}, beside, line.meter
         )
         try:
             yield compute
         finally:
             await line.calls.cancel_all()
             await compute.close()
+            line.meter.ended(LAST_WINDOW_S)
             await line.mirror.push()
     finally:
         await held.release()

@@ -13,8 +13,9 @@ import importlib
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -70,11 +71,26 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ContainerTimes:
+    """What a container did until a call's end since the end of the one before, in seconds."""
+
+    container: str
+    """Modal's id of it."""
+    startup_s: float
+    """Until it was ready, where the call is its first."""
+    idle_s: float
+    """Waiting for the call."""
+    busy_s: float
+    """In the call."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """What came of an order. What Modal itself raises is then always infrastructure."""
 
     value: Any = None
     error: MortalError | None = None
+    times: ContainerTimes | None = None
 
 
 class WorkerHost:
@@ -90,11 +106,14 @@ class WorkerHost:
         self._run_id = run_id
         self._volume = volume
         self._release = this_release()
+        self._free_since = time.time()
+        self._startup_s = time.time() - _process_start()
         self._worker: Any = None
         self._settings: FileRef | None = None
 
     def call(self, order: Order) -> Outcome:
         """Carry the order out. What the worker wrote is committed, whether it failed or not."""
+        began = time.time()
         self._reload()
         logger.info("%s begins", order.label)
         try:
@@ -103,7 +122,18 @@ class WorkerHost:
             refused = self._commit()
         outcome = refused or outcome
         logger.info("%s %s", order.label, "ends" if outcome.error is None else "fails")
-        return outcome
+        return replace(outcome, times=self._account(began))
+
+    def _account(self, began: float) -> ContainerTimes:
+        ended = time.time()
+        times = ContainerTimes(
+            container=os.environ.get("MODAL_TASK_ID", ""),
+            startup_s=self._startup_s,
+            idle_s=began - self._free_since,
+            busy_s=ended - began,
+        )
+        self._startup_s, self._free_since = 0.0, ended
+        return times
 
     def _carry_out(self, order: Order) -> Outcome:
         try:
@@ -163,6 +193,13 @@ def _provide(name: str, folder: Path) -> None:
     if not Path(name).exists():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).symlink_to(folder)
+
+
+def _process_start() -> float:
+    """When this process began, in seconds since the epoch."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    booted = time.time() - float(Path("/proc/uptime").read_text().split()[0])
+    return booted + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def no_more_data(error: Exception) -> StoreError:

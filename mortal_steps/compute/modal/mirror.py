@@ -22,11 +22,12 @@ from mortal_steps.logs import LOGS
 from mortal_steps.manifest import MANIFEST_FILE
 from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.base_model import BaseModel, model_cache
+from mortal_steps.report.costs import COSTS
 from mortal_steps.store import FOLDER_MANIFEST, RunStore
 from mortal_steps.types import FileRef, FinalModel
 
 IDENTITY = (CONFIG_FILE, TRAIN_PROBLEMS, EVAL_PROBLEMS, IDENTITY_FILE)
-PROGRESS = (MANIFEST_FILE, *LOGS, "reward_curve.png")
+PROGRESS = (MANIFEST_FILE, *LOGS, COSTS, "reward_curve.png")
 """The manifest is read before the logs, which only grow: they hold at least what it vouches for."""
 
 NOT_SHARED = {"lock", "lease.json", "calls", "logs"}
