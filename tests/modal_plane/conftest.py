@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.modal_plane.fixtures import modal_plane
 from tests.modal_plane.plane import ModalPlane, client_environment
+
+__all__ = ["modal_plane"]
 
 MODAL = str(Path(sys.executable).with_name("modal"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from typing import Literal
 
@@ -195,8 +196,12 @@ class Functions:
     async def FunctionUpdateSchedulingParams(
         self, request: pb.FunctionUpdateSchedulingParamsRequest, caller: Caller
     ) -> pb.FunctionUpdateSchedulingParamsResponse:
+        """Settings of this function alone, until the next deployment."""
         function = self.get(request.function_id)
-        function.definition.autoscaler_settings.MergeFrom(request.settings)
+        definition = pb.Function()
+        definition.CopyFrom(function.definition)
+        definition.autoscaler_settings.MergeFrom(request.settings)
+        function.spec = dataclasses.replace(function.spec, definition=definition)
         self.pools.scale(function)
         return pb.FunctionUpdateSchedulingParamsResponse(
             current_settings=function.definition.autoscaler_settings

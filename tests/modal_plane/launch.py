@@ -12,6 +12,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
@@ -133,12 +134,10 @@ def bind(source: str, target: str, read_only: bool) -> None:
         mount("", target, "", MS_BIND | MS_REMOUNT | MS_RDONLY)
 
 
-def main() -> None:
-    with open(sys.argv[1]) as file:
-        spec = json.load(file)
+def make_root(spec: dict[str, Any], root: str) -> None:
+    """What the container sees, at `root`."""
     is_root = enter_namespaces(spec["no_network"])
     layers = Layers(spec["directory"])
-    root = f"{spec['directory']}/root"
     os.mkdir(root)
     (lay_over_root if is_root else lay_over_directories)(layers, root)
     empty = f"{spec['directory']}/empty"
@@ -148,6 +147,25 @@ def main() -> None:
             bind(empty, root + path, True)
     for one in spec["binds"]:
         bind(one["source"], root + one["target"], one["read_only"])
+
+
+def join_namespaces(pid: int) -> None:
+    """Those of another process of the container."""
+    own_user = os.stat("/proc/self/ns/user").st_ino
+    for name in ("user", "mnt", "net"):
+        with open(f"/proc/{pid}/ns/{name}") as file:
+            if name != "user" or os.fstat(file.fileno()).st_ino != own_user:
+                check(libc.setns(file.fileno(), 0), f"enter the {name} namespace of {pid}")
+
+
+def main() -> None:
+    with open(sys.argv[1]) as file:
+        spec = json.load(file)
+    root = f"{spec['directory']}/root"
+    if spec["join"]:
+        join_namespaces(spec["join"])
+    else:
+        make_root(spec, root)
     os.chroot(root)
     os.makedirs(spec["workdir"], exist_ok=True)
     os.chdir(spec["workdir"])

@@ -96,7 +96,7 @@ def test_lint_names_what_would_cost_or_break(plane):
     problems = lint(plane.state())
     assert len(problems) == 3
     assert "version: unknown GPU 'A10G'" in problems
-    assert "version: timeout is the default of 300 s; name one" in problems
+    assert "version: timeout is the default of 300 s; name another" in problems
     assert any("numpy is not pinned" in problem for problem in problems)
 
 
