@@ -113,7 +113,7 @@ def lay_over_directories(layers: Layers, root: str) -> None:
             os.mkdir(target)
             if name in KERNEL_DIRECTORIES:
                 mount(source, target, "", MS_BIND | MS_REC)
-            elif name != "root":  # not readable; an empty one will do
+            elif os.access(source, os.R_OK | os.X_OK):  # of /root an empty one will do
                 try:
                     layers.overlay(source, target, "userxattr,")
                 except OSError:
@@ -151,10 +151,9 @@ def make_root(spec: dict[str, Any], root: str) -> None:
 
 def join_namespaces(pid: int) -> None:
     """Those of another process of the container."""
-    own_user = os.stat("/proc/self/ns/user").st_ino
     for name in ("user", "mnt", "net"):
         with open(f"/proc/{pid}/ns/{name}") as file:
-            if name != "user" or os.fstat(file.fileno()).st_ino != own_user:
+            if os.fstat(file.fileno()).st_ino != os.stat(f"/proc/self/ns/{name}").st_ino:
                 check(libc.setns(file.fileno(), 0), f"enter the {name} namespace of {pid}")
 
 
