@@ -193,6 +193,14 @@ class Functions:
             handle_metadata=describe_function(self.world.functions[bound_id]),
         )
 
+    async def FunctionGetSchedulingParams(
+        self, request: pb.FunctionGetSchedulingParamsRequest, caller: Caller
+    ) -> pb.FunctionGetSchedulingParamsResponse:
+        settings = self.get(request.function_id).definition.autoscaler_settings
+        return pb.FunctionGetSchedulingParamsResponse(
+            autoscaler_configuration=pb.AutoscalerConfiguration(settings=settings)
+        )
+
     async def FunctionUpdateSchedulingParams(
         self, request: pb.FunctionUpdateSchedulingParamsRequest, caller: Caller
     ) -> pb.FunctionUpdateSchedulingParamsResponse:

@@ -100,6 +100,16 @@ class Counter:
         path = MOUNT / name
         return path.read_text() if path.exists() else None
 
+    @modal.method()
+    def reload_beside_open_file(self, name: str) -> str:
+        """What a reload says while a file of the volume is open."""
+        with (MOUNT / name).open("w"):
+            try:
+                volume.reload()
+            except RuntimeError as error:
+                return str(error)
+        return "reloaded"
+
 
 @app.local_entrypoint()
 def main(number: int = 1) -> None:

@@ -122,6 +122,15 @@ def test_an_idle_container_goes(plane):
     assert task not in {one["id"] for one in plane.tasks()}
 
 
+def test_how_long_a_container_stays_idle_is_changed_while_it_runs(plane):
+    worker = modal.Cls.from_name("sample", "Counter").with_options(scaledown_window=600)
+    worker = worker(name="patient")
+    task, _ = worker.add.remote(1)
+    assert worker.add.autoscaler.settings().scaledown_window == 600
+    worker.add.autoscaler.update(scaledown_window=2)
+    assert plane.wait_for("container_ended", task=task)["why"] == "idle"
+
+
 def test_what_is_not_there_is_not_found(plane):
     with pytest.raises(NotFoundError, match="'absent' app"):
         modal.Function.from_name("absent", "double").remote(1)

@@ -90,6 +90,10 @@ def test_what_a_killed_container_did_not_commit_is_lost(plane, volume):
     assert counter("killed").read.remote("lost", reload=True) is None
 
 
+def test_a_volume_with_open_files_is_not_reloaded(plane):
+    assert "open files" in counter("writer").reload_beside_open_file.remote("open")
+
+
 def test_a_missing_volume_is_named(plane):
     with pytest.raises(modal.exception.NotFoundError, match="absent-data"):
         modal.Volume.from_name("absent-data").hydrate()
