@@ -44,6 +44,7 @@ def parse(arguments: list[str]) -> Options:
     add("--startup-failures", type=int, default=1, help="before the waiting inputs fail")
     add("--env", action="append", default=[], metavar="NAME[=VALUE]", help="for every container")
     add("--hide", action="append", default=[], type=Path, help="directory containers see empty")
+    add("--with-parent", action="store_true", help="stop when the starting process is gone")
     given = parser.parse_args(arguments)
     return Options(
         state=given.state.resolve(),
@@ -58,6 +59,7 @@ def parse(arguments: list[str]) -> Options:
         startup_failures=given.startup_failures,
         environment=tuple(variable(one) for one in given.env),
         hide=tuple(path.resolve() for path in given.hide),
+        with_parent=given.with_parent,
     )
 
 

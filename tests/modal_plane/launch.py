@@ -10,12 +10,14 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+PR_SET_PDEATHSIG = 1
 KERNEL_DIRECTORIES = ("proc", "sys", "dev", "run")
 """Bound as they are: no layer can lie over them."""
 NO_LAYER = ("proc", "sysfs", "devtmpfs", "devpts", "mqueue", "cgroup", "cgroup2", "bpf", "nsfs")
@@ -158,6 +160,7 @@ def join_namespaces(pid: int) -> None:
 
 
 def main() -> None:
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a container ends with the plane
     with open(sys.argv[1]) as file:
         spec = json.load(file)
     root = f"{spec['directory']}/root"

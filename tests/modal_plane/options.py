@@ -46,3 +46,5 @@ class Options:
     """Variables that every container gets."""
     hide: tuple[Path, ...] = ()
     """Directories that containers see empty, so that they run only what their image holds."""
+    with_parent: bool = False
+    """Stop when the process that started the plane is gone."""

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 from pathlib import Path
 
 from tests.modal_plane.types import Container
 
+PR_SET_PDEATHSIG = 1
 ARGUMENTS_VARIABLE = "MODAL_CONTAINER_ARGUMENTS_PATH"
 """Set for a container's process and so for all that it starts; no two containers share a path."""
+
+
+def end_with_parent() -> None:
+    """Have this process told to stop when the one that started it is gone."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def arguments_file(container: Container) -> Path:

@@ -30,7 +30,7 @@ from tests.modal_plane.lifecycle import Lifecycle
 from tests.modal_plane.line import Line
 from tests.modal_plane.options import Options
 from tests.modal_plane.pools import Pools
-from tests.modal_plane.processes import kill_everything
+from tests.modal_plane.processes import end_with_parent, kill_everything
 from tests.modal_plane.sandbox_router import SandboxRouter
 from tests.modal_plane.sandboxes import Sandboxes
 from tests.modal_plane.secrets import Secrets
@@ -161,6 +161,8 @@ def run(options: Options) -> None:
     Raises:
         OSError: Containers cannot be isolated as `options` ask for.
     """
+    if options.with_parent:
+        end_with_parent()
     options.state.mkdir(parents=True, exist_ok=True)
     if options.isolation == "namespaces":
         check_namespaces(options.state / "check")

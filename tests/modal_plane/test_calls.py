@@ -2,9 +2,12 @@
 
 import os
 
+import grpclib.client
 import modal
 import pytest
 from modal.exception import FunctionTimeoutError, NotFoundError, RemoteError
+from modal_proto import api_pb2 as pb
+from modal_proto.api_grpc import ModalClientStub
 
 from tests.modal_plane.lint import lint
 from tests.modal_plane.sample_app import SampleError
@@ -148,6 +151,27 @@ def test_a_dict_key_is_taken_once(plane):
         assert lease.pop("run") == "first"
         assert lease.put("run", "third", skip_if_exists=True)
         assert dict(lease.items()) == {"run": "third"}
+
+
+async def test_a_request_that_is_sent_again_is_done_once(plane):
+    host, port = plane.env["MODAL_SERVER_URL"].removeprefix("http://").split(":")
+    token = {
+        "x-modal-token-id": plane.env["MODAL_TOKEN_ID"],
+        "x-modal-token-secret": plane.env["MODAL_TOKEN_SECRET"],
+    }
+    async with grpclib.client.Channel(host, int(port)) as channel:
+        stub = ModalClientStub(channel)
+        create = pb.DictGetOrCreateRequest(
+            object_creation_type=pb.OBJECT_CREATION_TYPE_ANONYMOUS_OWNED_BY_APP
+        )
+        created = await stub.DictGetOrCreate(create, metadata=token)
+        put = pb.DictUpdateRequest(dict_id=created.dict_id, if_not_exists=True)
+        put.updates.add(key=b"key", value=b"value")
+        answers = [
+            await stub.DictUpdate(put, metadata={**token, "x-idempotency-key": key})
+            for key in ("first", "first", "second")
+        ]
+    assert [answer.created for answer in answers] == [True, True, False]
 
 
 def test_lint_finds_nothing_and_every_rpc_was_emulated(plane):

@@ -7,6 +7,7 @@ wins), a reload brings what others committed into the copy.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterable
@@ -111,8 +112,9 @@ def stamps(root: Path) -> dict[str, tuple[int, ...]]:
             found[os.path.relpath(os.path.join(folder, name), root)] = DIRECTORY
         for name in files:
             path = os.path.join(folder, name)
-            stat = os.lstat(path)
-            found[os.path.relpath(path, root)] = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
+            with contextlib.suppress(FileNotFoundError):  # removed while it was looked at
+                stat = os.lstat(path)
+                found[os.path.relpath(path, root)] = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
     return found
 
 
