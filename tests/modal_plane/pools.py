@@ -9,6 +9,7 @@ import os
 import signal
 import time
 
+from grpclib import GRPCError
 from modal_proto import api_pb2 as pb
 
 from tests.modal_plane.launcher import Launcher
@@ -146,7 +147,7 @@ class Pools:
         app = self.world.apps[function.app_id]
         try:
             process = container.process = await self.launcher.start(container)
-        except OSError as error:
+        except (OSError, GRPCError) as error:
             container.result = _failure(f"container could not start: {error}")
         else:
             self.world.events.add(

@@ -26,6 +26,12 @@ def double(number: int) -> int:
 
 
 @app.function(image=image, timeout=60)
+def double_elsewhere(number: int) -> int:
+    """Twice the number, by a call from inside a container."""
+    return int(double.remote(number))
+
+
+@app.function(image=image, timeout=60)
 def echo(data: bytes) -> bytes:
     """The bytes themselves."""
     return data

@@ -109,6 +109,7 @@ class Plane:
             server_url=_url(line.port), files_url=_url(files_line.port)
         )
         self.world.start(self.lifecycle.run())
+        self.world.start(self.volumes.commit_in_background())
         self._announce(_url(line.port), f"{_url(http_port)}/admin")
         await stop.wait()
         await self._end_containers()

@@ -40,6 +40,13 @@ def test_a_spawned_call_is_attached_to_by_its_id(plane):
     assert [(e["function"], e["method"]) for e in spawned] == [("Counter.*", "add")]
 
 
+def test_a_container_calls_another(plane):
+    call = function("double_elsewhere").spawn(21)
+    assert call.get(timeout=30) == 42
+    task = plane.events("input_started", call=call.object_id)[0]["task"]
+    assert [e["function"] for e in plane.events("call_spawned", by=task)] == ["double"]
+
+
 def test_an_unknown_call_is_not_found(plane):
     with pytest.raises(NotFoundError):
         modal.FunctionCall.from_id("fc-999999").get(timeout=1)

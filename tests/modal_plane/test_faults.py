@@ -10,6 +10,7 @@ import modal
 import pytest
 from modal.exception import AuthError
 
+from tests.modal_plane.conftest import sample_plane
 from tests.modal_plane.plane import ROOT
 
 AWAIT_CALL = """
@@ -31,6 +32,13 @@ call = modal.Cls.from_name("sample", "Counter")(name="orphan").add.spawn(1, seco
 print(call.object_id, flush=True)
 call.get()
 """
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory):
+    state = tmp_path_factory.mktemp("plane")
+    with sample_plane(state, "--background-commits", "0.1") as plane:
+        yield plane
 
 
 def counter(name):
@@ -87,6 +95,16 @@ def test_a_cut_line_fails_requests_and_the_work_goes_on(plane):
     assert plane.events("connections_restored")
     assert not plane.events("container_ended", task=task, why="crashed")
     assert modal.Function.from_name("sample", "double").remote(1) == 2  # the same client
+
+
+def test_a_volume_is_committed_in_the_background(plane):
+    writer = counter("background")
+    writer.write.remote("unfinished", "text", commit=False)
+    task = plane.events("input_started")[-1]["task"]
+    time.sleep(0.5)
+    plane.kill(task)
+    plane.wait_for("container_ended", task=task)
+    assert writer.read.remote("unfinished", reload=True) == "text"
 
 
 def test_a_client_with_a_bad_token_is_refused(plane):

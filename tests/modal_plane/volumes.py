@@ -7,6 +7,7 @@ wins), a reload brings what others committed into the copy.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -89,6 +90,15 @@ class Volumes:
             _remove(head / path)
         mounted.seen = now
         return len(changed) + len(gone)
+
+    async def commit_in_background(self) -> None:
+        """Commit what containers have written so far, finished or not, again and again."""
+        while self.world.options.background_commit_s:
+            await asyncio.sleep(self.world.options.background_commit_s)
+            for container in self.world.open_containers():
+                for volume_id, mounted in container.volumes.items():
+                    with contextlib.suppress(GRPCError):  # full
+                        self.commit(volume_id, mounted)
 
     def reload(self, volume_id: str, mounted: MountedVolume) -> None:
         """Bring the copy to the committed state; what was not committed in it is lost."""
