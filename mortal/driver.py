@@ -54,6 +54,7 @@ def _run_flow(config: RunConfig, server: Server) -> None:
     """Run the flow in this process and raise what it raised, once its history is written down."""
     # Prefect reads its settings when it is imported.
     from prefect.client.schemas.objects import State
+    from prefect.logging.handlers import APILogHandler
 
     from flows.grpo_train import grpo_train
 
@@ -71,6 +72,8 @@ def _run_flow(config: RunConfig, server: Server) -> None:
         if "Failed to reach API" not in str(error):
             raise
         raise _lost(server, config, began, error) from error
+    finally:
+        APILogHandler().flush()  # while the server is there to take them
     if state.state_details.flow_run_id is not None:
         wait_for_history(server, state.state_details.flow_run_id, completed=state.is_completed())
     if state.is_cancelled() or state.is_crashed():
