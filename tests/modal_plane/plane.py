@@ -159,6 +159,10 @@ class ModalPlane:
         """Cut clients, not containers, off; returns at once."""
         self._request("POST", "drop_connections", seconds=str(seconds))
 
+    def restore_connections(self) -> None:
+        """Let clients connect again before that time is over."""
+        self._request("POST", "restore_connections")
+
     def fill_volume(self, name: str) -> None:
         """Let the volume take no more data, until `empty_volume`."""
         self._request("POST", "fill_volume", name=name)

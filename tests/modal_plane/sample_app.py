@@ -12,6 +12,8 @@ MOUNT = Path(os.environ.get("SAMPLE_MOUNT", "/data"))
 
 app = modal.App("sample")
 image = modal.Image.debian_slim(python_version="3.11").add_local_python_source("tests")
+gates = modal.Dict.from_name("sample-gates", create_if_missing=True)
+"""Keys that the tests set for calls that wait for them."""
 volume = modal.Volume.from_name("sample-data", create_if_missing=True, version=2)
 
 
@@ -90,6 +92,13 @@ class Counter:
         time.sleep(seconds)
         self.count += number
         return os.environ["MODAL_TASK_ID"], self.count
+
+    @modal.method()
+    def wait_for(self, gate: str) -> str:
+        """The container's id, once there is such a key."""
+        while not gates.contains(gate):
+            time.sleep(0.05)
+        return os.environ["MODAL_TASK_ID"]
 
     @modal.method()
     def write(self, name: str, text: str, commit: bool) -> None:

@@ -16,7 +16,9 @@ def volume(plane):
 
 
 def counter(name):
-    return modal.Cls.from_name("sample", "Counter")(name=name)
+    """One that stays, so that a test does not meet another container by chance."""
+    worker = modal.Cls.from_name("sample", "Counter").with_options(scaledown_window=600)
+    return worker(name=name)
 
 
 def read(volume, path):
