@@ -62,7 +62,7 @@ def reveal(name: str) -> str | None:
     return os.environ.get(name)
 
 
-@app.function(image=image, timeout=60)
+@app.function(image=image, timeout=60, scaledown_window=2)
 def start_process() -> int:
     """Leave a process behind, in a session of its own; its pid."""
     return subprocess.Popen(["sleep", "300"], start_new_session=True).pid

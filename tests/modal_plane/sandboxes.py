@@ -23,6 +23,7 @@ from modal_proto import api_pb2 as pb
 from tests.modal_plane.account import new_token
 from tests.modal_plane.isolation import Bind, Launch, start_process, wait_for_root
 from tests.modal_plane.launcher import Launcher, bind_files
+from tests.modal_plane.processes import DIRECTORY_VARIABLE, kill_everything
 from tests.modal_plane.types import Caller, MountedVolume, Result, Signal, World
 
 CHUNK = 1 << 20
@@ -189,6 +190,7 @@ class Sandboxes:
             "MODAL_SANDBOX_ID": sandbox.id,
             "MODAL_TASK_ID": sandbox.task_id,
             "MODAL_IS_REMOTE": "1",
+            DIRECTORY_VARIABLE: str(sandbox.directory),
         }
 
     async def start(
@@ -228,9 +230,7 @@ class Sandboxes:
         if sandbox.result is not None:
             return
         sandbox.result = result
-        for command in [sandbox.first, *sandbox.commands.values()]:
-            if command is not None:
-                command.kill()
+        kill_everything(sandbox.first.process if sandbox.first else None, sandbox.directory)
         for volume_id, mounted in sandbox.volumes.items():
             self.launcher.volumes.commit(volume_id, mounted)
         self.world.events.add("sandbox_ended", sandbox=sandbox.id, code=result.exitcode)

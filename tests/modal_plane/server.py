@@ -153,7 +153,7 @@ class Plane:
                 return
             await asyncio.sleep(0.05)
         for container in self.world.open_containers():
-            kill_everything(container)
+            kill_everything(container.process, container.directory)
 
 
 def run(options: Options) -> None:

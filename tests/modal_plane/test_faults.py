@@ -57,8 +57,8 @@ def start_client(plane, code, *arguments):
 def test_a_lost_containers_input_starts_again_in_another(plane, fault):
     call = counter(fault).wait_for.spawn(fault)
     first = plane.wait_for("input_started", call=call.object_id)["task"]
-    next_call = counter(fault).wait_for.spawn(fault)
     getattr(plane, fault)(first)
+    next_call = counter(fault).wait_for.spawn(fault)
     open_gate(fault)
     second = call.get(timeout=30)
     assert second != first
@@ -113,11 +113,12 @@ def test_a_client_with_a_bad_token_is_refused(plane):
         modal.Function.from_name("sample", "double", client=client).remote(1)
 
 
-def test_nothing_of_a_killed_container_stays(plane):
+@pytest.mark.parametrize("end", ["killed", "idle"])
+def test_nothing_of_a_container_stays(plane, end):
     call = modal.Function.from_name("sample", "start_process").spawn()
     pid = call.get(timeout=30)
-    assert os.path.exists(f"/proc/{pid}")
     task = plane.events("input_started", call=call.object_id)[0]["task"]
-    plane.kill(task)
-    plane.wait_for("container_ended", task=task)
+    if end == "killed":
+        plane.kill(task)
+    assert plane.wait_for("container_ended", task=task)["why"] == end
     plane.wait_until(lambda: not os.path.exists(f"/proc/{pid}"))

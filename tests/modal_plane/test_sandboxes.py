@@ -17,7 +17,7 @@ def sandboxes(modal_plane):
         yield lambda *command, **options: modal.Sandbox.create(*command, app=app, **options)
 
 
-def test_commands_run_in_a_sandbox(sandboxes):
+def test_commands_run_in_a_sandbox(sandboxes, modal_plane):
     sandbox = sandboxes(timeout=60, env={"SAMPLE": "known"})
     process = sandbox.exec("sh", "-c", "read line; echo $line $SAMPLE; echo oops >&2; exit 3")
     process.stdin.write("hello\n")
@@ -33,7 +33,9 @@ def test_commands_run_in_a_sandbox(sandboxes):
     sandbox.exec("sh", "-c", "echo text > /root/file").wait()
     assert sandbox.exec("cat", "/root/file").stdout.read() == "text\n"
     assert not os.path.exists("/root/file")
+    left = sandbox.exec("sh", "-c", "setsid sleep 300 >/dev/null 2>&1 & echo $!").stdout.read()
     sandbox.terminate()
+    modal_plane.wait_until(lambda: not os.path.exists(f"/proc/{int(left)}"))
     sandbox.wait(raise_on_termination=False)
     assert sandbox.returncode == 137
 

@@ -36,6 +36,8 @@ def test_a_write_is_seen_after_commit_and_reload(plane, volume):
     assert reader.read.remote("seen", reload=False) is None  # stale until it reloads
     assert reader.read.remote("seen", reload=True) == "second"
     assert read(volume, "seen") == b"second"
+    writer.write.remote("seen", "third", commit=True)
+    assert reader.read.remote("seen", reload=True) == "third"
 
 
 def test_a_client_puts_lists_reads_and_removes(plane, volume):
