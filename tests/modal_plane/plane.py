@@ -61,11 +61,12 @@ class ModalPlane:
         log = self.directory / "plane.log"
         command = [sys.executable, "-m", "tests.modal_plane", "--state", str(self.directory)]
         command += ["--with-parent", *hidden_sources(), *self.arguments]
+        announced = self.directory / ENVIRONMENT_FILE
+        announced.unlink(missing_ok=True)
         with log.open("wb") as out:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT
             )
-        announced = self.directory / ENVIRONMENT_FILE
         deadline = time.monotonic() + START_S
         while not announced.exists():
             if self._process.poll() is not None or time.monotonic() > deadline:

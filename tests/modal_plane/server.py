@@ -160,8 +160,11 @@ def run(options: Options) -> None:
     """Run a plane in this process until it is told to stop.
 
     Raises:
-        OSError: Containers cannot be isolated as `options` ask for.
+        OSError: Containers cannot be isolated as `options` ask for, or the state directory holds
+            what another plane wrote.
     """
+    if (options.state / "events.jsonl").exists():
+        raise OSError(f"{options.state} holds another plane's state; name an empty directory")
     if options.with_parent:
         end_with_parent()
     options.state.mkdir(parents=True, exist_ok=True)
