@@ -36,7 +36,7 @@ from tasks.artifacts import RunArtifacts
 from tasks.checkpoint import checkpoint, save_final
 from tasks.durability import as_one
 from tasks.evaluate import evaluate
-from tasks.results import use_result_folder
+from tasks.results import forget_results, use_result_folder
 from tasks.server_watch import ServerWatch, watch_server
 from tasks.start_workers import start_workers, warm_start
 from tasks.train_step import train_step
@@ -148,6 +148,7 @@ class Training:
                     await self._checkpoint()
                 run.update(step=self._trained)
                 progress.update(took)
+                forget_results()
                 if self._trained % session.config.logging.artifact_steps == 0:
                     await self._artifacts.refresh(self._recorder.totals)
 

@@ -1,11 +1,18 @@
 """The automations of a Prefect server that bring the runs of deployments back by themselves.
 
-    Running, then silence -> Crashed -> Recovering, on its first crashes alone -> AwaitingRetry
+    Running, then silence -> Crashed -> Recovering, unless started too often -> AwaitingRetry
 
-Silence is what is left of a run whose machine was lost together with its worker. The server counts
-the crashes of each flow run, so one that dies before any code of ours runs ends for good too.
-Recovering is a name of Crashed, and lasts a while: a process worker reports a death twice, the
-second time when it has cleaned up, and would mark a new attempt that has begun by then as Crashed.
+Silence is what is left of a run whose machine was lost together with its worker. Recovering is a
+name of Crashed, and lasts a while: a process worker reports a death twice, the second time when it
+has cleaned up, and would mark a new attempt that has begun by then as Crashed.
+
+A server on SQLite shows an event to one trigger after the other, in a transaction each. A trigger
+that reads before it writes fails at once while somebody else is writing. Every trigger then sees
+the event again, after the fourth time none does, and the run's next events wait for a quarter of an
+hour. A trigger that writes first waits for its turn instead: one without `after`, or with the event
+in it. On the way from Pending to AwaitingRetry events reach only such triggers of ours. Automations
+of others may still make the server show one twice, so how often a run was Running is not counted
+here but read from the event.
 """
 
 from __future__ import annotations
@@ -34,15 +41,30 @@ SILENT = "mortal: a silent run has crashed"
 CRASHED = "mortal: a crashed run recovers"
 RECOVERING = "mortal: a recovering run is scheduled again"
 
-HEARTBEAT = "prefect.flow-run.heartbeat"
 HEARTBEAT_SETTING = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY"
 HEARTBEAT_DEFAULT_S = 180
 """Prefect's own, where a deployment sets none."""
-PICKED_UP = ("Pending", "Submitting", "InfrastructurePending")
-RUNNING = ("Running", "Retrying", "Rerunning")
-EVENT_OF_A_RUN = "prefect.flow-run.*"
+
+
+def _events(*names: str) -> set[str]:
+    """Events of a flow run: the names of its states, and `heartbeat`."""
+    return {f"prefect.flow-run.{name}" for name in names}
+
+
+SIGNS_OF_LIFE = _events(
+    *("Pending", "Submitting", "InfrastructurePending"),
+    *("Running", "Retrying", "Rerunning", "heartbeat"),
+)
+NOT_EXPECTED_TO_LIVE = _events(
+    *("Scheduled", "Late", "AwaitingConcurrencySlot", "Paused", "Suspended"),
+    *("Completed", "Failed", "Cancelling", "Cancelled"),
+)
+SILENCE = "No sign of life any more."
+RUN_COUNT = "prefect.run-count"
+"""Label of a state's event: how often the flow run has been Running."""
+MESSAGE = "prefect.state-message"
 MEMORY = timedelta(days=30)
-"""How long the server counts the crashes of a flow run."""
+"""How long the server remembers the crashes of a flow run."""
 
 ONE_RUN: dict[str, Any] = {
     "match": {"prefect.resource.id": "prefect.flow-run.*"},
@@ -62,13 +84,13 @@ class Recovery:
     """When a run counts as dead, and how often it comes back."""
 
     silence_s: float
-    """Seconds without a heartbeat after which a running flow run has crashed."""
-    start_s: float
-    """Seconds from being picked up to running after which a flow run has crashed."""
+    """Seconds without a heartbeat, or from being picked up to running, after which a flow run has
+    crashed."""
     pause_s: float
     """Seconds between a crash and the new schedule; longer than a worker takes to clean up."""
     attempts: int
-    """Starts of one flow run at most, the first one included."""
+    """Starts of one flow run at most, the first one included. Those that die before they are
+    Running are counted apart, anew after each that gets there."""
 
 
 def automate(recovery: Recovery) -> Iterator[str]:
@@ -88,7 +110,7 @@ def automate(recovery: Recovery) -> Iterator[str]:
             client.create_automation(_silent(watched, recovery))
             yield (
                 f"made {SILENT!r}: {_names(watched)} after {recovery.silence_s:g} s without a "
-                f"heartbeat, or {recovery.start_s:g} s without starting"
+                "heartbeat or a start"
             )
         client.create_automation(_crashed(recovery))
         client.create_automation(_recovering(recovery))
@@ -152,30 +174,33 @@ def _silent(deployments: list[DeploymentResponse], recovery: Recovery) -> Automa
             "prefect.resource.id": [f"prefect.deployment.{each.id}" for each in deployments],
         },
     }
-    alive = _nothing_after({HEARTBEAT, *_events(*RUNNING)}, recovery.silence_s, watched)
-    starting = _nothing_after(_events(*PICKED_UP), recovery.start_s, watched)
     return AutomationCore(
         name=SILENT,
         description=f"`mortal automate` made this for {_names(deployments)}.",
-        trigger=CompoundTrigger(triggers=[alive, starting], require="any", within=None),
-        # Not forced: a run that ended while its last heartbeat was on the way stays as it ended.
-        actions=[ChangeFlowRunState(state=StateType.CRASHED, message="No sign of life any more.")],
+        trigger=_nothing_after(SIGNS_OF_LIFE, recovery.silence_s, watched),
+        # Not forced: a run that has ended or crashed stays as it is.
+        actions=[ChangeFlowRunState(state=StateType.CRASHED, message=SILENCE)],
     )
 
 
 def _crashed(recovery: Recovery) -> AutomationCore:
-    """On the first crash of a flow run, on the second, ..., and on no later one: Recovering.
+    """Crashed, and Running fewer times than it may be: Recovering.
 
-    A trigger that has fired rests until its time is over, so each of these fires once a flow run.
+    So that a run that never gets to Running ends too, each trigger fires once for a flow run and
+    a number of starts: on the first crash, on the second, ... Silence is counted apart: a run that
+    has crashed may fall silent once more, waiting for a worker.
     """
+    runs = {**ANY_DEPLOYED_RUN, "for_each": {*ONE_RUN["for_each"], RUN_COUNT}}
+    starts = {**ONE_RUN["match"], RUN_COUNT: [str(count) for count in range(recovery.attempts)]}
     crashes = [
         EventTrigger(
-            **ANY_DEPLOYED_RUN,
+            **{**runs, "match": {**starts, MESSAGE: message}},
             expect=_events("Crashed"),
             posture=Posture.Reactive,
             threshold=count,
             within=MEMORY,
         )
+        for message in (SILENCE, f"!{SILENCE}")
         for count in range(1, recovery.attempts)
     ]
     return AutomationCore(
@@ -211,16 +236,15 @@ def _recovering(recovery: Recovery) -> AutomationCore:
 
 
 def _nothing_after(events: set[str], seconds: float, runs: dict[str, Any]) -> EventTrigger:
-    """Fires for a run of which nothing is heard for `seconds` after one of `events`."""
+    """Fires for a run of which nothing is heard for `seconds` after the last of `events`.
+
+    It does not listen for Crashed and AwaitingRetry; see the top of this file.
+    """
     return EventTrigger(
         **runs,
         after=events,
-        expect={EVENT_OF_A_RUN},
+        expect=events | SIGNS_OF_LIFE | NOT_EXPECTED_TO_LIVE,
         posture=Posture.Proactive,
         threshold=1,
         within=timedelta(seconds=seconds),
     )
-
-
-def _events(*states: str) -> set[str]:
-    return {f"prefect.flow-run.{state}" for state in states}

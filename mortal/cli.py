@@ -270,11 +270,8 @@ def server(port: Port = 4200) -> None:
 @app.command()
 def automate(
     silence_s: Annotated[
-        float, typer.Option(min=10, help="Seconds without a heartbeat: the run has crashed.")
+        float, typer.Option(min=10, help="Seconds without a heartbeat or a start: it has crashed.")
     ] = 90,
-    start_s: Annotated[
-        float, typer.Option(min=10, help="Seconds without starting: the run has crashed.")
-    ] = 600,
     pause_s: Annotated[
         float, typer.Option(min=10, help="Seconds between a crash and the new schedule.")
     ] = 20,
@@ -289,9 +286,7 @@ def automate(
     with prefect_server(port=0, keep=False, say=typer.echo):
         from mortal import automations  # Prefect reads its settings when it is imported
 
-        recovery = automations.Recovery(
-            silence_s=silence_s, start_s=start_s, pause_s=pause_s, attempts=attempts
-        )
+        recovery = automations.Recovery(silence_s=silence_s, pause_s=pause_s, attempts=attempts)
         for line in automations.remove() if remove else automations.automate(recovery):
             typer.echo(line)
 

@@ -80,6 +80,8 @@ def _run_flow(config: RunConfig, server: Server) -> None:
         if "Failed to reach API" not in str(error):
             raise
         raise _lost(server, config, began, error) from error
+    finally:
+        APILogHandler().flush()  # while the server is there to take them
     if state.state_details.flow_run_id is not None:
         wait_for_history(server, state.state_details.flow_run_id, completed=state.is_completed())
     if state.is_cancelled() or state.is_crashed():

@@ -139,6 +139,8 @@ def _check_shape(parent: Run, config: RunConfig, changes: Changes) -> None:
         fixed += LORA_SHAPE
     if config.model.new or config.model.warm_start:
         fixed.append("seed")  # the starting model is made from it
+    if config.model.warm_start:
+        fixed.append("compute.local.actor.threads")  # so is a warm start
     for key, (before, after) in changes.items():
         if is_below(key, fixed):
             raise ConfigError(

@@ -41,6 +41,7 @@ NOT_SAMPLED_WITH = (
     *("training.loss_type", "training.epsilon", "training.epsilon_high", "training.scale_rewards"),
     *("training.num_iterations", "training.gradient_accumulation_steps"),
     *("training.gradient_checkpointing", "training.max_completion_length"),
+    "compute.local.actor",
 )
 """Keys of a run's identity that completions do not depend on, but for the weights."""
 SAMPLED_WITH = ("training.trl.chat_template_kwargs",)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -204,9 +205,11 @@ def open_run(config: RunConfig) -> Run:
         _bring_here(config, root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
+        config = config.settled(cores=_cores())
         problems = check(config)
         _create(root, config, *problems)
-    run = find_run(Path(config.runs_dir), config.run_id)
+    run = find_run(root.parent, root.name)
+    config = config.settled_like(run.config)
     if run.info.fingerprint != config.fingerprint():
         changed = ", ".join(_differences(run.config.identity(), config.identity()))
         raise StoreError(
@@ -269,6 +272,13 @@ def _create(root: Path, config: RunConfig, train: list[Problem], held_out: list[
             write_identity(store, config, train, held_out)
     finally:
         lease.release()
+
+
+def _cores() -> int:
+    """CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:

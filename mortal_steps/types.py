@@ -189,9 +189,11 @@ class RewardedShard:
 
 
 # --- references: what travels between tasks; the data itself lies in the run store ---------------
+# `weakref_slot`: Prefect knows a result again by its id, and can tell by a weak reference whether
+# that is still the same object.
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class StageTiming:
     """Where the time of one stage call went, in seconds."""
 
@@ -216,7 +218,7 @@ class FileRef:
     """Digest of the file's bytes, hexadecimal."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class BatchRef:
     """The problems of one step."""
 
@@ -227,7 +229,7 @@ class BatchRef:
     timing: StageTiming
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class WeightsRef:
     """A published, immutable policy version."""
 
@@ -238,7 +240,7 @@ class WeightsRef:
     """Digest of the folder's manifest, which lists the digest of every file."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class GenerationRef:
     """The completions of one shard of one step."""
 
@@ -252,7 +254,7 @@ class GenerationRef:
     timing: StageTiming
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class RewardRef:
     """The rewards of one shard of one step, beside the generation they score."""
 
@@ -271,7 +273,7 @@ class RewardRef:
     """Completions masked, by the reward function that failed on them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class StepResult:
     """What one `train_step` did; committed once, returned again to whoever asks again."""
 
@@ -292,7 +294,7 @@ class StepResult:
     timing: StageTiming
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class Checkpoint:
     """A whole state of the actor: model, optimizer, scheduler, random streams, counters."""
 
@@ -307,7 +309,7 @@ class Checkpoint:
     timing: StageTiming
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class Evaluation:
     """Scores on the held-out problems."""
 
@@ -321,7 +323,7 @@ class Evaluation:
     """Held-out problems that are not part of the means, because a reward function failed."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class ActorReady:
     """The actor's answer once it holds its model: where training goes on."""
 
@@ -338,7 +340,7 @@ class ActorReady:
     timing: StageTiming = StageTiming(stage="start_workers", step=0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class FinalModel:
     """The trained model, a plain `from_pretrained` folder."""
 

@@ -1,4 +1,4 @@
-"""Prefect's local result storage without its detours.
+"""What Prefect does with the results of task runs, without its detours.
 
 Prefect's `LocalFileSystem` resolves its folder and the key about ten times per result and hands
 each file operation to a thread, which is as much as half of everything else that a task run costs.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from prefect.context import FlowRunContext
 from prefect.filesystems import LocalFileSystem
 from prefect.results import get_result_store
 
@@ -47,3 +48,17 @@ def use_result_folder() -> None:
     if type(storage) is LocalFileSystem and storage.basepath:
         folder = Path(storage.basepath).expanduser().resolve()
         store.result_storage = ResultFolder(basepath=str(folder))
+
+
+def forget_results() -> None:
+    """Forget which task run made which result, where nobody holds the result any more.
+
+    Prefect keeps the state of every result and of each of its fields until the flow run ends, about
+    4 KB a task run, to link a task run to those whose results it is given.
+    """
+    context = FlowRunContext.get()
+    if context is None:
+        return
+    links = context.run_results
+    for key in [key for key, (_, _, ref) in links.items() if ref is None or ref() is None]:
+        del links[key]

@@ -1,6 +1,7 @@
 """The configuration: every shipped file loads, mistakes are named, defaults are the documented."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,16 +140,48 @@ def test_unreadable_files(tmp_path):
 
 
 def test_the_fingerprint_is_of_numbers_not_of_places():
-    base = RunConfig()
+    begun = RunConfig().settled(cores=2)
     same = [
         {"runs_dir": "/elsewhere"},
         {"run_id": "x"},
         {"rollout": {"num_rollout_workers": 7}},
-        {"rollout": {"num_shards": 4}},  # what the default comes to
-        {"compute": {"local": {"actor": {"threads": 4}}}},
+        {"rollout": {"num_shards": 2}},  # what the default came to
+        {"compute": {"local": {"actor": {"threads": 2}, "reward": {"threads": 5}}}},
         {"rewards": {"timeout_s": 1, "retries": 0, "on_error": "mask", "rehearse": False}},
     ]
     for values in same:
-        assert parse_config(values).fingerprint() == base.fingerprint()
-    for values in [{"seed": 1}, {"rollout": {"num_shards": 3}}, {"training": {"beta": 0.1}}]:
-        assert parse_config(values).fingerprint() != base.fingerprint()
+        assert parse_config(values).settled_like(begun).fingerprint() == begun.fingerprint()
+    others: list[dict[str, Any]] = [
+        {"seed": 1},
+        {"rollout": {"num_shards": 3}},
+        {"training": {"beta": 0.1}},
+        {"compute": {"local": {"actor": {"threads": 1}}}},
+        {"compute": {"local": {"rollout": {"threads": 2}}}},
+    ]
+    for values in others:
+        assert parse_config(values).settled_like(begun).fingerprint() != begun.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("values", "cores", "shards", "threads"),
+    [
+        ({}, 1, 2, (1, 1, 1)),
+        ({}, 2, 2, (2, 1, 1)),
+        ({"rollout": {"num_rollout_workers": 3}}, 64, 3, (4, 1, 1)),
+        ({"rollout": {"num_rollout_workers": 9}, "training": {"batch_size": 4}}, 2, 4, (2, 1, 1)),
+        ({"rollout": {"staleness": 1, "num_shards": 5}}, 2, 5, (1, 1, 1)),
+        (
+            {"compute": {"local": {"actor": {"threads": 7}, "rollout": {"threads": 3}}}},
+            2,
+            2,
+            (7, 3, 1),
+        ),
+    ],
+)
+def test_what_defaults_to_the_machine_is_settled_when_a_run_begins(values, cores, shards, threads):
+    config = parse_config(values).settled(cores=cores)
+    local = config.compute.local
+    assert config.rollout.num_shards == shards
+    assert (local.actor.threads, local.rollout.threads, local.reward.threads) == threads
+    assert config.settled(cores=cores + 1) == config
+    assert RunConfig().settled_like(config).compute.local == local

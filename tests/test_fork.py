@@ -181,6 +181,8 @@ def test_other_rewards_temperature_and_kl(parent, project, patch):
         ("training.trl.weight_decay=0.1", True),
         ("rollout.temperature=0.9", False),
         ("rollout.num_shards=3", False),
+        ("compute.local.rollout.threads=2", False),
+        ("compute.local.actor.threads=2", True),
         ("training.num_generations=4", False),
         ("training.trl.chat_template_kwargs={x=1}", False),
         ("data.shuffle=false", False),

@@ -65,6 +65,9 @@ eval_steps = 3
 
 [checkpoints]
 save_steps = 3
+
+[compute.local.actor]
+threads = 1
 """
 
 

@@ -50,7 +50,7 @@ def _spec(
         count=count,
         prepare=prepare,
         python=place.python,
-        threads=place.threads,
+        threads=place.threads or 1,
         devices=place.devices,
         env=place.env,
     )

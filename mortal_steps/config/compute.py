@@ -15,8 +15,10 @@ class RoleConfig(Section):
 
     python: str | None = None
     """Interpreter; default: the one that runs the flow. MORTAL must be installed in it."""
-    threads: int = Field(1, ge=1)
-    """OMP_NUM_THREADS of the process."""
+    threads: int | None = Field(None, ge=1)
+    """OMP_NUM_THREADS of the process, which matrix kernels round by: it belongs to a run's numbers.
+    Default 1; of an actor that nothing runs beside (`rollout.staleness` 0), the cores of the
+    machine that the run begins on, 4 at most."""
     devices: tuple[str, ...] = ()
     """CUDA_VISIBLE_DEVICES, dealt out to the role's processes in turn; empty: unchanged."""
     env: dict[str, str] = Field(default_factory=dict)

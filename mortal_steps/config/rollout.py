@@ -19,9 +19,9 @@ class RolloutConfig(Section):
     num_rollout_workers: int = Field(2, ge=1)
     """Worker processes that sample; their number does not change a run's numbers."""
     num_shards: int | None = Field(None, ge=1)
-    """Parts a batch is dealt out in; default 4, or `training.batch_size` where that is less. A
-    shard is sampled in one piece, so this number belongs to the run's numbers and the number of
-    workers does not."""
+    """Parts a batch is dealt out in; default: one for each rollout worker that the run begins
+    with, `training.batch_size` at most. A shard is sampled in one piece, so this number belongs
+    to the run's numbers and the number of workers does not."""
     max_tokens: int = Field(8000, ge=1)
     """Most tokens per generated completion."""
     temperature: float = Field(1.0, gt=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
@@ -14,6 +15,9 @@ from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rollout import EvaluationConfig, RewardsConfig, RolloutConfig
 from mortal_steps.config.section import Section
 from mortal_steps.config.training import TrainingConfig
+
+MOST_THREADS = 4
+"""What an actor takes of a machine's cores by default: a small model gains nothing from more."""
 
 
 class CheckpointsConfig(Section):
@@ -61,7 +65,8 @@ class RunConfig(Section):
     @property
     def num_shards(self) -> int:
         """Parts a batch is dealt out in."""
-        return self.rollout.num_shards or min(4, self.training.batch_size)
+        workers = self.rollout.num_rollout_workers
+        return self.rollout.num_shards or min(workers, self.training.batch_size)
 
     @property
     def corrects_importance(self) -> bool:
@@ -70,11 +75,36 @@ class RunConfig(Section):
         stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
         return chosen if chosen is not None else stale or self.rollout.engine == "vllm"
 
+    def settled(self, *, cores: int) -> RunConfig:
+        """The same with numbers for what defaults to the machine, which has `cores` CPU cores."""
+        actor = 1 if self.rollout.staleness else min(cores, MOST_THREADS)
+        return self._settle(self.num_shards, {"actor": actor, "rollout": 1, "reward": 1})
+
+    def settled_like(self, begun: RunConfig) -> RunConfig:
+        """The same with what a settled configuration has for what defaults to the machine."""
+        places = begun.compute.local
+        roles = {"actor": places.actor, "rollout": places.rollout, "reward": places.reward}
+        return self._settle(begun.num_shards, {role: at.threads for role, at in roles.items()})
+
+    def _settle(self, num_shards: int, threads: Mapping[str, int | None]) -> RunConfig:
+        values = self.model_dump()
+        values["rollout"]["num_shards"] = self.rollout.num_shards or num_shards
+        for role, place in values["compute"]["local"].items():
+            place["threads"] = place["threads"] or threads[role]
+        return RunConfig.model_validate(values)
+
     def identity(self) -> dict[str, Any]:
         """What decides the run's numbers: everything but places, workers and reporting."""
         data = self.model_dump(mode="json", exclude={"run_id", "runs_dir", "compute", "logging"})
         del data["rollout"]["num_rollout_workers"], data["checkpoints"]
         data["rollout"]["num_shards"] = self.num_shards
+        local = self.compute.local
+        data["compute"] = {
+            "local": {
+                "actor": {"threads": local.actor.threads},
+                "rollout": {"threads": local.rollout.threads},
+            }
+        }
         # How a failing reward is met may be changed in mid-run: that is how a run goes on after it.
         data["rewards"] = {key: data["rewards"][key] for key in ("functions", "weights")}
         return data

@@ -145,6 +145,7 @@ def _fingerprint(config: RunConfig, data: str) -> str:
         parts["start"] = [model.name_or_path, model.dtype, _digests(Path(model.name_or_path))]
     if model.warm_start is not None:
         parts["warm_start"] = [model.warm_start.model_dump(mode="json"), data]
+        parts["threads"] = config.compute.local.actor.threads
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from peft import PeftModel
 from peft.utils import CONFIG_NAME
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> None:
@@ -25,6 +25,14 @@ def save_trained(model: PreTrainedModel | PeftModel, folder: Path) -> None:
     model.save_pretrained(folder)
     if isinstance(model, PeftModel):
         _order_modules(folder / CONFIG_NAME)
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """The tokenizer's files, without how it was loaded here, which transformers would note there:
+    that follows HF_HUB_OFFLINE."""
+    for how_it_was_loaded in ("is_local", "local_files_only"):
+        tokenizer.init_kwargs.pop(how_it_was_loaded, None)
+    tokenizer.save_pretrained(folder)
 
 
 def _order_modules(path: Path) -> None:

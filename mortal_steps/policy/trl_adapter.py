@@ -36,7 +36,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError
-from mortal_steps.policy.export import save_model, save_trained
+from mortal_steps.policy.export import save_model, save_tokenizer, save_trained
 from mortal_steps.policy.trl_options import build_trl_config
 from mortal_steps.policy.trl_trainer import (
     Observer,
@@ -188,12 +188,12 @@ class GRPOStepper:
     def save_final(self, folder: Path) -> None:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""
         save_trained(self._trainer.model, folder)
-        self.tokenizer.save_pretrained(folder)
+        save_tokenizer(self.tokenizer, folder)
 
     def save_merged(self, folder: Path) -> None:
         """Write the trained model with its tokenizer, an adapter merged into its base."""
         save_model(self._trainer.model, folder)
-        self.tokenizer.save_pretrained(folder)
+        save_tokenizer(self.tokenizer, folder)
 
 
 def _recorded_rollouts(prompts: Sequence[Any], trainer: SteppedTrainer) -> dict[str, list[Any]]:

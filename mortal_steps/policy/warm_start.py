@@ -19,6 +19,7 @@ from trl import SFTConfig, SFTTrainer
 
 from mortal_steps.config import WarmStartConfig
 from mortal_steps.errors import DataError, ModelError
+from mortal_steps.policy.export import save_tokenizer
 from mortal_steps.types import Problem
 
 
@@ -68,9 +69,7 @@ def warm_start(
         trainer = _make_trainer(str(model_folder), args, examples, tokenizer)
         trainer.train()
     trainer.model.save_pretrained(out_folder)
-    for how_it_was_loaded in ("is_local", "local_files_only"):
-        tokenizer.init_kwargs.pop(how_it_was_loaded, None)
-    tokenizer.save_pretrained(out_folder)
+    save_tokenizer(tokenizer, out_folder)
 
 
 def _prompt_completion_pairs(problems: Sequence[Problem], column: str) -> list[dict[str, Any]]:

@@ -43,6 +43,7 @@ eval_samples = 8
 [rollout]
 engine = "transformers"
 num_rollout_workers = 1
+num_shards = 4
 max_tokens = 6
 
 [rewards]
@@ -61,6 +62,9 @@ eval_steps = 4
 
 [checkpoints]
 save_steps = 2
+
+[compute.local.actor]
+threads = 1
 
 [logging]
 artifact_steps = 2

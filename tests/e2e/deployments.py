@@ -10,8 +10,8 @@ import time
 import tomllib
 from pathlib import Path
 
-import httpx
 import pytest
+from prefect.client.base import PrefectHttpxSyncClient
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -21,7 +21,8 @@ class Prefect:
 
     def __init__(self, api_url: str) -> None:
         self.env = {**os.environ, "PREFECT_API_URL": api_url, "HF_HUB_OFFLINE": "1"}
-        self.http = httpx.Client(base_url=api_url, timeout=30)
+        # Asks again when the server answers 503: its SQLite was locked.
+        self.http = PrefectHttpxSyncClient(base_url=api_url, timeout=30, raise_on_all_errors=False)
 
     def __call__(self, *arguments: str) -> str:
         finished = subprocess.run(
@@ -76,11 +77,15 @@ class Prefect:
         assert answer.status_code == 201, answer.text
         return answer.json()["id"]
 
+    def set_state(self, flow_run_id: str, state_type: str) -> None:
+        """Set the flow run's state, as a worker or an engine does."""
+        wanted = {"state": {"type": state_type}}
+        answer = self.http.post(f"/flow_runs/{flow_run_id}/set_state", json=wanted)
+        assert answer.json()["status"] == "ACCEPT", answer.text
+
     def cancel(self, flow_run_id: str) -> None:
         """What `prefect flow-run cancel` does, less the seconds that a command takes to start."""
-        cancelling = {"state": {"type": "CANCELLING"}}
-        answer = self.http.post(f"/flow_runs/{flow_run_id}/set_state", json=cancelling)
-        assert answer.json()["status"] == "ACCEPT", answer.text
+        self.set_state(flow_run_id, "CANCELLING")
 
     def states(self, flow_run_id: str) -> list[str]:
         """Names of the flow run's states, oldest first."""

@@ -41,9 +41,11 @@ def parse(arguments: list[str]) -> Options:
     add("--timeout-grace", type=float, default=30.0, metavar="S", help="timeout to SIGINT, SIGKILL")
     add("--preemption-grace", type=float, default=30.0, metavar="S", help="SIGINT to SIGKILL")
     add("--heartbeat-timeout", type=float, default=60.0, metavar="S", help="of `modal run`")
+    add("--background-commits", type=float, default=0.0, metavar="S", help="of volumes, every S")
     add("--startup-failures", type=int, default=1, help="before the waiting inputs fail")
     add("--env", action="append", default=[], metavar="NAME[=VALUE]", help="for every container")
     add("--hide", action="append", default=[], type=Path, help="directory containers see empty")
+    add("--with-parent", action="store_true", help="stop when the starting process is gone")
     given = parser.parse_args(arguments)
     return Options(
         state=given.state.resolve(),
@@ -55,9 +57,11 @@ def parse(arguments: list[str]) -> Options:
         timeout_grace_s=given.timeout_grace,
         preemption_grace_s=given.preemption_grace,
         heartbeat_timeout_s=given.heartbeat_timeout,
+        background_commit_s=given.background_commits,
         startup_failures=given.startup_failures,
         environment=tuple(variable(one) for one in given.env),
         hide=tuple(path.resolve() for path in given.hide),
+        with_parent=given.with_parent,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from typing import Literal
 
 from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
@@ -19,14 +21,28 @@ TOKEN_SECRET = "as-local"
 DAY_S = 86400
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Addresses:
+    """Where a caller reaches the plane."""
+
+    server_url: str
+    files_url: str
+
+
+def new_token() -> str:
+    """A token in the form that the client looks into to see when it ends."""
+    token: str = DecodedJwt.encode_without_signature({"exp": int(time.time()) + DAY_S})
+    return token
+
+
 class Account:
     """Tells callers apart and lets in those with the token."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.line: Line | None = None
-        self.client_files_url = ""
-        self.container_files_url = ""
+        self.addresses: dict[Literal["client", "container"], Addresses] = {}
+        """Set once the plane listens."""
 
     def identify(self, metadata: dict[str, str], port: int) -> Caller:
         """A container by its header, a client by its token.
@@ -34,24 +50,26 @@ class Account:
         Raises:
             GRPCError: UNAUTHENTICATED for a client without the right token.
         """
+        version = metadata.get("x-modal-client-version", "")
         container_id = metadata.get(CONTAINER_HEADER)
-        if container_id is not None:
-            return Caller(
-                name=container_id,
-                container=self.world.containers[container_id],
-                files_url=self.container_files_url,
-            )
         token = (metadata.get("x-modal-token-id"), metadata.get("x-modal-token-secret"))
-        if token != (TOKEN_ID, TOKEN_SECRET):
+        if container_id in self.world.containers:
+            addresses = self.addresses["container"]
+            name, container = container_id, self.world.containers[container_id]
+        elif token == (TOKEN_ID, TOKEN_SECRET):
+            addresses = self.addresses["client"]
+            number = self.line.connection(port) if self.line else 0
+            name, container = f"client-{number}", None
+        else:
             raise GRPCError(
                 Status.UNAUTHENTICATED, "Token validation failed. Could not authenticate client."
             )
-        number = self.line.connection(port) if self.line else 0
         return Caller(
-            name=f"client-{number}",
-            container=None,
-            files_url=self.client_files_url,
-            version=metadata.get("x-modal-client-version", ""),
+            name=name,
+            container=container,
+            server_url=addresses.server_url,
+            files_url=addresses.files_url,
+            version=version,
         )
 
     async def ClientHello(self, request: Empty, caller: Caller) -> pb.ClientHelloResponse:
@@ -60,8 +78,7 @@ class Account:
     async def AuthTokenGet(
         self, request: pb.AuthTokenGetRequest, caller: Caller
     ) -> pb.AuthTokenGetResponse:
-        token = DecodedJwt.encode_without_signature({"exp": int(time.time()) + DAY_S})
-        return pb.AuthTokenGetResponse(token=token)
+        return pb.AuthTokenGetResponse(token=new_token())
 
     async def TokenInfoGet(
         self, request: pb.TokenInfoGetRequest, caller: Caller

@@ -37,6 +37,7 @@ class Admin:
         self.images = images
         self.volumes = volumes
         self.lines = lines
+        self._restoration: asyncio.TimerHandle | None = None
 
     def routes(self) -> list[aiohttp.web.RouteDef]:
         """What the HTTP service answers."""
@@ -45,6 +46,7 @@ class Admin:
             aiohttp.web.post("/admin/preempt", self._preempt),
             aiohttp.web.post("/admin/kill", self._kill),
             aiohttp.web.post("/admin/drop_connections", self._drop_connections),
+            aiohttp.web.post("/admin/restore_connections", self._restore_connections),
             aiohttp.web.post("/admin/fill_volume", self._fill_volume),
             aiohttp.web.post("/admin/empty_volume", self._empty_volume),
         ]
@@ -100,14 +102,24 @@ class Admin:
         self.world.events.add("connections_dropped", seconds=seconds)
         for line in self.lines:
             line.cut()
-        self.world.start(self._reconnect(seconds))
+        self._stop_waiting()
+        loop = asyncio.get_running_loop()
+        self._restoration = loop.call_later(seconds, lambda: self.world.start(self._restore()))
         return Response()
 
-    async def _reconnect(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    async def _restore_connections(self, request: Request) -> Response:
+        self._stop_waiting()
+        await self._restore()
+        return Response()
+
+    async def _restore(self) -> None:
         for line in self.lines:
             await line.open()
         self.world.events.add("connections_restored")
+
+    def _stop_waiting(self) -> None:
+        if self._restoration is not None:
+            self._restoration.cancel()
 
     def _volume(self, request: Request) -> str:
         key = (environment_name(""), request.query["name"])

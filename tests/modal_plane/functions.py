@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from typing import Literal
 
@@ -192,11 +193,23 @@ class Functions:
             handle_metadata=describe_function(self.world.functions[bound_id]),
         )
 
+    async def FunctionGetSchedulingParams(
+        self, request: pb.FunctionGetSchedulingParamsRequest, caller: Caller
+    ) -> pb.FunctionGetSchedulingParamsResponse:
+        settings = self.get(request.function_id).definition.autoscaler_settings
+        return pb.FunctionGetSchedulingParamsResponse(
+            autoscaler_configuration=pb.AutoscalerConfiguration(settings=settings)
+        )
+
     async def FunctionUpdateSchedulingParams(
         self, request: pb.FunctionUpdateSchedulingParamsRequest, caller: Caller
     ) -> pb.FunctionUpdateSchedulingParamsResponse:
+        """Settings of this function alone, until the next deployment."""
         function = self.get(request.function_id)
-        function.definition.autoscaler_settings.MergeFrom(request.settings)
+        definition = pb.Function()
+        definition.CopyFrom(function.definition)
+        definition.autoscaler_settings.MergeFrom(request.settings)
+        function.spec = dataclasses.replace(function.spec, definition=definition)
         self.pools.scale(function)
         return pb.FunctionUpdateSchedulingParamsResponse(
             current_settings=function.definition.autoscaler_settings

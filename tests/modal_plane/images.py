@@ -107,15 +107,18 @@ class Images:
             image_id = image.base_images[0].image_id if image.base_images else ""
         return chain
 
-    def lines(self, image_id: str) -> list[str]:
-        """Lines of the build, with those of the images it is built from."""
-        return [line for image in self.chain(image_id) for line in image.dockerfile_commands]
-
     def interpreter(self, image_id: str, stand_ins: Iterable[StandIn]) -> Path:
         """The interpreter that stands in for the image."""
-        lines = self.lines(image_id)
+        chain = self.chain(image_id)
+        lines = [line for image in chain for line in image.dockerfile_commands]
+        lines += [
+            line
+            for image in chain
+            for file in image.context_files  # such as requirements
+            for line in file.data.decode(errors="replace").splitlines()
+        ]
         for one in stand_ins:
-            if not one.match or any(one.match in line for line in lines):
+            if any(one.match in line for line in ["", *lines]):
                 return one.python
         raise OSError(f"no --python stands in for image {image_id}: {lines}")
 

@@ -11,13 +11,14 @@ mount different volumes at one path disturb each other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.modal_plane.options import Isolation
@@ -40,18 +41,20 @@ class Launch:
     """What launch.py is told."""
 
     directory: Path
-    """Scratch space of the container; each process of it has its own layer below."""
+    """Scratch space of the container."""
     arguments: Sequence[str]
     environment: Mapping[str, str]
     workdir: str
     binds: Sequence[Bind] = ()
     no_network: bool = False
     memory_mb: int = 0
-    hide: Sequence[str] = field(default_factory=list)
+    hide: Sequence[str] = ()
+    join: int = 0
+    """A process started from the same directory, whose namespaces are entered; 0 makes new ones."""
 
     def to_json(self) -> str:
         """As launch.py reads it."""
-        return json.dumps({**asdict(self), "directory": str(self.directory)})
+        return json.dumps({**asdict(self), "directory": str(self.directory / "layers")})
 
 
 def check_namespaces(scratch: Path) -> None:
@@ -63,7 +66,7 @@ def check_namespaces(scratch: Path) -> None:
     scratch.mkdir(parents=True, exist_ok=True)
     spec = scratch / "check.json"
     launch = Launch(
-        directory=scratch / "layer", arguments=["true"], environment=dict(os.environ), workdir="/"
+        directory=scratch, arguments=["true"], environment=dict(os.environ), workdir="/"
     )
     spec.write_text(launch.to_json())
     done = subprocess.run([*LAUNCHER, str(spec)], capture_output=True, text=True, timeout=60)
@@ -84,8 +87,7 @@ async def start_process(
     if isolation == "namespaces":
         number = len(list(launch.directory.glob("launch-*.json")))
         spec = launch.directory / f"launch-{number}.json"
-        layer = launch.directory / f"layer-{number}"
-        spec.write_text(json.dumps({**json.loads(launch.to_json()), "directory": str(layer)}))
+        spec.write_text(launch.to_json())
         return await asyncio.create_subprocess_exec(
             *LAUNCHER,
             str(spec),
@@ -109,6 +111,13 @@ async def start_process(
         stdout=stdout,
         stderr=stderr,
     )
+
+
+async def wait_for_root(process: Process) -> None:
+    """Until the process is in its container, so that others can join it, or has ended."""
+    with contextlib.suppress(FileNotFoundError):
+        while process.returncode is None and os.readlink(f"/proc/{process.pid}/root") == "/":
+            await asyncio.sleep(0.005)
 
 
 def _link(source: Path, target: Path) -> None:

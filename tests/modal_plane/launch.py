@@ -10,11 +10,14 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+PR_SET_PDEATHSIG = 1
 KERNEL_DIRECTORIES = ("proc", "sys", "dev", "run")
 """Bound as they are: no layer can lie over them."""
 NO_LAYER = ("proc", "sysfs", "devtmpfs", "devpts", "mqueue", "cgroup", "cgroup2", "bpf", "nsfs")
@@ -112,7 +115,7 @@ def lay_over_directories(layers: Layers, root: str) -> None:
             os.mkdir(target)
             if name in KERNEL_DIRECTORIES:
                 mount(source, target, "", MS_BIND | MS_REC)
-            elif name != "root":  # not readable; an empty one will do
+            elif os.access(source, os.R_OK | os.X_OK):  # of /root an empty one will do
                 try:
                     layers.overlay(source, target, "userxattr,")
                 except OSError:
@@ -133,12 +136,10 @@ def bind(source: str, target: str, read_only: bool) -> None:
         mount("", target, "", MS_BIND | MS_REMOUNT | MS_RDONLY)
 
 
-def main() -> None:
-    with open(sys.argv[1]) as file:
-        spec = json.load(file)
+def make_root(spec: dict[str, Any], root: str) -> None:
+    """What the container sees, at `root`."""
     is_root = enter_namespaces(spec["no_network"])
     layers = Layers(spec["directory"])
-    root = f"{spec['directory']}/root"
     os.mkdir(root)
     (lay_over_root if is_root else lay_over_directories)(layers, root)
     empty = f"{spec['directory']}/empty"
@@ -148,6 +149,25 @@ def main() -> None:
             bind(empty, root + path, True)
     for one in spec["binds"]:
         bind(one["source"], root + one["target"], one["read_only"])
+
+
+def join_namespaces(pid: int) -> None:
+    """Those of another process of the container."""
+    for name in ("user", "mnt", "net"):
+        with open(f"/proc/{pid}/ns/{name}") as file:
+            if os.fstat(file.fileno()).st_ino != os.stat(f"/proc/self/ns/{name}").st_ino:
+                check(libc.setns(file.fileno(), 0), f"enter the {name} namespace of {pid}")
+
+
+def main() -> None:
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a container ends with the plane
+    with open(sys.argv[1]) as file:
+        spec = json.load(file)
+    root = f"{spec['directory']}/root"
+    if spec["join"]:
+        join_namespaces(spec["join"])
+    else:
+        make_root(spec, root)
     os.chroot(root)
     os.makedirs(spec["workdir"], exist_ok=True)
     os.chdir(spec["workdir"])

@@ -14,13 +14,15 @@ from tests.modal_plane.client_packages import run_entrypoint
 from tests.modal_plane.handles import describe_app
 from tests.modal_plane.images import Images
 from tests.modal_plane.isolation import Bind, Launch, start_process
-from tests.modal_plane.processes import ARGUMENTS_VARIABLE, arguments_file
+from tests.modal_plane.processes import DIRECTORY_VARIABLE
 from tests.modal_plane.secrets import Secrets
 from tests.modal_plane.types import Container, World
 from tests.modal_plane.volumes import Volumes
 
 CONTAINER_HEADER = "x-plane-container"
 """What tells the plane which container an RPC comes from."""
+ARGUMENTS_FILE = "args.bin"
+"""In a container's directory: what its entrypoint reads to learn what it runs."""
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE")
 """Variables of the plane that containers get too."""
 
@@ -51,7 +53,8 @@ class Launcher:
         container.directory.mkdir(parents=True)
         python = self.images.interpreter(definition.image_id, self.world.options.stand_ins)
         container.python = str(python)
-        arguments_file(container).write_bytes(self._arguments(container).SerializeToString())
+        arguments = self._arguments(container).SerializeToString()
+        (container.directory / ARGUMENTS_FILE).write_bytes(arguments)
         files = container.directory / "files"
         self.images.lay_out(definition.image_id, definition.mount_ids, files)
         binds = bind_files(files)
@@ -107,7 +110,8 @@ class Launcher:
             "MODAL_CLOUD_PROVIDER": "CLOUD_PROVIDER_LOCAL",
             "MODAL_REGION": "local",
             "MODAL_OVERRIDE_HEADERS": f"{CONTAINER_HEADER}:{container.id}",
-            ARGUMENTS_VARIABLE: str(arguments_file(container)),
+            "MODAL_CONTAINER_ARGUMENTS_PATH": str(container.directory / ARGUMENTS_FILE),
+            DIRECTORY_VARIABLE: str(container.directory),
             "PLANE_GPU": function.gpu,
             "PYTHONPATH": "/root",
             "PYTHONUNBUFFERED": "1",

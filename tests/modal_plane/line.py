@@ -27,6 +27,8 @@ class Line:
 
     async def open(self) -> None:
         """Accept connections, on the port of before if there was one."""
+        if self._server is not None:
+            return
         self._server = await asyncio.start_server(self._relay, "127.0.0.1", self.port)
         self.port = int(self._server.sockets[0].getsockname()[1])
 
@@ -34,6 +36,7 @@ class Line:
         """Reset all connections and refuse new ones."""
         if self._server is not None:
             self._server.close()
+            self._server = None
         for writer in list(self._writers):
             writer.transport.abort()
 

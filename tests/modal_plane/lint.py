@@ -47,8 +47,8 @@ def _lint_function(function: Mapping[str, Any]) -> Iterator[str]:
     timeout_s = function.get("timeout_secs", 0)
     if gpu and gpu not in GPUS:
         yield f"{name}: unknown GPU {gpu!r}"
-    if timeout_s == DEFAULT_TIMEOUT_S:
-        yield f"{name}: timeout is the default of {DEFAULT_TIMEOUT_S} s; name one"
+    if gpu and timeout_s == DEFAULT_TIMEOUT_S:
+        yield f"{name}: timeout is the default of {DEFAULT_TIMEOUT_S} s; name another"
     if timeout_s > MAX_TIMEOUT_S:
         yield f"{name}: timeout {timeout_s} s is over 24 h"
     if gpu and function.get("autoscaler_settings", {}).get("min_containers"):

@@ -40,9 +40,13 @@ class Options:
     """Between a preemption's SIGINT and its SIGKILL."""
     heartbeat_timeout_s: float = 60.0
     """An app of `modal run` whose client was silent for so long has lost its client."""
+    background_commit_s: float = 0.0
+    """Between two commits of a container's volumes that it did not ask for; 0: none."""
     startup_failures: int = 1
     """Containers that may fail at start-up before the waiting inputs fail."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables that every container gets."""
     hide: tuple[Path, ...] = ()
     """Directories that containers see empty, so that they run only what their image holds."""
+    with_parent: bool = False
+    """Stop when the process that started the plane is gone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import signal
@@ -19,12 +20,25 @@ from typing import Any
 from tests.modal_plane.server import ENVIRONMENT_FILE
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("mortal", "flows", "tasks", "mortal_steps", "deployments", "tests", "benchmarks")
 START_S = 60.0
 STOP_S = 15.0
 
 
+def hidden_sources() -> list[str]:
+    """Options that hide the project's packages from containers, which run those of their image.
+
+    An editable installation would offer them everywhere.
+    """
+    text = importlib.metadata.distribution("mortal").read_text("direct_url.json")
+    if text is None:
+        return []
+    url = urllib.parse.urlparse(json.loads(text)["url"])
+    return [part for name in PACKAGES for part in ("--hide", f"{url.path}/{name}")]
+
+
 class ModalPlane:
-    """A running control plane.
+    """A running control plane. It ends with the thread that started it.
 
         with ModalPlane(tmp_path / "plane") as plane:
             subprocess.run(["modal", "deploy", "-m", "my.app"], env={**os.environ, **plane.env})
@@ -46,11 +60,13 @@ class ModalPlane:
         self.directory.mkdir(parents=True, exist_ok=True)
         log = self.directory / "plane.log"
         command = [sys.executable, "-m", "tests.modal_plane", "--state", str(self.directory)]
+        command += ["--with-parent", *hidden_sources(), *self.arguments]
+        announced = self.directory / ENVIRONMENT_FILE
+        announced.unlink(missing_ok=True)
         with log.open("wb") as out:
             self._process = subprocess.Popen(
-                [*command, *self.arguments], cwd=ROOT, stdout=out, stderr=subprocess.STDOUT
+                command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT
             )
-        announced = self.directory / ENVIRONMENT_FILE
         deadline = time.monotonic() + START_S
         while not announced.exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -143,6 +159,10 @@ class ModalPlane:
     def drop_connections(self, seconds: float) -> None:
         """Cut clients, not containers, off; returns at once."""
         self._request("POST", "drop_connections", seconds=str(seconds))
+
+    def restore_connections(self) -> None:
+        """Let clients connect again before that time is over."""
+        self._request("POST", "restore_connections")
 
     def fill_volume(self, name: str) -> None:
         """Let the volume take no more data, until `empty_volume`."""

@@ -9,10 +9,11 @@ import os
 import signal
 import time
 
+from grpclib import GRPCError
 from modal_proto import api_pb2 as pb
 
 from tests.modal_plane.launcher import Launcher
-from tests.modal_plane.processes import kill_everything
+from tests.modal_plane.processes import kill_everything, process_ended
 from tests.modal_plane.types import Container, Function, Input, Result, World
 
 MAX_LOST = 8
@@ -143,10 +144,9 @@ class Pools:
     async def _live(self, container: Container) -> None:
         """A container's life: start, its output until it ends, what follows from the end."""
         function = container.function
-        app = self.world.apps[function.app_id]
         try:
             process = container.process = await self.launcher.start(container)
-        except OSError as error:
+        except (OSError, GRPCError) as error:
             container.result = _failure(f"container could not start: {error}")
         else:
             self.world.events.add(
@@ -158,21 +158,30 @@ class Pools:
                 python=container.python,
                 pid=process.pid,
             )
-            assert process.stdout is not None
-            with (container.directory / "log.txt").open("wb") as log:
-                while line := await process.stdout.readline():
-                    log.write(line)
-                    log.flush()
-                    app.logs.append((container.id, function.id, line.decode(errors="replace")))
-                    app.log_signal.notify()
+            logging = asyncio.create_task(self._log(container))
+            await process_ended(process)
+            # What it left behind may hold its output open.
+            kill_everything(container.process, container.directory)
+            await logging
             await process.wait()
         self._ended(container)
+
+    async def _log(self, container: Container) -> None:
+        app = self.world.apps[container.function.app_id]
+        assert container.process is not None
+        assert container.process.stdout is not None
+        with (container.directory / "log.txt").open("wb") as log:
+            while line := await container.process.stdout.readline():
+                log.write(line)
+                log.flush()
+                text = line.decode(errors="replace")
+                app.logs.append((container.id, container.function.id, text))
+                app.log_signal.notify()
 
     def _ended(self, container: Container) -> None:
         function = container.function
         code = container.process.returncode if container.process else None
         function.containers.pop(container.id, None)
-        kill_everything(container)
         self.world.events.add(
             "container_ended",
             task=container.id,
@@ -212,12 +221,12 @@ class Pools:
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), self.world.options.preemption_grace_s)
-        kill_everything(container)
+        kill_everything(container.process, container.directory)
 
     def kill(self, container: Container) -> None:
         """End it without a word, as when its machine fails."""
         container.drain("killed")
-        kill_everything(container)
+        kill_everything(container.process, container.directory)
 
     # ---- time limits of inputs
 

@@ -12,6 +12,8 @@ MOUNT = Path(os.environ.get("SAMPLE_MOUNT", "/data"))
 
 app = modal.App("sample")
 image = modal.Image.debian_slim(python_version="3.11").add_local_python_source("tests")
+gates = modal.Dict.from_name("sample-gates", create_if_missing=True)
+"""Keys that the tests set for calls that wait for them."""
 volume = modal.Volume.from_name("sample-data", create_if_missing=True, version=2)
 
 
@@ -23,6 +25,12 @@ class SampleError(Exception):
 def double(number: int) -> int:
     """Twice the number."""
     return 2 * number
+
+
+@app.function(image=image, timeout=60)
+def double_elsewhere(number: int) -> int:
+    """Twice the number, by a call from inside a container."""
+    return int(double.remote(number))
 
 
 @app.function(image=image, timeout=60)
@@ -54,7 +62,7 @@ def reveal(name: str) -> str | None:
     return os.environ.get(name)
 
 
-@app.function(image=image, timeout=60)
+@app.function(image=image, timeout=60, scaledown_window=2)
 def start_process() -> int:
     """Leave a process behind, in a session of its own; its pid."""
     return subprocess.Popen(["sleep", "300"], start_new_session=True).pid
@@ -86,6 +94,13 @@ class Counter:
         return os.environ["MODAL_TASK_ID"], self.count
 
     @modal.method()
+    def wait_for(self, gate: str) -> str:
+        """The container's id, once there is such a key."""
+        while not gates.contains(gate):
+            time.sleep(0.05)
+        return os.environ["MODAL_TASK_ID"]
+
+    @modal.method()
     def write(self, name: str, text: str, commit: bool) -> None:
         """Write a file in the volume."""
         (MOUNT / name).write_text(text)
@@ -99,6 +114,16 @@ class Counter:
             volume.reload()
         path = MOUNT / name
         return path.read_text() if path.exists() else None
+
+    @modal.method()
+    def reload_beside_open_file(self, name: str) -> str:
+        """What a reload says while a file of the volume is open."""
+        with (MOUNT / name).open("w"):
+            try:
+                volume.reload()
+            except RuntimeError as error:
+                return str(error)
+        return "reloaded"
 
 
 @app.local_entrypoint()

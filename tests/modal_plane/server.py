@@ -13,8 +13,9 @@ import aiohttp.web
 import grpclib.server
 from modal._utils.grpc_utils import custom_detail_codec
 from modal_proto.api_grpc import ModalClientBase
+from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 
-from tests.modal_plane.account import TOKEN_ID, TOKEN_SECRET, Account
+from tests.modal_plane.account import TOKEN_ID, TOKEN_SECRET, Account, Addresses
 from tests.modal_plane.admin import Admin
 from tests.modal_plane.apps import Apps
 from tests.modal_plane.calls import Calls
@@ -29,7 +30,9 @@ from tests.modal_plane.lifecycle import Lifecycle
 from tests.modal_plane.line import Line
 from tests.modal_plane.options import Options
 from tests.modal_plane.pools import Pools
-from tests.modal_plane.processes import kill_everything
+from tests.modal_plane.processes import end_with_parent, kill_everything
+from tests.modal_plane.sandbox_router import SandboxRouter
+from tests.modal_plane.sandboxes import Sandboxes
 from tests.modal_plane.secrets import Secrets
 from tests.modal_plane.service import Dispatcher
 from tests.modal_plane.types import World
@@ -57,6 +60,7 @@ class Plane:
         self.launcher = Launcher(self.world, self.images, self.volumes, self.secrets)
         self.pools = Pools(self.world, self.launcher)
         self.lifecycle = Lifecycle(self.world, self.pools)
+        self.sandboxes = Sandboxes(self.world, self.launcher)
         functions = Functions(self.world, self.pools)
         parts = [
             self.account,
@@ -69,8 +73,11 @@ class Plane:
             Containers(self.world, self.pools),
             VolumeRpcs(self.world, self.volumes),
             Dicts(self.world),
+            self.sandboxes,
         ]
         self.dispatcher = Dispatcher(self.world, self.account, parts)
+        router = SandboxRouter(self.sandboxes)
+        self.router_dispatcher = Dispatcher(self.world, router, [router])
 
     async def serve(self) -> None:
         """Run until SIGTERM or SIGINT."""
@@ -80,7 +87,11 @@ class Plane:
         for kind in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(kind, stop.set)
         grpc = grpclib.server.Server(
-            [self.dispatcher.service(ModalClientBase)], status_details_codec=custom_detail_codec
+            [
+                self.dispatcher.service(ModalClientBase),
+                self.router_dispatcher.service(TaskCommandRouterBase),
+            ],
+            status_details_codec=custom_detail_codec,
         )
         grpc_port, http_port = _free_port(), _free_port()
         await grpc.start(HOST, grpc_port)
@@ -89,12 +100,17 @@ class Plane:
         runner = await self._serve_http(http_port, [line, files_line])
         await line.open()
         await files_line.open()
-        self.launcher.url = f"http://{HOST}:{grpc_port}"
+        self.launcher.url = _url(grpc_port)
         self.account.line = line
-        self.account.container_files_url = f"http://{HOST}:{http_port}"
-        self.account.client_files_url = f"http://{HOST}:{files_line.port}"
+        self.account.addresses["container"] = Addresses(
+            server_url=_url(grpc_port), files_url=_url(http_port)
+        )
+        self.account.addresses["client"] = Addresses(
+            server_url=_url(line.port), files_url=_url(files_line.port)
+        )
         self.world.start(self.lifecycle.run())
-        self._announce(f"http://{HOST}:{line.port}", f"http://{HOST}:{http_port}/admin")
+        self.world.start(self.volumes.commit_in_background())
+        self._announce(_url(line.port), f"{_url(http_port)}/admin")
         await stop.wait()
         await self._end_containers()
         await line.close()
@@ -129,6 +145,7 @@ class Plane:
         print(f"export {exports}", flush=True)  # noqa: T201
 
     async def _end_containers(self) -> None:
+        self.sandboxes.end_all()
         for app in self.world.apps.values():
             self.lifecycle.stop_app(app)
         for _ in range(int(STOP_S / 0.05)):
@@ -136,19 +153,28 @@ class Plane:
                 return
             await asyncio.sleep(0.05)
         for container in self.world.open_containers():
-            kill_everything(container)
+            kill_everything(container.process, container.directory)
 
 
 def run(options: Options) -> None:
     """Run a plane in this process until it is told to stop.
 
     Raises:
-        OSError: Containers cannot be isolated as `options` ask for.
+        OSError: Containers cannot be isolated as `options` ask for, or the state directory holds
+            what another plane wrote.
     """
+    if (options.state / "events.jsonl").exists():
+        raise OSError(f"{options.state} holds another plane's state; name an empty directory")
+    if options.with_parent:
+        end_with_parent()
     options.state.mkdir(parents=True, exist_ok=True)
     if options.isolation == "namespaces":
         check_namespaces(options.state / "check")
     asyncio.run(Plane(options).serve())
+
+
+def _url(port: int) -> str:
+    return f"http://{HOST}:{port}"
 
 
 def _free_port() -> int:

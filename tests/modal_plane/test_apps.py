@@ -37,6 +37,9 @@ def main(seconds: float):
     print(sleep.remote(seconds))
 """
 
+FREQUENT_HEARTBEATS = {"MODAL_HEARTBEAT_INTERVAL": "0.3"}
+"""Of `modal run`, whose client counts as gone after --heartbeat-timeout."""
+
 
 @pytest.fixture(scope="module")
 def other_python(tmp_path_factory):
@@ -58,7 +61,7 @@ def plane(tmp_path_factory, other_python, hidden):
     arguments = ["--python", f"SAMPLE_ROLE=other={other_python}", "--hide", str(hidden)]
     state = tmp_path_factory.mktemp("plane")
     with (
-        ModalPlane(state, *arguments, "--heartbeat-timeout", "1.5") as plane,
+        ModalPlane(state, *arguments, "--heartbeat-timeout", "4") as plane,
         client_environment(plane),
     ):
         yield plane
@@ -96,12 +99,14 @@ def test_lint_names_what_would_cost_or_break(plane):
     problems = lint(plane.state())
     assert len(problems) == 3
     assert "version: unknown GPU 'A10G'" in problems
-    assert "version: timeout is the default of 300 s; name one" in problems
+    assert "version: timeout is the default of 300 s; name another" in problems
     assert any("numpy is not pinned" in problem for problem in problems)
 
 
 def test_modal_run_ends_with_its_app(plane, tmp_path):
-    output = plane.run(MODAL, "run", str(write_app(tmp_path, 1)), "--seconds", "0")
+    output = plane.run(
+        MODAL, "run", str(write_app(tmp_path, 1)), "--seconds", "0", env=FREQUENT_HEARTBEATS
+    )
     assert "slept" in output
     deployed, run = plane.state()["apps"]
     assert (deployed["stopped"], run["stopped"]) == (False, True)
@@ -113,8 +118,8 @@ def test_a_detached_run_outlives_its_client_and_another_does_not(plane, tmp_path
     for detach in (["--detach"], []):
         seen = len(plane.events("input_started"))
         client = subprocess.Popen(
-            [MODAL, "run", *detach, str(path), "--seconds", "4"],
-            env={**os.environ, **plane.env, "MODAL_HEARTBEAT_INTERVAL": "0.3"},
+            [MODAL, "run", *detach, str(path), "--seconds", "6"],
+            env={**os.environ, **plane.env, **FREQUENT_HEARTBEATS},
             stdout=subprocess.DEVNULL,
         )
         calls[bool(detach)] = plane.wait_for("input_started", count=seen + 1)["call"]

@@ -9,7 +9,7 @@ import modal
 import pytest
 
 from tests.modal_plane.conftest import sample_plane
-from tests.modal_plane.plane import ROOT
+from tests.modal_plane.plane import ROOT, ModalPlane
 
 
 def test_without_namespaces_volumes_are_shared(tmp_path, monkeypatch):
@@ -21,6 +21,12 @@ def test_without_namespaces_volumes_are_shared(tmp_path, monkeypatch):
         counter(name="a").write.remote("name", "text", commit=False)
         assert counter(name="b").read.remote("name", reload=False) == "text"
     assert mount.is_symlink()
+
+
+def test_a_state_directory_is_not_used_twice(tmp_path):
+    (tmp_path / "events.jsonl").touch()
+    with pytest.raises(RuntimeError, match="another plane's state"), ModalPlane(tmp_path):
+        pass
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="gives up a privilege")

@@ -16,7 +16,9 @@ def volume(plane):
 
 
 def counter(name):
-    return modal.Cls.from_name("sample", "Counter")(name=name)
+    """One that stays, so that a test does not meet another container by chance."""
+    worker = modal.Cls.from_name("sample", "Counter").with_options(scaledown_window=600)
+    return worker(name=name)
 
 
 def read(volume, path):
@@ -34,6 +36,8 @@ def test_a_write_is_seen_after_commit_and_reload(plane, volume):
     assert reader.read.remote("seen", reload=False) is None  # stale until it reloads
     assert reader.read.remote("seen", reload=True) == "second"
     assert read(volume, "seen") == b"second"
+    writer.write.remote("seen", "third", commit=True)
+    assert reader.read.remote("seen", reload=True) == "third"
 
 
 def test_a_client_puts_lists_reads_and_removes(plane, volume):
@@ -88,6 +92,10 @@ def test_what_a_killed_container_did_not_commit_is_lost(plane, volume):
     plane.kill(task)
     plane.wait_for("container_ended", task=task)
     assert counter("killed").read.remote("lost", reload=True) is None
+
+
+def test_a_volume_with_open_files_is_not_reloaded(plane):
+    assert "open files" in counter("writer").reload_beside_open_file.remote("open")
 
 
 def test_a_missing_volume_is_named(plane):

@@ -57,6 +57,8 @@ class Caller:
     """A container's id, or `client-3` for the third connection that clients opened."""
     container: Container | None
     """None for a client."""
+    server_url: str
+    """Address of this service, as this caller reaches it."""
     files_url: str
     """Base address of blobs and volume blocks, as this caller reaches it."""
     version: str = ""

@@ -7,6 +7,8 @@ wins), a reload brings what others committed into the copy.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import shutil
 from collections.abc import Iterable
@@ -89,6 +91,15 @@ class Volumes:
         mounted.seen = now
         return len(changed) + len(gone)
 
+    async def commit_in_background(self) -> None:
+        """Commit what containers have written so far, finished or not, again and again."""
+        while self.world.options.background_commit_s:
+            await asyncio.sleep(self.world.options.background_commit_s)
+            for container in self.world.open_containers():
+                for volume_id, mounted in container.volumes.items():
+                    with contextlib.suppress(GRPCError):  # full
+                        self.commit(volume_id, mounted)
+
     def reload(self, volume_id: str, mounted: MountedVolume) -> None:
         """Bring the copy to the committed state; what was not committed in it is lost."""
         head = self.committed(volume_id)
@@ -111,8 +122,9 @@ def stamps(root: Path) -> dict[str, tuple[int, ...]]:
             found[os.path.relpath(os.path.join(folder, name), root)] = DIRECTORY
         for name in files:
             path = os.path.join(folder, name)
-            stat = os.lstat(path)
-            found[os.path.relpath(path, root)] = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
+            with contextlib.suppress(FileNotFoundError):  # removed while it was looked at
+                stat = os.lstat(path)
+                found[os.path.relpath(path, root)] = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
     return found
 
 

@@ -351,6 +351,8 @@ def test_the_final_model_is_the_trained_one(model_path, tmp_path, setup):
     for folder in {final.path, merged}:
         tokenizer = AutoTokenizer.from_pretrained(run.store.path(folder))
         assert tokenizer("cab")["input_ids"] == [5, 3, 4]
+        saved = (run.store.path(folder) / "tokenizer_config.json").read_text()
+        assert "local" not in saved  # which would follow HF_HUB_OFFLINE
     assert (final.merged_path is None) == (setup == "full")
     has_adapter = run.store.path("final/adapter_model.safetensors").exists()
     assert has_adapter == (setup == "lora")
