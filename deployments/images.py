@@ -1,4 +1,4 @@
-"""The images of the containers. Versions stand in requirements/ alone: what the tests use."""
+"""The images of the containers. Versions stand in requirements/ alone: those that the tests use."""
 
 from __future__ import annotations
 
@@ -10,23 +10,30 @@ REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
 PYTHON = "3.11"
 UV = "0.9.9"
 CUDA = "nvidia/cuda:13.0.1-devel-ubuntu24.04"
-SOURCES = ("mortal_steps", "deployments")
 ENVIRONMENT = {
     "HF_HOME": "/hub",
-    "OMP_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
+    "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin take the cores from the container's others
 }
 
 
-def _with_python(*requirements: str) -> modal.Image:
+def _installed(*requirements: str) -> modal.Image:
     files = [str(REQUIREMENTS / name) for name in requirements]
     base = modal.Image.from_registry(CUDA, add_python=PYTHON).entrypoint([])
-    installed = base.uv_pip_install(requirements=files, uv_version=UV)
-    return installed.env(ENVIRONMENT).add_local_python_source(*SOURCES)
+    return base.uv_pip_install(requirements=files, uv_version=UV).env(ENVIRONMENT)
 
 
-trainer_image = _with_python("constraints.txt")
-"""Actor, transformers rollout workers, rewards: the environment of flow and tests, exactly."""
+_project = _installed("constraints.txt")
+"""The environment of flow and tests, to the version."""
 
-vllm_image = _with_python("vllm-gpu.txt")
+trainer_image = _project.add_local_python_source("mortal_steps", "deployments")
+"""Actor, transformers rollout workers, and what needs no GPU."""
+
+orchestrator_image = _project.add_local_python_source(
+    "mortal", "flows", "tasks", "mortal_steps", "deployments"
+)
+"""The flow itself."""
+
+vllm_image = _installed("vllm-cpu.constraints.txt", "vllm-gpu.txt").add_local_python_source(
+    "mortal_steps", "deployments"
+)
 """vLLM rollout workers."""

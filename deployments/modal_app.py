@@ -10,10 +10,11 @@ from pathlib import Path
 
 import modal
 
-from deployments.images import trainer_image, vllm_image
+from deployments.images import orchestrator_image, trainer_image, vllm_image
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.modal.host import Order, Outcome, WorkerHost
 from mortal_steps.compute.modal.release import Release, this_release
+from mortal_steps.config import RunConfig
 from mortal_steps.verify import FinishedCheck, check_run
 
 RUNS = Path("/runs")
@@ -41,6 +42,29 @@ def about() -> Release:
 def verify(run_id: str) -> FinishedCheck:
     """Every file of a run against its digest, read beside the Volume."""
     return FinishedCheck(check_run(RUNS, run_id), driven=False)
+
+
+@app.function(
+    image=orchestrator_image,
+    timeout=24 * 3600,
+    retries=modal.Retries(max_retries=10, initial_delay=10.0),  # a long run's timeouts, say
+)
+def orchestrate(config: RunConfig) -> str:
+    """Drive a run to its end; how it ended."""
+    from mortal.detach import drive_here  # in this image alone
+
+    return drive_here(config)
+
+
+@app.local_entrypoint()
+def main(config: str, run_id: str) -> None:
+    """`modal run --detach -m deployments.modal_app --config my.toml --run-id mine`."""
+    from mortal.detach import prepare, with_environment
+    from mortal_steps.config.loader import load_config  # not in the image of vLLM
+
+    settings = load_config(Path(config)).model_copy(update={"run_id": run_id})
+    prepare(settings)
+    with_environment(orchestrate, settings).remote(settings)
 
 
 class Worker:

@@ -33,6 +33,10 @@ Port = Annotated[
 KeepServer = Annotated[
     bool, typer.Option("--keep-server", help="Leave mortal's own Prefect server running.")
 ]
+Detach = Annotated[
+    bool,
+    typer.Option("--detach", help="Let a container on Modal drive the run; return at once."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Volume = Annotated[
     str | None,
@@ -59,6 +63,7 @@ def train(
         str | None, typer.Option(help="Identity of the run; the same id goes on with it.")
     ] = None,
     runs_dir: Annotated[Path | None, typer.Option(help="Folder of all runs.")] = None,
+    detach: Detach = False,
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
@@ -70,7 +75,7 @@ def train(
     changes: dict[str, Any] = {"run_id": run_id or settings.run_id or new_run_id(settings)}
     if runs_dir is not None:
         changes["runs_dir"] = str(runs_dir)
-    _drive(settings.model_copy(update=changes), port=port, keep_server=keep_server)
+    _drive(settings.model_copy(update=changes), port=port, keep_server=keep_server, detach=detach)
 
 
 @app.command()
@@ -78,6 +83,7 @@ def resume(
     run_id: RunId,
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
+    detach: Detach = False,
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
@@ -93,7 +99,7 @@ def resume(
         update={"run_id": run_id, "runs_dir": str(runs_dir.absolute())}
     )
     os.chdir(run.working_dir())
-    _drive(settings, port=port, keep_server=keep_server)
+    _drive(settings, port=port, keep_server=keep_server, detach=detach)
 
 
 @app.command()
@@ -314,8 +320,15 @@ def _modal_options(config: Path | None) -> ModalConfig:
     return load_config(config).compute.modal if config else ModalConfig()
 
 
-def _drive(settings: Any, *, port: int, keep_server: bool) -> None:
-    """Run the flow against a server, then say what came of it."""
+def _drive(settings: Any, *, port: int, keep_server: bool, detach: bool = False) -> None:
+    """Run the flow against a server, then say what came of it; or let Modal do so."""
+    if detach:
+        from mortal import detach as detached
+
+        call_id, volume = detached.detach(settings), settings.compute.modal.volume
+        typer.echo(f"run {settings.run_id} goes on in Modal ({call_id}); look at it with")
+        typer.echo(f"    mortal show {settings.run_id} --volume {volume}")
+        return
     from mortal.driver import drive
 
     drive(settings, port=port, keep_server=keep_server)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sys
 import time
@@ -26,9 +25,6 @@ QUIET_PREFECT = {
     "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }
-
-LAST_LOGS_S = 10.0
-"""How long the flow run's last log lines may take to reach the server."""
 
 
 def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
@@ -63,11 +59,7 @@ def _run_flow(config: RunConfig, server: Server) -> None:
     from flows.grpo_train import grpo_train
 
     async def run_to_its_state() -> State[Any]:
-        state = await grpo_train(config, return_state=True)
-        # What is left to send when the server is gone would hold up the exit for a minute.
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(APILogHandler.aflush(), LAST_LOGS_S)
-        return state
+        return await grpo_train(config, return_state=True)
 
     began = time.time()
     try:

@@ -175,12 +175,9 @@ class LocalContainer:
 
     def _environment(self) -> dict[str, str]:
         spec = self._spec
-        env = {**os.environ, "OMP_NUM_THREADS": str(spec.threads), "PYTHONUNBUFFERED": "1"}
+        env = {**os.environ, **spec.threading(), "PYTHONUNBUFFERED": "1"}
         # Threads that spin while they wait take the cores from every other process of the machine.
         env.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        # MKL would take fewer threads on a machine with fewer cores, and round otherwise.
-        env["MKL_DYNAMIC"] = "FALSE"
-        env["TOKENIZERS_PARALLELISM"] = "false"
         if spec.devices:
             env["CUDA_VISIBLE_DEVICES"] = spec.devices[self._index % len(spec.devices)]
         return {**env, **spec.env}

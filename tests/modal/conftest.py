@@ -11,6 +11,7 @@ from tests.modal_plane.plane import ModalPlane, client_environment
 SETTINGS = (
     "training.max_steps=4",
     "rollout.num_rollout_workers=1",
+    "compute.local.actor.threads=1",
     "rollout.num_shards=2",
     "checkpoints.save_steps=2",
     "evaluation.eval_steps=4",

@@ -183,6 +183,7 @@ class WorkerHost:
             model_path=base_model_path(config, settings.dataset_fingerprint),
             num_steps=settings.num_steps,
         )[self._role]
+        os.environ.update(spec.threading())  # before the worker imports what reads it
         logger.info("process %d is a %s", os.getpid(), spec.factory)
         module, _, name = spec.factory.partition(":")
         return getattr(importlib.import_module(module), name)(**spec.kwargs)

@@ -77,18 +77,26 @@ async def find_lease(run_id: str) -> LeaseRecord | None:
 
 
 async def acquire(run_id: str) -> ModalLease:
-    """Become the one process that drives the run on Modal; raises `StoreError` if another does."""
+    """Become the one process that drives the run on Modal; raises `StoreError` if another does.
+
+    A container takes the place of one that was taken away, and waits for that one's lease to end.
+    """
     leases = modal.Dict.from_name(LEASES, create_if_missing=True)
+    patience_s = 0.0 if modal.is_local() else LEASE_TTL_S + RENEW_EVERY_S
+    deadline = time.monotonic() + patience_s
     record = LeaseRecord.of_this_process()
     while not await patiently(LEASES, lambda: leases.put.aio(run_id, record, skip_if_exists=True)):
         holder: LeaseRecord | None = await patiently(LEASES, lambda: leases.get.aio(run_id))
         if holder is None:
             continue
-        if holder.holds():
+        if holder.holds() and time.monotonic() < deadline:
+            await asyncio.sleep(RENEW_EVERY_S)
+        elif holder.holds():
             raise StoreError(
                 f"run {run_id} is driven on Modal by process {holder.pid} on {holder.host}, which "
                 f"renewed its lease {holder.age_s():.0f} s ago; if that process is gone, the run "
                 f"can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"
             )
-        await patiently(LEASES, lambda: leases.pop.aio(run_id, None))
+        else:
+            await patiently(LEASES, lambda: leases.pop.aio(run_id, None))
     return ModalLease(run_id, leases, record)
