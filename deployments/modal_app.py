@@ -59,12 +59,14 @@ def orchestrate(config: RunConfig) -> str:
 @app.local_entrypoint()
 def main(config: str, run_id: str) -> None:
     """`modal run --detach -m deployments.modal_app --config my.toml --run-id mine`."""
-    from mortal.detach import prepare, with_environment
-    from mortal_steps.config.loader import load_config  # not in the image of vLLM
+    # Called on the user's machine; containers need none of these.
+    from mortal.detach import prepare
+    from mortal_steps.compute.modal.handover import for_run
+    from mortal_steps.config.loader import load_config
 
     settings = load_config(Path(config)).model_copy(update={"run_id": run_id})
     prepare(settings)
-    with_environment(orchestrate, settings).remote(settings)
+    for_run(orchestrate, settings).remote(settings)
 
 
 class Worker:

@@ -78,16 +78,9 @@ def _modal_workers(
 ) -> contextlib.AbstractAsyncContextManager[Compute]:
     # Imported where used: a local run needs no client of Modal's.
     from mortal_steps.compute.modal.compute import modal_compute
-    from mortal_steps.compute.modal.host import Settings
-    from mortal_steps.compute.modal.models import folder_there
+    from mortal_steps.compute.modal.handover import settings_of
 
-    settings = Settings(
-        config=run.config,
-        dataset_fingerprint=run.info.dataset_fingerprint,
-        num_steps=run.info.num_steps,
-        model_folder=folder_there(run.info.model_files),
-    )
-    return modal_compute(settings, run.store, beside)
+    return modal_compute(settings_of(run), run.store, beside)
 
 
 def _note_end(run: Run, *, status: Status, error: str) -> None:

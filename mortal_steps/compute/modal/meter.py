@@ -17,6 +17,7 @@ call. The file grows through every attempt of a run; what was paid is never cut 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 
 from mortal_steps.compute.base import Role
@@ -39,8 +40,8 @@ class Meter:
         }
         self.spent: float = sum(row["dollars"] for row in read_costs(self._path))
         """Dollars so far."""
-        self._open: dict[str, tuple[Role, str]] = {}
-        """Role and last call of each container of this attempt."""
+        self._open: dict[str, tuple[Role, str, float]] = {}
+        """Role and last call of each container of this attempt, and when it was answered."""
 
     def answered(self, role: Role, label: str, outcome: Outcome) -> None:
         """A container answered a call."""
@@ -50,7 +51,7 @@ class Meter:
         kind = "repeated" if outcome.error is not None else "useful"
         seconds = {"start_up": times.startup_s, "idle": times.idle_s, kind: times.busy_s}
         self._note(role, label, times.container, seconds)
-        self._open[times.container] = (role, label)
+        self._open[times.container] = (role, label, time.monotonic())
 
     def lost(self, role: Role, label: str, seconds: float) -> None:
         """A call was lost, so long after it was submitted."""
@@ -58,8 +59,8 @@ class Meter:
 
     def ended(self, window_s: float) -> None:
         """The run needs its containers no more; each stays for so long."""
-        for container, (role, label) in self._open.items():
-            self._note(role, label, container, {"idle": window_s})
+        for container, (role, label, since) in self._open.items():
+            self._note(role, label, container, {"idle": time.monotonic() - since + window_s})
         self._open.clear()
 
     def _note(self, role: Role, label: str, container: str, seconds: Mapping[str, float]) -> None:
