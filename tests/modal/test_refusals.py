@@ -8,10 +8,15 @@ import sys
 import pytest
 
 from mortal_steps.compute.modal.deployed import check_deployed
+from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.release import Release, this_release
+from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ComputeError, ConfigError, StoreError
+from mortal_steps.identity import write_identity
 from mortal_steps.run import open_run
+from mortal_steps.store import RunStore
+from mortal_steps.types import Problem
 from tests import bare_flow
 from tests.modal.conftest import ON_MODAL, project
 from tests.modal.test_run import bare
@@ -72,20 +77,14 @@ def test_a_full_volume_stops_the_run(plane, tmp_path):
 
 
 def test_another_run_of_the_same_id_is_not_written_over(plane, tmp_path):
-    for machine in ("one", "other"):
-        (tmp_path / machine).mkdir()
-    config = project(tmp_path / "one", "twice", *ON_MODAL)
-    with bare(tmp_path / "one"):
-        run = open_run(config)
-        from mortal_steps.compute.modal.mirror import Mirror
-        from mortal_steps.compute.modal.volume import RunsVolume
-
-        asyncio.run(Mirror(RunsVolume("mortal-runs"), run.store).begin())
-    local = project(tmp_path / "other", "twice")
-    with bare(tmp_path / "other"):
-        open_run(local)
-        with pytest.raises(StoreError, match="the Volume holds another run 'twice'"):
-            open_run(project(tmp_path / "other", "twice", *ON_MODAL))
+    problems = [Problem(id="p", prompt="a")]
+    stores = [RunStore(tmp_path / machine / "runs/twice") for machine in ("one", "other")]
+    for store in stores:
+        config = project(store.root.parents[1], "twice", *ON_MODAL)
+        write_identity(store, config, problems, [])
+    asyncio.run(Mirror(RunsVolume("mortal-runs"), stores[0]).begin())
+    with pytest.raises(StoreError, match="the Volume holds another run 'twice'"):
+        open_run(config)
 
 
 def test_a_gpu_that_modal_does_not_rent_is_named(tmp_path):
