@@ -149,7 +149,8 @@ class Training:
                 run.update(step=self._trained)
                 progress.update(took)
                 forget_results()
-                if self._trained % session.config.logging.artifact_steps == 0:
+                due = self._trained % session.config.logging.artifact_steps == 0
+                if due and not self._server.away:
                     await self._artifacts.refresh(self._recorder.totals)
 
     async def _rolled_out(self, rollouts: Rollouts, step: int) -> RolledOut:

@@ -5,6 +5,7 @@ An artifact that cannot be written is a line in the log, never the end of a run.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 from uuid import UUID
@@ -17,12 +18,14 @@ from prefect.artifacts import (
 )
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.logging import get_run_logger
-from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from mortal_steps.report.timings import StageTotals, table_cells
 from mortal_steps.run import Run
 
 T = TypeVar("T")
+
+PATIENCE_S = 5.0
+"""How long training waits for one artifact."""
 
 
 class RunArtifacts:
@@ -57,11 +60,12 @@ class RunArtifacts:
 
 async def _try(call: Awaitable[T]) -> T | None:
     try:
-        # Retries would hold up training for a minute while the server is away.
-        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+        async with asyncio.timeout(PATIENCE_S):  # Prefect would try again for a minute
             return await call
-    except (httpx.HTTPError, PrefectHTTPStatusError) as error:
-        get_run_logger().warning("artifact not written: %s", error)
+    except (TimeoutError, httpx.HTTPError, PrefectHTTPStatusError) as error:
+        get_run_logger().warning(
+            "artifact not written: %s", str(error) or f"no answer in {PATIENCE_S:g} s"
+        )
         return None
 
 
