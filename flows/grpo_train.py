@@ -154,6 +154,10 @@ class Training:
                     await self._artifacts.refresh(self._recorder.totals)
 
     async def _rolled_out(self, rollouts: Rollouts, step: int) -> RolledOut:
+        overspent = self._session.overspent()
+        if overspent is not None:
+            self._stop.request(overspent)
+            raise StopRequested
         try:
             await self._server.ready()
         except ServerError as error:

@@ -56,6 +56,8 @@ class Stop:
             if not working.done():
                 working.cancel()
                 await asyncio.wait({working})
+            if self.requested and not working.cancelled():
+                working.exception()  # looked at: the stop is what counts
 
     @contextlib.contextmanager
     def on_signals(

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from mortal_steps.config import ModalConfig
 from mortal_steps.errors import MortalError
 
 app = typer.Typer(
@@ -32,7 +33,22 @@ Port = Annotated[
 KeepServer = Annotated[
     bool, typer.Option("--keep-server", help="Leave mortal's own Prefect server running.")
 ]
+Detach = Annotated[
+    bool,
+    typer.Option("--detach", help="Let a container on Modal drive the run; return at once."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Volume = Annotated[
+    str | None,
+    typer.Option(
+        "--volume",
+        help="Modal Volume that holds the run, such as mortal-runs, in place of this machine.",
+        envvar="MORTAL_VOLUME",
+    ),
+]
+ModalSettings = Annotated[
+    Path | None, typer.Argument(help="TOML file whose [compute.modal] counts.")
+]
 RunId = Annotated[str, typer.Argument(help="Run id, as `mortal runs` lists it.")]
 
 
@@ -47,6 +63,7 @@ def train(
         str | None, typer.Option(help="Identity of the run; the same id goes on with it.")
     ] = None,
     runs_dir: Annotated[Path | None, typer.Option(help="Folder of all runs.")] = None,
+    detach: Detach = False,
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
@@ -58,25 +75,31 @@ def train(
     changes: dict[str, Any] = {"run_id": run_id or settings.run_id or new_run_id(settings)}
     if runs_dir is not None:
         changes["runs_dir"] = str(runs_dir)
-    _drive(settings.model_copy(update=changes), port=port, keep_server=keep_server)
+    _drive(settings.model_copy(update=changes), port=port, keep_server=keep_server, detach=detach)
 
 
 @app.command()
 def resume(
     run_id: RunId,
     runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+    detach: Detach = False,
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
     """Go on with a run after its last checkpoint, reusing what was already generated."""
     from mortal_steps.run import find_run
 
+    if volume is not None:
+        from mortal.modal_runs import bring
+
+        bring(volume, run_id, runs_dir)
     run = find_run(runs_dir, run_id)
     settings = run.config.model_copy(
         update={"run_id": run_id, "runs_dir": str(runs_dir.absolute())}
     )
-    os.chdir(run.info.working_dir)
-    _drive(settings, port=port, keep_server=keep_server)
+    os.chdir(run.working_dir())
+    _drive(settings, port=port, keep_server=keep_server, detach=detach)
 
 
 @app.command()
@@ -94,6 +117,7 @@ def fork(
     ] = None,
     new_id: Annotated[str | None, typer.Option("--run-id", help="Identity of the new run.")] = None,
     runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
@@ -106,37 +130,53 @@ def fork(
     from mortal_steps.fork import fork_run
     from mortal_steps.run import find_run
 
+    if volume is not None:
+        from mortal.modal_runs import fetch_run
+
+        fetch_run(volume, run_id, runs_dir, everything=True)
     parent = find_run(runs_dir.absolute(), run_id)
-    os.chdir(parent.info.working_dir)
+    os.chdir(parent.working_dir())
     forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id)
     typer.echo(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
     _drive(forked.config, port=port, keep_server=keep_server)
 
 
 @app.command()
-def runs(runs_dir: RunsDir = Path("runs"), as_json: AsJson = False) -> None:
+def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False) -> None:
     """List the runs."""
     from mortal.display import runs_table
     from mortal_steps.report.summary import summarize
     from mortal_steps.run import list_runs
 
-    summaries = [summarize(run) for run in list_runs(runs_dir)]
+    if volume is not None:
+        from mortal.modal_runs import summaries_there
+
+        summaries = summaries_there(volume)
+    else:
+        summaries = [summarize(run) for run in list_runs(runs_dir)]
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(summary) for summary in summaries], indent=1))
     elif summaries:
         runs_table(summaries)
     else:
-        typer.echo(f"no runs in {runs_dir}")
+        typer.echo(f"no runs in {volume or runs_dir}")
 
 
 @app.command()
-def show(run_id: RunId, runs_dir: RunsDir = Path("runs"), as_json: AsJson = False) -> None:
+def show(
+    run_id: RunId, runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False
+) -> None:
     """Show where a run stands, what it reached and where its time went."""
     from mortal.display import show_run
     from mortal_steps.report.summary import summarize
     from mortal_steps.run import find_run
 
-    summary = summarize(find_run(runs_dir, run_id))
+    if volume is not None:
+        from mortal.modal_runs import summary_there
+
+        summary = summary_there(volume, run_id)
+    else:
+        summary = summarize(find_run(runs_dir, run_id))
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(summary), indent=1))
     else:
@@ -144,13 +184,38 @@ def show(run_id: RunId, runs_dir: RunsDir = Path("runs"), as_json: AsJson = Fals
 
 
 @app.command()
-def verify(run_id: RunId, runs_dir: RunsDir = Path("runs"), as_json: AsJson = False) -> None:
+def verify(
+    run_id: RunId, runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False
+) -> None:
     """Check every file of a run against its digest, and the chain of its steps."""
     from mortal.display import show_check
-    from mortal_steps.verify import check_run
+    from mortal_steps.verify import FinishedCheck, RunCheck, check_run
 
-    whole = show_check(check_run(runs_dir, run_id), as_json=as_json)
-    raise typer.Exit(0 if whole else 1)
+    check: RunCheck | FinishedCheck
+    if volume is not None:
+        from mortal.modal_runs import check_there
+
+        check = check_there(volume, run_id)
+    else:
+        check = check_run(runs_dir, run_id)
+    raise typer.Exit(0 if show_check(check, as_json=as_json) else 1)
+
+
+@app.command()
+def fetch(
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Annotated[
+        str, typer.Option(help="Modal Volume that holds the run.", envvar="MORTAL_VOLUME")
+    ] = "mortal-runs",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Checkpoints, weights and every step, too.")
+    ] = False,
+) -> None:
+    """Bring the final model of a run on Modal here."""
+    from mortal.modal_runs import fetch_run
+
+    typer.echo(fetch_run(volume, run_id, runs_dir, everything=everything))
 
 
 @app.command()
@@ -232,8 +297,38 @@ def automate(
             typer.echo(line)
 
 
-def _drive(settings: Any, *, port: int, keep_server: bool) -> None:
-    """Run the flow against a server, then say what came of it."""
+@app.command()
+def deploy(config: ModalSettings = None) -> None:
+    """Bring the app to Modal, check it, and apply the Prefect deployments."""
+    from mortal import modal_deploy
+
+    modal_deploy.deploy(_modal_options(config))
+
+
+@app.command()
+def doctor(config: ModalSettings = None) -> None:
+    """Check what runs on Modal need: account, Volume, secrets, versions on both sides."""
+    from mortal.modal_deploy import examine
+
+    raise typer.Exit(0 if examine(_modal_options(config)) else 1)
+
+
+def _modal_options(config: Path | None) -> ModalConfig:
+    """`[compute.modal]` of a configuration file."""
+    from mortal_steps.config.loader import load_config
+
+    return load_config(config).compute.modal if config else ModalConfig()
+
+
+def _drive(settings: Any, *, port: int, keep_server: bool, detach: bool = False) -> None:
+    """Run the flow against a server, then say what came of it; or let Modal do so."""
+    if detach:
+        from mortal import detach as detached
+
+        call_id, volume = detached.detach(settings), settings.compute.modal.volume
+        typer.echo(f"run {settings.run_id} goes on in Modal ({call_id}); look at it with")
+        typer.echo(f"    mortal show {settings.run_id} --volume {volume}")
+        return
     from mortal.driver import drive
 
     drive(settings, port=port, keep_server=keep_server)

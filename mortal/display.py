@@ -12,7 +12,7 @@ from rich.table import Table
 
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
-from mortal_steps.verify import Checked, RunCheck
+from mortal_steps.verify import Checked, FinishedCheck, RunCheck
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
@@ -54,6 +54,9 @@ def show_run(run: RunSummary) -> None:
     if run.model_path:
         console.print(f"  model        {run.model_path}")
         console.print(f"  sha256       {run.final_weights_sha256}")
+    if run.cost:
+        kinds = [f"{kind} {dollars:.2f}" for kind, dollars in run.cost["by_kind"].items()]
+        console.print(f"  cost         ${run.cost['total']:.2f}, estimated: {', '.join(kinds)}")
     console.print(f"  files        {run.run_dir}")
     _show_quarantined(run)
     _show_timings(run)
@@ -78,7 +81,7 @@ def show_outcome(run: RunSummary, seconds: float, *, server_runs: bool) -> None:
         )
 
 
-def show_check(check: RunCheck, *, as_json: bool) -> bool:
+def show_check(check: RunCheck | FinishedCheck, *, as_json: bool) -> bool:
     """Check a run, one line for each problem; returns whether there is none."""
     damaged: list[Checked] = []
     num_files = num_bytes = 0
@@ -138,11 +141,14 @@ def _show_timings(run: RunSummary) -> None:
         return
     rows = [StageRow(stage=stage, **numbers) for stage, numbers in run.timings.items()]
     cells = table_cells(rows)
+    if run.cost:
+        for row, cell in zip(rows, cells, strict=True):
+            cell["cost"] = f"${run.cost['by_stage'].get(row.stage, 0.0):.4f}"
     table = Table(title="where the time went", title_justify="left")
     for heading in cells[0]:
         table.add_column(heading, justify="left" if heading == "stage" else "right")
-    for row in cells:
-        table.add_row(*row.values())
+    for cell in cells:
+        table.add_row(*cell.values())
     console.print(table)
 
 

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
 
+from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
+from mortal_steps.lease import Lease
 from mortal_steps.manifest import Status
 from mortal_steps.policy.base_model import base_model_path
 from mortal_steps.run import Run
@@ -23,38 +24,63 @@ logger = logging.getLogger(__name__)
 async def at_work(run: Run, ui_url: str | None = None) -> AsyncIterator[Session]:
     """The run's workers, for as long as this process drives it.
 
-    The manifest's status tells how it ended. Raises `StoreError` if another process drives it.
+    The manifest's status tells how it ended. Raises `StoreError` if another process drives it, and
+    `ComputeError` where its workers cannot be had.
     """
+    async with contextlib.AsyncExitStack() as held:
+        lease = run.acquire()
+        held.callback(run.release)
+        try:
+            compute = await held.enter_async_context(_workers(run, lease))
+            run.update(status="running", error=None, ui_url=ui_url)
+            yield Session(run, compute)
+            run.update(status="completed")
+        except RunStoppedError as stopped:
+            _note_end(run, status="stopped", error=str(stopped))
+            raise
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            _note_end(run, status="stopped", error="stopped at once, without a checkpoint")
+            raise
+        except Exception as error:
+            reason = str(error) if isinstance(error, MortalError) else repr(error)
+            _note_end(run, status="failed", error=reason)
+            raise
+
+
+@contextlib.asynccontextmanager
+async def _workers(run: Run, lease: Lease) -> AsyncIterator[Compute]:
+    """The run's workers, where the configuration wants them; at the end of the block they go."""
     specs = worker_specs(
         run.config,
         run_dir=run.store.root.absolute(),
         model_path=base_model_path(run.config, run.info.dataset_fingerprint),
         num_steps=run.info.num_steps,
     )
-    lease = run.acquire()
-    compute = LocalCompute(
-        specs,
-        working_dir=Path(run.info.working_dir),
+    on_modal = run.config.compute.backend == "modal"
+    here = LocalCompute(
+        {"reward": specs["reward"]} if on_modal else specs,
+        working_dir=run.working_dir(),
         log_dir=run.store.path("logs").absolute(),
         inherited=(lease.fileno(),),
     )
     try:
-        run.update(status="running", error=None, ui_url=ui_url)
-        yield Session(run, compute)
-        run.update(status="completed")
-    except RunStoppedError as stopped:
-        _note_end(run, status="stopped", error=str(stopped))
-        raise
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        _note_end(run, status="stopped", error="stopped at once, without a checkpoint")
-        raise
-    except Exception as error:
-        reason = str(error) if isinstance(error, MortalError) else repr(error)
-        _note_end(run, status="failed", error=reason)
-        raise
+        if on_modal:
+            async with _modal_workers(run, here) as compute:
+                yield compute
+        else:
+            yield here
     finally:
-        await compute.close()
-        run.release()
+        await here.close()
+
+
+def _modal_workers(
+    run: Run, beside: LocalCompute
+) -> contextlib.AbstractAsyncContextManager[Compute]:
+    # Imported where used: a local run needs no client of Modal's.
+    from mortal_steps.compute.modal.compute import modal_compute
+    from mortal_steps.compute.modal.handover import settings_of
+
+    return modal_compute(settings_of(run), run.store, beside)
 
 
 def _note_end(run: Run, *, status: Status, error: str) -> None:

@@ -62,6 +62,10 @@ class WorkerError(MortalError):
     """A worker's method raised an error of its own; the message carries the remote traceback."""
 
 
+class ComputeError(MortalError):
+    """Where workers run cannot be used: no account, no such app, another version of it."""
+
+
 class ServerError(MortalError):
     """The Prefect server cannot be started or reached."""
 

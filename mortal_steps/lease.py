@@ -59,6 +59,18 @@ class LeaseRecord:
     renewed_at: float
     """Seconds since the epoch, by the holder's clock."""
 
+    @classmethod
+    def of_this_process(cls) -> LeaseRecord:
+        """A new one, renewed now."""
+        return cls(
+            host=socket.gethostname(),
+            boot=_boot_id(),
+            pid=os.getpid(),
+            started=_start_of(os.getpid()) or "",
+            token=uuid.uuid4().hex,
+            renewed_at=time.time(),
+        )
+
     def is_here(self) -> bool:
         """Whether the holder is, or was, a process of this machine."""
         return (self.host, self.boot) == (socket.gethostname(), _boot_id())
@@ -138,14 +150,7 @@ def acquire(store: RunStore) -> Lease:
                 f"renewed its lease {holder.age_s():.0f} s ago; if that process is gone, the run "
                 f"can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"
             )
-        record = LeaseRecord(
-            host=socket.gethostname(),
-            boot=_boot_id(),
-            pid=os.getpid(),
-            started=_start_of(os.getpid()) or "",
-            token=uuid.uuid4().hex,
-            renewed_at=time.time(),
-        )
+        record = LeaseRecord.of_this_process()
         _write(store, record)
     except BaseException:
         lock.close()

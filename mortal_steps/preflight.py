@@ -37,6 +37,7 @@ def check(config: RunConfig, problems: Problems | None = None) -> Problems:
     refuse_what_does_not_work_yet(config)
     check_runs_dir(Path(config.runs_dir))
     check_model(config)
+    check_modal(config)
     train, held_out = problems or load_problems(config.data, config.seed)
     if config.evaluation.eval_steps and not held_out:
         raise ConfigError(
@@ -51,10 +52,13 @@ def check(config: RunConfig, problems: Problems | None = None) -> Problems:
 
 def refuse_what_does_not_work_yet(config: RunConfig) -> None:
     """Options that have a place in the configuration and no code behind them."""
+    modal, default = config.compute.modal, ModalConfig()
     waiting = {
-        "compute.backend = 'modal'": config.compute.backend == "modal",
+        **{
+            f"compute.modal.{option}": getattr(modal, option) != getattr(default, option)
+            for option in ("gpu", "use_vllm", "vllm_mode")
+        },
         "compute.mode = 'single_node'": config.compute.mode == "single_node",
-        "compute.modal": config.compute.modal != ModalConfig(),
         "rollout.weight_sync_method = 'direct'": config.rollout.weight_sync_method == "direct",
         "rewards.functions = 'sandbox'": "sandbox" in config.rewards.functions,
         "logging.use_wandb": config.logging.use_wandb,
@@ -113,6 +117,8 @@ def _check_model_folder(folder: Path) -> int:
 
 def check_rollout_interpreter(config: RunConfig) -> None:
     """The interpreter of each role exists, and the rollout workers' one has their engine."""
+    if config.compute.backend == "modal":
+        return  # where images hold them
     for role in ("actor", "rollout", "reward"):
         python = getattr(config.compute.local, role).python
         if python and shutil.which(python) is None:
@@ -126,6 +132,16 @@ def check_rollout_interpreter(config: RunConfig) -> None:
                 "it in compute.local.rollout.python (`make vllm-env` builds one), or use "
                 "rollout.engine = 'transformers'"
             )
+
+
+def check_modal(config: RunConfig) -> None:
+    """Where workers are to run on Modal, they can."""
+    if config.compute.backend == "modal":
+        # Imported where used: a local run needs no client of Modal's.
+        from mortal_steps.compute.modal.asking import run_apart
+        from mortal_steps.compute.modal.deployed import check_deployed
+
+        run_apart(check_deployed(config))
 
 
 def check_rewards(config: RunConfig, problems: list[Problem]) -> None:

@@ -153,6 +153,12 @@ class Run:
         kept = [c for c in known + later if c in last or (keep.keep_best and c.step == best_step)]
         self.update(checkpoints=tuple(kept), best_step=best_step, best_reward=best_reward)
 
+    def working_dir(self) -> Path:
+        """Where relative paths of the configuration start: the folder in which the run began, or
+        the current one on a machine that has no such folder."""
+        began = Path(self.info.working_dir)
+        return began if began.is_dir() else Path.cwd()
+
     def metrics(self) -> list[dict[str, Any]]:
         """Rows of metrics.jsonl."""
         return read_lines(self.store.path(METRICS), needs=("step", "reward"))
@@ -195,6 +201,8 @@ def open_run(config: RunConfig) -> Run:
     if config.run_id is None:
         raise StoreError("a run needs a run_id")
     root = Path(config.runs_dir) / config.run_id
+    if config.compute.backend == "modal":
+        _bring_here(config, root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
         config = config.settled(cores=_cores())
@@ -212,9 +220,20 @@ def open_run(config: RunConfig) -> Run:
     check_config(run.store, run.info)
     check_problems(run.store, run.info)
     opened = Run(run.store, config, run.info)
-    if not opened.is_complete():  # then it needs the model no more
+    on_modal = config.compute.backend == "modal"
+    elsewhere = on_modal and not Path(config.model.name_or_path).exists()  # the Volume has it
+    if not opened.is_complete() and not elsewhere:  # a complete one needs the model no more
         check_model(config.model, run.info.model_files)
     return opened
+
+
+def _bring_here(config: RunConfig, root: Path) -> None:
+    """Another machine may have driven the run further."""
+    # Imported where used: a local run needs no client of Modal's.
+    from mortal_steps.compute.modal.asking import run_apart
+    from mortal_steps.compute.modal.runs import bring_here, runs_volume
+
+    run_apart(bring_here(runs_volume(config), RunStore(root)))
 
 
 def find_run(runs_dir: Path, run_id: str) -> Run:

@@ -94,6 +94,13 @@ class Session:
         """Whether the actor's state is saved after `step` train steps."""
         return step % self.config.checkpoints.save_steps == 0 or step == self.run.info.num_steps
 
+    def overspent(self) -> str | None:
+        """What to stop for, if the run has cost what it may cost."""
+        limit, spent = self.config.compute.modal.max_cost, self.compute.spent()
+        if limit is None or spent < limit:
+            return None
+        return f"compute.modal.max_cost = {limit:g} dollars ({spent:.2f} spent)"
+
     # stages
 
     def get_batch(self, step: int) -> BatchRef:

@@ -240,6 +240,24 @@ class RunCheck:
         return whole
 
 
+class FinishedCheck:
+    """A `RunCheck` whose pass is over, so that it can travel."""
+
+    def __init__(self, check: RunCheck, *, driven: bool) -> None:
+        self._files = list(check.files())
+        self._driven = driven
+        self.num_steps = check.num_steps
+        self.num_linked = check.num_linked
+
+    def is_driven(self) -> bool:
+        """See `RunCheck.is_driven`."""
+        return self._driven
+
+    def files(self) -> Iterator[Checked]:
+        """See `RunCheck.files`."""
+        return iter(self._files)
+
+
 def check_run(runs_dir: Path, run_id: str) -> RunCheck:
     """The check of a run; raises `RunNotFoundError`. A damaged run.json is one of its findings."""
     root = runs_dir / run_id

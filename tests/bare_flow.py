@@ -36,6 +36,9 @@ class InProcess:
     def ready_workers(self, role):
         return [0]
 
+    def spent(self):
+        return 0.0
+
     async def close(self):
         self._workers.clear()
 

@@ -53,6 +53,15 @@ class WorkerSpec:
     """CUDA_VISIBLE_DEVICES, dealt out to the workers in turn."""
     env: Mapping[str, str] = field(default_factory=dict)
 
+    def threading(self) -> dict[str, str]:
+        """Environment variables that decide how a worker's threads compute."""
+        return {
+            "OMP_NUM_THREADS": str(self.threads),
+            # MKL would take fewer threads on a machine with fewer cores, and round otherwise.
+            "MKL_DYNAMIC": "FALSE",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+
 
 class Compute(Protocol):
     """Where workers run."""
@@ -84,6 +93,10 @@ class Compute(Protocol):
 
     def ready_workers(self, role: Role) -> list[int]:
         """Numbers of the role's workers that take calls now."""
+        ...
+
+    def spent(self) -> float:
+        """Dollars that the workers of the run have cost so far, over all its attempts."""
         ...
 
     async def close(self) -> None:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import pickle
 import select
 import socket
 import sys
 import threading
-import traceback
 from typing import Any
 
+from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.compute.frames import Answer, Construct, receive_frame, send_frame
-from mortal_steps.errors import MortalError, WorkerError
 
 logger = logging.getLogger("mortal_steps.compute.container")  # not __main__, which this is
 
@@ -70,19 +68,8 @@ def _construct(order: Construct) -> Any:
 
 
 def _failure(number: int, error: Exception) -> Answer:
-    """The error as the owner may raise it: MORTAL's own as it is, others as a `WorkerError`."""
     logger.error("call failed", exc_info=error)
-    if isinstance(error, MortalError) and _survives_pickling(error):
-        return Answer(number=number, error=error)
-    trace = "".join(traceback.format_exception(error))
-    return Answer(number=number, error=WorkerError(f"{type(error).__name__}: {error}\n{trace}"))
-
-
-def _survives_pickling(error: Exception) -> bool:
-    try:
-        return type(pickle.loads(pickle.dumps(error))) is type(error)
-    except Exception:  # noqa: BLE001 - whatever fails here would fail on the way to the owner
-        return False
+    return Answer(number=number, error=as_mortal_error(error))
 
 
 def _end_with(owner: int) -> None:

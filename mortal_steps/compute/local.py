@@ -74,6 +74,10 @@ class LocalCompute:
         """See `Compute.ready_workers`."""
         return self._pools[role].ready_workers()
 
+    def spent(self) -> float:
+        """See `Compute.spent`: nothing."""
+        return 0.0
+
     def processes(self) -> dict[str, int]:
         """Process id of each running container, by name such as `rollout-0`."""
         everyone = [c for pool in self._pools.values() for c in pool.containers]
@@ -171,12 +175,9 @@ class LocalContainer:
 
     def _environment(self) -> dict[str, str]:
         spec = self._spec
-        env = {**os.environ, "OMP_NUM_THREADS": str(spec.threads), "PYTHONUNBUFFERED": "1"}
+        env = {**os.environ, **spec.threading(), "PYTHONUNBUFFERED": "1"}
         # Threads that spin while they wait take the cores from every other process of the machine.
         env.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        # MKL would take fewer threads on a machine with fewer cores, and round otherwise.
-        env["MKL_DYNAMIC"] = "FALSE"
-        env["TOKENIZERS_PARALLELISM"] = "false"
         if spec.devices:
             env["CUDA_VISIBLE_DEVICES"] = spec.devices[self._index % len(spec.devices)]
         return {**env, **spec.env}

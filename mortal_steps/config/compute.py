@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
+from mortal_steps.config.gpus import dollars_per_second, modal_gpu
 from mortal_steps.config.section import Section
 
 
@@ -33,14 +34,46 @@ class LocalConfig(Section):
 
 
 class ModalConfig(Section):
-    """`[compute.modal]`: GPUs per role (`A100`, or `A100:2` for two) and single-node options."""
+    """`[compute.modal]`: GPUs per role (`A100`, or `A100:2` for two), what is deployed, options of
+    single-node mode."""
 
     actor: str = "A100"
+    """GPU of the actor's container."""
     rollout: str = "A10G"
+    """GPU of each rollout worker's container."""
+    app: str = "mortal"
+    """Name of the deployed app; `mortal deploy` brings it there."""
+    version: int | None = Field(None, ge=1)
+    """Deployed version that the run uses; default: the newest."""
+    volume: str = "mortal-runs"
+    """Volume that holds the run directories; `mortal deploy` makes it."""
+    secrets: tuple[str, ...] = ()
+    """Secrets of the Modal account that become environment variables of the workers: HF_TOKEN, say.
+    """
+    deadline_s: float = Field(7200.0, gt=0)
+    """Seconds that one call of a worker may take, waiting for a GPU included."""
+    scaledown_window_s: int = Field(300, ge=2, le=3600)
+    """Seconds that an idle container stays, and is paid for, while the run goes on."""
+    max_cost: float | None = Field(None, gt=0)
+    """Dollars; a run that has cost as much, by its own count, stops with its state saved."""
+    rates: dict[str, float] = Field(default_factory=dict)
+    """Dollars per second by GPU, where they are not the list prices."""
     gpu: str = "A100"
     """GPU of the one container in single-node mode."""
     use_vllm: bool = False
     vllm_mode: Literal["colocate", "serve"] = "colocate"
+
+    @field_validator("actor", "rollout", "gpu")
+    @classmethod
+    def _modal_rents_it(cls, gpu: str) -> str:
+        modal_gpu(gpu)
+        return gpu
+
+    @model_validator(mode="after")
+    def _prices_are_known(self) -> Self:
+        for gpu in (self.actor, self.rollout):
+            dollars_per_second(gpu, self.rates)
+        return self
 
 
 class ComputeConfig(Section):

@@ -10,6 +10,7 @@ from typing import Any
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.identity import check_config
 from mortal_steps.logs import QUARANTINE
+from mortal_steps.report.costs import COSTS, add_up
 from mortal_steps.report.timings import stage_totals
 from mortal_steps.run import Run
 
@@ -67,6 +68,8 @@ class RunSummary:
     fingerprint: str
     timings: Mapping[str, Mapping[str, Any]]
     """Stage -> calls, total_s, mean_s, share, wait_s."""
+    cost: Mapping[str, Any] | None
+    """Of a run on Modal, in dollars: total, by_kind and by_stage."""
     quarantined: list[Quarantined]
     """Problems left out because a reward function failed on them, the most frequent first."""
 
@@ -109,8 +112,16 @@ def summarize(run: Run) -> RunSummary:
             }
             for row in stage_totals(run.timings()).rows()
         },
+        cost=_cost(run),
         quarantined=_quarantined(run.logs.read(QUARANTINE)),
     )
+
+
+def _cost(run: Run) -> dict[str, Any] | None:
+    costs = add_up(run.store.path(COSTS))
+    if costs is None:
+        return None
+    return {"total": costs.total, "by_kind": costs.by_kind, "by_stage": costs.by_stage}
 
 
 def _quarantined(rows: Iterable[Mapping[str, Any]]) -> list[Quarantined]:

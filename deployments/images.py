@@ -1,0 +1,39 @@
+"""The images of the containers. Versions stand in requirements/ alone: those that the tests use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import modal
+
+REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
+PYTHON = "3.11"
+UV = "0.9.9"
+CUDA = "nvidia/cuda:13.0.1-devel-ubuntu24.04"
+ENVIRONMENT = {
+    "HF_HOME": "/hub",
+    "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin take the cores from the container's others
+}
+
+
+def _installed(*requirements: str) -> modal.Image:
+    files = [str(REQUIREMENTS / name) for name in requirements]
+    base = modal.Image.from_registry(CUDA, add_python=PYTHON).entrypoint([])
+    return base.uv_pip_install(requirements=files, uv_version=UV).env(ENVIRONMENT)
+
+
+_project = _installed("constraints.txt")
+"""The environment of flow and tests, to the version."""
+
+trainer_image = _project.add_local_python_source("mortal_steps", "deployments")
+"""Actor, transformers rollout workers, and what needs no GPU."""
+
+orchestrator_image = _project.add_local_python_source(
+    "mortal", "flows", "tasks", "mortal_steps", "deployments"
+)
+"""The flow itself."""
+
+vllm_image = _installed("vllm-cpu.constraints.txt", "vllm-gpu.txt").add_local_python_source(
+    "mortal_steps", "deployments"
+)
+"""vLLM rollout workers."""

@@ -1,0 +1,113 @@
+"""MORTAL on Modal: every decorator, no logic.
+
+    modal deploy -m deployments.modal_app
+
+Each run and worker number is a parameter set of its own, and so a pool of one container at most.
+The plain worker is made inside it (`mortal_steps.compute.modal.host`).
+"""
+
+from pathlib import Path
+
+import modal
+
+from deployments.images import orchestrator_image, trainer_image, vllm_image
+from mortal_steps.compute.base import Role
+from mortal_steps.compute.modal.host import Order, Outcome, WorkerHost
+from mortal_steps.compute.modal.release import Release, this_release
+from mortal_steps.config import RunConfig
+from mortal_steps.verify import FinishedCheck, check_run
+
+RUNS = Path("/runs")
+
+app = modal.App("mortal", include_source=False)
+runs = modal.Volume.from_name("mortal-runs", create_if_missing=True, version=2)
+hub = modal.Volume.from_name("mortal-hub", create_if_missing=True, version=2)
+
+ON_GPU = {
+    "volumes": {RUNS.as_posix(): runs, "/hub": hub},
+    "max_containers": 1,
+    "scaledown_window": 300,
+    "timeout": 24 * 3600,  # all that Modal allows; a run has deadlines of its own
+    "retries": 0,  # the flow's tasks retry
+}
+
+
+@app.function(image=trainer_image, timeout=600, retries=2)
+def about() -> Release:
+    """The code that is deployed."""
+    return this_release()
+
+
+@app.function(image=trainer_image, volumes={RUNS.as_posix(): runs}, timeout=6 * 3600)
+def verify(run_id: str) -> FinishedCheck:
+    """Every file of a run against its digest, read beside the Volume."""
+    return FinishedCheck(check_run(RUNS, run_id), driven=False)
+
+
+@app.function(
+    image=orchestrator_image,
+    timeout=24 * 3600,
+    retries=modal.Retries(max_retries=10, initial_delay=10.0),  # a long run's timeouts, say
+)
+def orchestrate(config: RunConfig) -> str:
+    """Drive a run to its end; how it ended."""
+    from mortal.detach import drive_here  # in this image alone
+
+    return drive_here(config)
+
+
+@app.local_entrypoint()
+def main(config: str, run_id: str) -> None:
+    """`modal run --detach -m deployments.modal_app --config my.toml --run-id mine`."""
+    # Called on the user's machine; containers need none of these.
+    from mortal.detach import prepare
+    from mortal_steps.compute.modal.handover import for_run
+    from mortal_steps.config.loader import load_config
+
+    settings = load_config(Path(config)).model_copy(update={"run_id": run_id})
+    prepare(settings)
+    for_run(orchestrate, settings).remote(settings)
+
+
+class Worker:
+    """One worker of one run; its class says where, its parameters which."""
+
+    role: Role
+    run_id: str
+
+    @modal.enter()
+    def begin(self) -> None:
+        """Be ready for orders."""
+        self.host = WorkerHost(self.role, runs_dir=RUNS, run_id=self.run_id, volume=runs)
+
+    @modal.method()
+    def call(self, order: Order) -> Outcome:
+        """Carry out one order."""
+        return self.host.call(order)
+
+
+@app.cls(image=trainer_image, gpu="A100", **ON_GPU)
+class ActorWorker(Worker):
+    """The actor."""
+
+    role = "actor"
+    run_id: str = modal.parameter()
+    number: int = modal.parameter()
+
+
+@app.cls(image=vllm_image, gpu="A10", **ON_GPU)
+class RolloutWorker(Worker):
+    """A rollout worker that samples with vLLM."""
+
+    role = "rollout"
+    run_id: str = modal.parameter()
+    number: int = modal.parameter()
+
+
+@app.cls(image=trainer_image, gpu="A10", **ON_GPU)
+class TransformersRolloutWorker(Worker):
+    """A rollout worker that samples with transformers."""
+
+    role = "rollout"
+    run_id: str = modal.parameter()
+    number: int = modal.parameter()

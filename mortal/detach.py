@@ -1,0 +1,54 @@
+"""Runs whose flow is in a container, too: the machine that began one may be switched off.
+
+The run begins here, where its data and reward functions are: it is checked, its problems are read,
+and all of it goes to the Volume. A container without a GPU then drives it, as any other machine
+would, and another one goes on with it where that is taken away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+
+import typer
+
+import mortal_steps
+from mortal.driver import drive
+from mortal_steps.compute.modal import handover
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError, MortalError
+from mortal_steps.run import open_run
+
+
+def detach(config: RunConfig) -> str:
+    """Begin the run and let the deployed app drive it; Modal's id of that call.
+
+    Raises what `open_run` does.
+    """
+    prepare(config)
+    return asyncio.run(handover.spawn_orchestrator(config))
+
+
+def prepare(config: RunConfig) -> None:
+    """Begin the run here and bring it to the Volume."""
+    if config.compute.backend != "modal":
+        raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
+    asyncio.run(handover.hand_over(open_run(config)))
+
+
+def drive_here(config: RunConfig) -> str:
+    """What the orchestrator's container does: drive the run to its end; how it ended.
+
+    Only what another attempt may mend is raised.
+    """
+    os.chdir(tempfile.mkdtemp())
+    os.environ["PYTHONPATH"] = str(Path(mortal_steps.__file__).parents[1])  # for its processes
+    asyncio.run(handover.fetch_project(config))
+    try:
+        drive(config.model_copy(update={"runs_dir": "runs"}), port=0, keep_server=False)
+    except MortalError as error:
+        typer.secho(f"error: {error}", err=True, fg="red")
+        return str(error)
+    return "completed"

@@ -1,0 +1,62 @@
+"""`mortal deploy` and `mortal doctor`: what runs on Modal need, brought there and looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+
+import deployments
+from mortal_steps.compute.modal.deployed import Check, checks
+from mortal_steps.config import ModalConfig
+from mortal_steps.errors import ComputeError, MortalError
+
+APP = "deployments.modal_app"
+FOLDER = Path(deployments.__file__).parent
+POOL = "local"
+
+
+def deploy(options: ModalConfig) -> None:
+    """Bring the app to Modal and, where a Prefect server is named, the deployments to it.
+
+    Raises `ComputeError` for what fails, and whatever the checks after it find.
+    """
+    if not (FOLDER.parent / "requirements").is_dir():
+        raise ComputeError(
+            f"{FOLDER.parent} has no requirements/, which the images are built from; call `mortal "
+            "deploy` in a checkout of the project"
+        )
+    _run("modal", "deploy", "-m", APP, "--name", options.app)
+    if not examine(options):
+        raise ComputeError("the app is deployed, but a run cannot use it yet")
+    if not os.environ.get("PREFECT_API_URL"):
+        typer.echo("PREFECT_API_URL is not set: no Prefect deployments")
+        return
+    _run("prefect", "work-pool", "create", POOL, "--type", "process", "--overwrite")
+    _run("prefect", "--no-prompt", "deploy", "--all", "--prefect-file", f"{FOLDER}/prefect.yaml")
+
+
+def examine(options: ModalConfig) -> bool:
+    """Print what a run needs on Modal, whether it is there, and how to get it; whether all is."""
+    found = [asyncio.run(_told(check)) for check in checks(options)]
+    return all(found)
+
+
+async def _told(check: Check) -> bool:
+    try:
+        word = await check.ask()
+    except MortalError as error:
+        typer.secho(f"  missing  {check.what}: {error}", fg="red")
+        return False
+    typer.echo(f"  ok       {check.what}: {word}")
+    return True
+
+
+def _run(program: str, *arguments: str) -> None:
+    command = [sys.executable, "-m", program, *arguments]
+    if subprocess.run(command, cwd=FOLDER.parent, check=False).returncode:
+        raise ComputeError(f"`{program} {' '.join(arguments)}` failed; its message is above")

@@ -1,0 +1,50 @@
+"""The `mortal` command's view of runs on a Modal Volume."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import tempfile
+from pathlib import Path
+
+from mortal_steps.compute.modal import runs
+from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.errors import RunNotFoundError
+from mortal_steps.report.summary import RunSummary, summarize
+from mortal_steps.store import RunStore
+from mortal_steps.verify import FinishedCheck
+
+
+def bring(volume: str, run_id: str, runs_dir: Path) -> None:
+    """Let a run be gone on with from here; raises `RunNotFoundError` if the Volume has none."""
+    if not asyncio.run(runs.bring_here(RunsVolume(volume), RunStore(runs_dir / run_id))):
+        raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume}")
+
+
+def summary_there(volume: str, run_id: str) -> RunSummary:
+    """A run in one record; its paths are those on the Volume."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = asyncio.run(runs.look_at(RunsVolume(volume), run_id, Path(folder)))
+        summary, final = summarize(run), run.manifest.final
+    where = f"{volume}:/{run_id}"
+    model = f"{where}/{final.path}" if final else None
+    return dataclasses.replace(summary, run_dir=where, model_path=model)
+
+
+def summaries_there(volume: str) -> list[RunSummary]:
+    """Every run on the Volume."""
+    run_ids = asyncio.run(runs.list_run_ids(RunsVolume(volume)))
+    return [summary_there(volume, run_id) for run_id in run_ids]
+
+
+def check_there(volume: str, run_id: str) -> FinishedCheck:
+    """`mortal verify`, done beside the Volume."""
+    summary_there(volume, run_id)  # there is such a run
+    check: FinishedCheck = asyncio.run(runs.check_there("mortal", run_id))
+    return check
+
+
+def fetch_run(volume: str, run_id: str, runs_dir: Path, *, everything: bool) -> str:
+    """Bring a run's model here, or all of it; a sentence that says where it is."""
+    root = asyncio.run(runs.fetch(RunsVolume(volume), run_id, runs_dir, everything=everything))
+    return f"{run_id} is in {root.absolute()}"

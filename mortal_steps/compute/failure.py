@@ -1,0 +1,23 @@
+"""What a worker's exception becomes on its way to whoever called it."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+
+from mortal_steps.errors import MortalError, WorkerError
+
+
+def as_mortal_error(error: Exception) -> MortalError:
+    """The error as the caller may raise it: MORTAL's own as it is, others as a `WorkerError`."""
+    if isinstance(error, MortalError) and _survives_pickling(error):
+        return error
+    trace = "".join(traceback.format_exception(error))
+    return WorkerError(f"{type(error).__name__}: {error}\n{trace}")
+
+
+def _survives_pickling(error: Exception) -> bool:
+    try:
+        return type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:  # noqa: BLE001 - whatever fails here would fail on the way to the caller
+        return False

@@ -1,0 +1,7 @@
+"""Workers in Modal containers.
+
+compute.py   `ModalCompute`: which container serves which role
+calls.py     one call: submitted once, attached to by whoever comes back, polled to its end
+mirror.py    files on their way between this run directory and the Volume
+host.py      the inside of a container; knows no Modal
+"""

@@ -1,0 +1,193 @@
+"""`Compute` on Modal: each worker is a pool of its own, of one container of a deployed class."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from modal import exception
+
+from mortal_steps.compute.base import CallKey, Role
+from mortal_steps.compute.local import LocalCompute
+from mortal_steps.compute.modal import lease
+from mortal_steps.compute.modal.asking import patiently
+from mortal_steps.compute.modal.calls import Calls
+from mortal_steps.compute.modal.deployed import check_deployed, worker_of
+from mortal_steps.compute.modal.host import Order, Settings
+from mortal_steps.compute.modal.lease import ModalLease
+from mortal_steps.compute.modal.meter import Meter
+from mortal_steps.compute.modal.mirror import Mirror
+from mortal_steps.compute.modal.models import share_model
+from mortal_steps.compute.modal.release import this_release
+from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.compute.pool import Pool
+from mortal_steps.errors import WorkerLostError
+from mortal_steps.store import RunStore
+
+logger = logging.getLogger(__name__)
+
+LAST_WINDOW_S = 2
+"""How long containers stay idle once the run has ended: what Modal allows least."""
+
+
+class ModalCompute:
+    """Actor and rollout workers in Modal containers; `beside` serves the other roles here."""
+
+    def __init__(
+        self, pools: Mapping[Role, Pool[ModalContainer]], beside: LocalCompute, meter: Meter
+    ) -> None:
+        self._pools = pools
+        self._beside = beside
+        self._meter = meter
+
+    async def start(self, role: Role) -> None:
+        """See `Compute.start`."""
+        if role in self._pools:
+            await self._pools[role].first_ready()
+        else:
+            await self._beside.start(role)
+
+    async def call(
+        self, role: Role, method: str, *, key: CallKey, worker: int | None = None, **payload: Any
+    ) -> Any:
+        """See `Compute.call`."""
+        if role not in self._pools:
+            return await self._beside.call(role, method, key=key, worker=worker, **payload)
+        pool = self._pools[role]
+        if worker is not None:
+            return await pool.containers[worker].call(method, payload, key.label)
+        async with pool.taken() as container:
+            return await container.call(method, payload, key.label)
+
+    def ready_workers(self, role: Role) -> list[int]:
+        """See `Compute.ready_workers`."""
+        if role in self._pools:
+            return self._pools[role].ready_workers()
+        return self._beside.ready_workers(role)
+
+    def spent(self) -> float:
+        """See `Compute.spent`."""
+        return self._meter.spent
+
+    async def close(self) -> None:
+        """See `Compute.close`."""
+        pools = self._pools.values()
+        await asyncio.gather(self._beside.close(), *(pool.close() for pool in pools))
+
+
+class Line:
+    """What every container of a run is called through."""
+
+    def __init__(self, settings: Settings, store: RunStore, held: ModalLease) -> None:
+        options = settings.config.compute.modal
+        self.mirror = Mirror(RunsVolume(options.volume), store)
+        self.calls = Calls(store, options.deadline_s)
+        self.meter = Meter(store, options)
+        self._lease = held
+        self._release = this_release()
+        # Under a name of its own for each, for a call of an earlier flow may still name another.
+        digest = hashlib.sha256(settings.config.model_dump_json().encode()).hexdigest()
+        self._settings = store.write_record(f"settings/{digest[:12]}.json", settings, Settings)
+
+    async def call(
+        self, role: Role, worker: Any, key: str, label: str, method: str, payload: Any
+    ) -> Any:
+        """The method's result; what it refers to is here when it returns."""
+        self._lease.check()
+        order = Order(
+            release=self._release,
+            settings=self._settings,
+            method=method,
+            payload=payload,
+            label=label,
+        )
+        await self.mirror.push(order)
+        began = time.monotonic()
+        try:
+            outcome = await self.calls.outcome(key, worker.call, order)
+        except WorkerLostError:
+            self.meter.lost(role, label, time.monotonic() - began)
+            raise
+        self.meter.answered(role, label, outcome)
+        if outcome.error is not None:
+            raise outcome.error
+        await self.mirror.pull(outcome.value)
+        return outcome.value
+
+
+class ModalContainer:
+    """One worker, in whichever container Modal gives it."""
+
+    def __init__(self, role: Role, number: int, worker: Any, line: Line) -> None:
+        self.name = f"{role}-{number}"
+        self.on_lost: Callable[[], None] | None = None
+        self._role = role
+        self._worker = worker
+        self._line = line
+
+    async def call(self, method: str, payload: Mapping[str, Any], label: str) -> Any:
+        """See `Compute.call`."""
+        # A shard is any worker's; making one ready is its own.
+        key = f"{self._role}/{label}" if "/" in label else f"{self.name}/{label}"
+        try:
+            return await self._line.call(self._role, self._worker, key, label, method, payload)
+        except WorkerLostError:
+            if self.on_lost is not None:
+                self.on_lost()
+            raise
+
+    async def keep_idle(self, seconds: int) -> None:
+        """How long the container stays when it has nothing to do."""
+        update = self._worker.call.autoscaler.update.aio
+        await patiently(self.name, lambda: update(scaledown_window=seconds))
+
+    async def close(self) -> None:
+        """Let the container go soon."""
+        try:
+            await self._worker.call.autoscaler.update.aio(scaledown_window=LAST_WINDOW_S)
+        except (exception.Error, OSError) as error:
+            logger.warning("%s is let go when it has been idle: %s", self.name, error)
+
+
+@contextlib.asynccontextmanager
+async def modal_compute(
+    settings: Settings, store: RunStore, beside: LocalCompute
+) -> AsyncIterator[ModalCompute]:
+    """The run's workers on Modal, for the time of the block; none is started yet.
+
+    At its end what is under way is cancelled, every container goes, and the Volume knows where the
+    run stands. Raises `ComputeError` where Modal cannot be used, and `StoreError` if a process on
+    another machine drives the run.
+    """
+    config = settings.config
+    await check_deployed(config)
+    held = await lease.acquire(store.root.name)
+    line = Line(settings, store, held)
+
+    def container(role: Role, number: int) -> ModalContainer:
+        return ModalContainer(role, number, worker_of(config, role, store.root.name, number), line)
+
+    try:
+        await share_model(RunsVolume(config.compute.modal.volume), settings)
+        await line.mirror.begin()
+        rollouts = [container("rollout", n) for n in range(config.rollout.num_rollout_workers)]
+        actor = container("actor", 0)
+        window = config.compute.modal.scaledown_window_s
+        await asyncio.gather(*(one.keep_idle(window) for one in [actor, *rollouts]))
+        compute = ModalCompute(
+            {"actor": Pool([actor], None), "rollout": Pool(rollouts, "start")}, beside, line.meter
+        )
+        try:
+            yield compute
+        finally:
+            await line.calls.cancel_all()
+            await compute.close()
+            line.meter.ended(LAST_WINDOW_S)
+            await line.mirror.push()
+    finally:
+        await held.release()

@@ -1,0 +1,116 @@
+"""What is deployed on Modal, and whether a run can use it. Starts no GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import modal
+
+from mortal_steps.compute.base import Role
+from mortal_steps.compute.modal.asking import patiently
+from mortal_steps.compute.modal.release import Release, other_release, this_release
+from mortal_steps.config import ModalConfig, RunConfig
+from mortal_steps.config.gpus import modal_gpu
+from mortal_steps.errors import ComputeError
+
+PATIENCE_S = 20.0
+"""How long Modal may be out of reach before anything is started."""
+ANSWERS_WITHIN_S = 600
+"""A container without a GPU, its image to be pulled first."""
+
+
+def worker_of(config: RunConfig, role: Role, run_id: str, number: int) -> Any:
+    """Handle of one worker: its class, on the GPU that the configuration names."""
+    options = config.compute.modal
+    deployed = modal.Cls.from_name(
+        options.app, _class_of(role, config.rollout.engine), version=options.version
+    )
+    chosen = deployed.with_options(
+        gpu=modal_gpu(options.actor if role == "actor" else options.rollout),
+        secrets=[modal.Secret.from_name(name) for name in options.secrets],
+    )
+    return chosen(run_id=run_id, number=number)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One thing that a run needs on Modal."""
+
+    what: str
+    ask: Callable[[], Awaitable[str]]
+    """A word about what is there; raises `MortalError` if it will not do."""
+
+
+def checks(options: ModalConfig) -> Iterator[Check]:
+    """What a run needs: an account, the Volume, the secrets it names, the app with this machine's
+    code. In this order, as each needs those before it."""
+    yield Check(what="account", ask=_account)
+    yield Check(what=f"Volume {options.volume}", ask=partial(_volume, options.volume))
+    for name in options.secrets:
+        yield Check(what=f"Secret {name}", ask=partial(_secret, name))
+    version = f", version {options.version}" if options.version else ""
+    yield Check(what=f"app {options.app}{version}", ask=partial(_app, options))
+
+
+async def check_deployed(config: RunConfig) -> None:
+    """Raise the `MortalError` that names what a run of this configuration lacks on Modal."""
+    for check in checks(config.compute.modal):
+        await check.ask()
+
+
+async def _account() -> str:
+    client = await _briefly("Modal", modal.Client.from_env.aio)
+    await _briefly("Modal", client.hello.aio)
+    return "a token that Modal accepts"
+
+
+async def _volume(name: str) -> str:
+    await _briefly(name, modal.Volume.from_name(name, version=2).hydrate.aio)
+    return "is there"
+
+
+async def _secret(name: str) -> str:
+    try:
+        await _briefly(name, modal.Secret.from_name(name).hydrate.aio)
+    except ComputeError as error:
+        raise ComputeError(
+            f"compute.modal.secrets names {name!r}, which Modal does not have; `modal secret "
+            f"create {name} NAME=VALUE` makes it"
+        ) from error
+    return "is there"
+
+
+async def _app(options: ModalConfig) -> str:
+    deployed, here = await deployed_release(options), this_release()
+    if not deployed.runs_with(here):
+        raise ComputeError(other_release(deployed, here))
+    return f"{deployed}, as here"
+
+
+async def deployed_release(options: ModalConfig) -> Release:
+    """The code of the deployed app; raises `ComputeError`."""
+    about = modal.Function.from_name(options.app, "about", version=options.version)
+    call = await _briefly(options.app, about.spawn.aio)
+    try:
+        release: Release = await call.get.aio(timeout=ANSWERS_WITHIN_S)
+    except Exception as error:
+        raise ComputeError(
+            f"the app {options.app} on Modal does not answer: {type(error).__name__}: {error}; "
+            "`mortal deploy` brings it there anew"
+        ) from error
+    return release
+
+
+async def _briefly(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+    return await patiently(what, ask, until=time.time() + PATIENCE_S)
+
+
+def _class_of(role: Role, engine: str) -> str:
+    """The class of deployments/modal_app.py: each has the image of what it works with."""
+    if role == "actor":
+        return "ActorWorker"
+    return "RolloutWorker" if engine == "vllm" else "TransformersRolloutWorker"

@@ -1,0 +1,211 @@
+"""The inside of a Modal container: one worker of one run, one call at a time.
+
+deployments/modal_app.py puts Modal's decorators around it. The Volume holds the run directory: what
+others have committed is there once it is reloaded, and what the worker wrote is there for others
+once it is committed, so every call begins with the one and ends with the other. Between calls no
+file of the Volume is open.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from mortal_steps.compute.base import Role
+from mortal_steps.compute.failure import as_mortal_error
+from mortal_steps.compute.modal.release import Release, other_release, this_release
+from mortal_steps.compute.roles import worker_specs
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ComputeError, MortalError, StoreError
+from mortal_steps.policy.base_model import base_model_path
+from mortal_steps.store import RunStore
+from mortal_steps.types import FileRef
+
+logger = logging.getLogger(__name__)
+
+
+class Volume(Protocol):
+    """Of a Modal Volume, what a container that mounts it uses."""
+
+    def reload(self) -> None:
+        """Let the mount show what others have committed."""
+        ...
+
+    def commit(self) -> None:
+        """Let others see what was written here."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What the workers of a run are constructed with; a record in the run directory."""
+
+    config: RunConfig
+    dataset_fingerprint: str
+    num_steps: int
+    """Train steps of the whole run."""
+    model_folder: str | None
+    """Where on the Volume the files of the local folder `model.name_or_path` are, if it is one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """One call as it travels to a container."""
+
+    release: Release
+    """Code of whoever asks."""
+    settings: FileRef
+    """Record of `Settings`."""
+    method: str
+    payload: Mapping[str, Any]
+    label: str
+    """What the call is, such as `train_step/12/0`; for the log."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContainerTimes:
+    """What a container did until a call's end since the end of the one before, in seconds."""
+
+    container: str
+    """Modal's id of it."""
+    startup_s: float
+    """Until it was ready, where the call is its first."""
+    idle_s: float
+    """Waiting for the call."""
+    busy_s: float
+    """In the call."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What came of an order. What Modal itself raises is then always infrastructure."""
+
+    value: Any = None
+    error: MortalError | None = None
+    times: ContainerTimes | None = None
+
+
+class WorkerHost:
+    """Constructs the role's worker of a run and calls it. `runs_dir` is where the Volume is."""
+
+    def __init__(self, role: Role, *, runs_dir: Path, run_id: str, volume: Volume) -> None:
+        logging.basicConfig(
+            level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        )
+        os.chdir(tempfile.mkdtemp())  # a Volume in use as a working directory cannot be reloaded
+        self._role = role
+        self._runs_dir = runs_dir
+        self._run_id = run_id
+        self._volume = volume
+        self._release = this_release()
+        self._free_since = time.time()
+        self._startup_s = time.time() - _process_start()
+        self._worker: Any = None
+        self._settings: FileRef | None = None
+
+    def call(self, order: Order) -> Outcome:
+        """Carry the order out. What the worker wrote is committed, whether it failed or not."""
+        began = time.time()
+        self._reload()
+        logger.info("%s begins", order.label)
+        try:
+            outcome = self._carry_out(order)
+        finally:  # a container that is taken away, too, leaves what it has committed to the store
+            refused = self._commit()
+        outcome = refused or outcome
+        logger.info("%s %s", order.label, "ends" if outcome.error is None else "fails")
+        return replace(outcome, times=self._account(began))
+
+    def _account(self, began: float) -> ContainerTimes:
+        ended = time.time()
+        times = ContainerTimes(
+            container=os.environ.get("MODAL_TASK_ID", ""),
+            startup_s=self._startup_s,
+            idle_s=began - self._free_since,
+            busy_s=ended - began,
+        )
+        self._startup_s, self._free_since = 0.0, ended
+        return times
+
+    def _carry_out(self, order: Order) -> Outcome:
+        try:
+            self._check_release(order.release)
+            worker = self._worker_with(order.settings)
+            return Outcome(value=getattr(worker, order.method)(**order.payload))
+        except Exception as error:  # the boundary: any error travels to the caller
+            logger.error("call failed", exc_info=error)
+            return Outcome(error=as_mortal_error(error))
+
+    def _commit(self) -> Outcome | None:
+        try:
+            self._volume.commit()
+        except Exception as error:  # the boundary: any error travels to the caller
+            logger.error("nothing is committed", exc_info=error)
+            return Outcome(error=no_more_data(error))
+        return None
+
+    def _check_release(self, asking: Release) -> None:
+        if not self._release.runs_with(asking):
+            raise ComputeError(other_release(self._release, asking))
+
+    def _reload(self) -> None:
+        try:
+            self._volume.reload()
+        except RuntimeError:  # a file that only a reference cycle still holds open
+            gc.collect()
+            self._volume.reload()
+
+    def _worker_with(self, settings: FileRef) -> Any:
+        """The worker; another one where a flow has come back with other settings."""
+        if self._settings != settings:
+            self._worker, self._settings = None, None
+            self._worker = self._construct(settings)
+            self._settings = settings
+        return self._worker
+
+    def _construct(self, reference: FileRef) -> Any:
+        store = RunStore(self._runs_dir / self._run_id)
+        settings = store.read_record(reference, Settings)
+        if settings.model_folder is not None:
+            _provide(settings.config.model.name_or_path, self._runs_dir / settings.model_folder)
+        config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
+        spec = worker_specs(
+            config,
+            run_dir=store.root,
+            model_path=base_model_path(config, settings.dataset_fingerprint),
+            num_steps=settings.num_steps,
+        )[self._role]
+        os.environ.update(spec.threading())  # before the worker imports what reads it
+        logger.info("process %d is a %s", os.getpid(), spec.factory)
+        module, _, name = spec.factory.partition(":")
+        return getattr(importlib.import_module(module), name)(**spec.kwargs)
+
+
+def _provide(name: str, folder: Path) -> None:
+    """Let a folder of the user's machine be found under the same name here."""
+    if not Path(name).exists():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).symlink_to(folder)
+
+
+def _process_start() -> float:
+    """When this process began, in seconds since the epoch."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    booted = time.time() - float(Path("/proc/uptime").read_text().split()[0])
+    return booted + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def no_more_data(error: Exception) -> StoreError:
+    """What to raise where the Volume does not take what was written."""
+    return StoreError(
+        f"the Volume takes no more data: {error}. Nothing half-written counts: remove runs from it "
+        "(`modal volume rm`), then go on with `mortal resume`"
+    )

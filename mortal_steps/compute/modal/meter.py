@@ -1,0 +1,84 @@
+"""What a run costs on Modal: seconds of its containers by the price of their GPUs.
+
+    costs.jsonl   {"step": 12, "stage": "train_step", "role": "actor", "kind": "useful",
+                   "container": "ta-1", "seconds": 3.1, "dollars": 0.0018}
+
+| kind | seconds |
+|---|---|
+| `start_up` | from a container's start until it was ready |
+| `idle` | waiting for a call, and after the last one |
+| `useful` | in calls that gave what was asked for |
+| `repeated` | in calls that failed or were lost, whose work somebody does again |
+
+An estimate: containers tell their own times, and one that is lost takes with it those of its last
+call. The file grows through every attempt of a run; what was paid is never cut back to a step.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+
+from mortal_steps.compute.base import Role
+from mortal_steps.compute.modal.host import Outcome
+from mortal_steps.config import ModalConfig
+from mortal_steps.config.gpus import dollars_per_second
+from mortal_steps.files import writing
+from mortal_steps.report.costs import COSTS, read_costs
+from mortal_steps.store import RunStore
+
+
+class Meter:
+    """Counts what one run has cost, over all its attempts."""
+
+    def __init__(self, store: RunStore, options: ModalConfig) -> None:
+        self._path = store.path(COSTS)
+        self._rates: dict[Role, float] = {
+            "actor": dollars_per_second(options.actor, options.rates),
+            "rollout": dollars_per_second(options.rollout, options.rates),
+        }
+        self.spent: float = sum(row["dollars"] for row in read_costs(self._path))
+        """Dollars so far."""
+        self._open: dict[str, tuple[Role, str, float]] = {}
+        """Role and last call of each container of this attempt, and when it was answered."""
+
+    def answered(self, role: Role, label: str, outcome: Outcome) -> None:
+        """A container answered a call."""
+        times = outcome.times
+        if times is None:
+            return
+        kind = "repeated" if outcome.error is not None else "useful"
+        seconds = {"start_up": times.startup_s, "idle": times.idle_s, kind: times.busy_s}
+        self._note(role, label, times.container, seconds)
+        self._open[times.container] = (role, label, time.monotonic())
+
+    def lost(self, role: Role, label: str, seconds: float) -> None:
+        """A call was lost, so long after it was submitted."""
+        self._note(role, label, "", {"repeated": seconds})
+
+    def ended(self, window_s: float) -> None:
+        """The run needs its containers no more; each stays for so long."""
+        for container, (role, label, since) in self._open.items():
+            self._note(role, label, container, {"idle": time.monotonic() - since + window_s})
+        self._open.clear()
+
+    def _note(self, role: Role, label: str, container: str, seconds: Mapping[str, float]) -> None:
+        stage, step = _place(label)
+        place = {"step": step, "stage": stage, "role": role, "container": container}
+        rows = []
+        for kind, took in seconds.items():
+            if took > 0:
+                dollars = took * self._rates[role]
+                self.spent += dollars
+                rows.append({**place, "kind": kind, "seconds": took, "dollars": dollars})
+        with writing(self._path), self._path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def _place(label: str) -> tuple[str, int]:
+    """Stage and step of a call such as `train_step/12/0`; `start` makes a worker ready."""
+    if "/" not in label:
+        return "start_workers", 0
+    stage, step, _ = label.split("/")
+    return stage, int(step)

@@ -1,0 +1,126 @@
+"""Files of a run on their way between this run directory and the one on the Volume.
+
+Containers work in the one on the Volume. Folders (weights, checkpoints) stay there. Records travel
+with calls: what a request refers to goes up before it, what an answer refers to comes down after
+it. With every upload goes what tells where the run stands (identity, manifest, logs), where that
+has changed, so that another machine can go on with the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.files import write_atomically
+from mortal_steps.identity import CONFIG_FILE, EVAL_PROBLEMS, IDENTITY_FILE, TRAIN_PROBLEMS
+from mortal_steps.logs import LOGS
+from mortal_steps.manifest import MANIFEST_FILE
+from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
+from mortal_steps.policy.base_model import BaseModel, model_cache
+from mortal_steps.report.costs import COSTS
+from mortal_steps.store import FOLDER_MANIFEST, RunStore
+from mortal_steps.types import FileRef, FinalModel
+
+IDENTITY = (CONFIG_FILE, TRAIN_PROBLEMS, EVAL_PROBLEMS, IDENTITY_FILE)
+PROGRESS = (MANIFEST_FILE, *LOGS, COSTS, "reward_curve.png")
+"""The manifest is read before the logs, which only grow: they hold at least what it vouches for."""
+
+NOT_SHARED = {"lock", "lease.json", "calls", "logs"}
+"""What is about processes of this machine."""
+
+
+class Mirror:
+    """One run's way to the Volume and back."""
+
+    def __init__(self, volume: RunsVolume, store: RunStore) -> None:
+        self._volume = volume
+        self._store = store
+        self._uploading = asyncio.Lock()
+        self._there: dict[str, object] = {}
+        """What the Volume is known to hold: digest, or size and time, of a file by its path."""
+
+    async def begin(self) -> None:
+        """Let the Volume hold the run: one that has steps already, of a fork or of a time without
+        Modal, goes there whole."""
+        if await self._volume.find(self._remote(IDENTITY_FILE)) is not None:
+            return
+        root = self._store.root
+        files = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
+        shared = {n: path for n, path in files.items() if n.split("/")[0] not in NOT_SHARED}
+        cache = model_cache(root.parent)
+        found = self._store.find_record(BASE_MODEL_FILE, BaseModel)
+        made = (cache / found[1].key).rglob("*") if found is not None else ()
+        models = {str(path.relative_to(cache.parent)): path for path in made if path.is_file()}
+        await self._volume.upload(models | {self._remote(n): path for n, path in shared.items()})
+
+    async def push(self, request: Any = None) -> None:
+        """Upload the records that `request` refers to, and where the run stands, if it changed.
+
+        A record that is not here is left out: whoever made it did so on the Volume.
+        """
+        async with self._uploading:
+            wanted = {**self._records(request), **self._standing()}
+            news = {path: mark for path, mark in wanted.items() if self._there.get(path) != mark}
+            if news:
+                content = {path: self._store.path(path).read_bytes() for path in news}
+                await self._volume.upload({self._remote(path): content[path] for path in content})
+                self._there |= news
+
+    async def pull(self, answer: Any) -> None:
+        """Download the records that `answer` refers to, or the finished model.
+
+        Raises `CorruptFileError` for a file that is not what the answer says.
+        """
+        if isinstance(answer, FinalModel):
+            for path, sha256 in answer.folders():
+                await self._pull_folder(path, sha256)
+        for ref in file_refs(answer):
+            if not self._has(ref):
+                content = await self._volume.read(self._remote(ref.path))
+                write_atomically(self._store.path(ref.path), content)
+                self._store.check_record(ref)
+            self._there[ref.path] = ref.sha256
+
+    async def _pull_folder(self, path: str, sha256: str) -> None:
+        manifest = await self._volume.read(self._remote(f"{path}/{FOLDER_MANIFEST}"))
+        with self._store.committing_folder(path) as folder:
+            for name in json.loads(manifest)["files"]:
+                await self._volume.download(self._remote(f"{path}/{name}"), folder / name)
+        self._store.verify_folder(path, sha256)
+
+    def _has(self, ref: FileRef) -> bool:
+        try:
+            self._store.check_record(ref)
+        except CorruptFileError:
+            return False
+        return True
+
+    def _records(self, request: Any) -> dict[str, object]:
+        refs = file_refs(request)
+        return {ref.path: ref.sha256 for ref in refs if self._store.path(ref.path).exists()}
+
+    def _standing(self) -> dict[str, object]:
+        paths = {name: self._store.path(name) for name in (*IDENTITY, *PROGRESS)}
+        found = {name: path.stat() for name, path in paths.items() if path.exists()}
+        return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in found.items()}
+
+    def _remote(self, path: str) -> str:
+        return f"{self._store.root.name}/{path}"
+
+
+def file_refs(value: Any) -> Iterator[FileRef]:
+    """Every `FileRef` in a request or an answer."""
+    if isinstance(value, FileRef):
+        yield value
+    elif is_dataclass(value):
+        yield from file_refs([getattr(value, field.name) for field in fields(value)])
+    elif isinstance(value, Mapping):
+        yield from file_refs(value.values())
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        for item in value:
+            yield from file_refs(item)

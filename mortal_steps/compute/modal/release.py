@@ -1,0 +1,56 @@
+"""Which code runs where: a container must run what the flow's machine runs. Imports no Modal."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import mortal_steps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """The code of one side."""
+
+    mortal: str
+    """Version."""
+    sources: str
+    """Digest of every file of `mortal_steps`."""
+    modal: str
+    """Version of Modal's client."""
+    python: str
+    """Such as `3.11`."""
+
+    def runs_with(self, other: Release) -> bool:
+        """Whether calls between the two mean the same on both sides."""
+        return self.sources == other.sources
+
+    def __str__(self) -> str:
+        return f"mortal {self.mortal} ({self.sources[:12]}) with modal {self.modal}"
+
+
+def this_release() -> Release:
+    """The code of this process."""
+    folder = Path(mortal_steps.__file__).parent
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*.py")}
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(name.encode() + b"\0" + files[name].read_bytes() + b"\0")
+    major, minor, _ = platform.python_version_tuple()
+    return Release(
+        mortal=mortal_steps.__version__,
+        sources=digest.hexdigest(),
+        modal=version("modal"),
+        python=f"{major}.{minor}",
+    )
+
+
+def other_release(deployed: Release, here: Release) -> str:
+    """Why the two cannot work together, and what to do."""
+    return (
+        f"the deployed app is {deployed}, this machine has {here}; `mortal deploy` brings this "
+        "machine's code there"
+    )

@@ -1,0 +1,152 @@
+"""Runs whose directory is on a Volume, as a machine that does not mount it sees them.
+
+A run that another machine drove last stands further there than here. `bring_here` takes over what
+the flow needs of it; checkpoints and weights stay there, where the containers are.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import modal
+
+from mortal_steps.compute.modal.asking import patiently
+from mortal_steps.compute.modal.lease import find_lease
+from mortal_steps.compute.modal.mirror import IDENTITY, PROGRESS
+from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import RunNotFoundError, StoreError
+from mortal_steps.files import write_atomically
+from mortal_steps.identity import IDENTITY_FILE, RunInfo, read_identity
+from mortal_steps.lease import RECORD_FILE, LeaseRecord
+from mortal_steps.manifest import MANIFEST_FILE, RunManifest
+from mortal_steps.policy import base_model
+from mortal_steps.run import Run
+from mortal_steps.store import RunStore
+
+
+async def bring_here(volume: RunsVolume, store: RunStore) -> bool:
+    """Let the run directory here stand where the one on the Volume does, if that is further.
+
+    Returns whether the Volume has the run. Raises `StoreError` if that is another run of this id,
+    and `CorruptFileError` for damage there.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        there = RunStore(Path(folder) / store.root.name)
+        await _download(volume, there, [IDENTITY_FILE, MANIFEST_FILE])
+        info, stands = read_identity(there), _standing(there)
+        if info is None:
+            return False
+        _check_same(store, info)
+        if _standing(store) < stands:
+            await _download(volume, there, [*IDENTITY[:-1], *PROGRESS[1:]])
+            await _download_steps(volume, there, stands[0])
+            for path in sorted(there.root.rglob("*"), key=lambda path: path.name == IDENTITY_FILE):
+                if path.is_file():  # run.json last: without it there is no run here
+                    write_atomically(
+                        store.path(str(path.relative_to(there.root))), path.read_bytes()
+                    )
+    return True
+
+
+async def list_run_ids(volume: RunsVolume) -> list[str]:
+    """Ids of the runs on the Volume."""
+    return [name for name in await volume.folders("/") if not name.startswith(".")]
+
+
+async def look_at(volume: RunsVolume, run_id: str, folder: Path) -> Run:
+    """A copy, in `folder`, of what tells where a run on the Volume stands.
+
+    Raises `RunNotFoundError`.
+    """
+    store = RunStore(folder / run_id)
+    await _download(volume, store, [*IDENTITY, *PROGRESS])
+    info = read_identity(store)
+    if info is None:
+        known = ", ".join(await list_run_ids(volume)) or "none"
+        raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume.name} (there: {known})")
+    holder = await find_lease(run_id)
+    if holder is not None:
+        store.write_record(RECORD_FILE, holder, LeaseRecord)
+    return Run(store, None, info)
+
+
+async def fetch(volume: RunsVolume, run_id: str, runs_dir: Path, *, everything: bool) -> Path:
+    """Bring a run's final model here, and where it stands; or all of its directory.
+
+    Returns the run directory. Raises `RunNotFoundError`, and `CorruptFileError` if the model did
+    not arrive as it was saved.
+    """
+    store = RunStore(runs_dir / run_id)
+    with tempfile.TemporaryDirectory() as folder:
+        final = (await look_at(volume, run_id, Path(folder))).manifest.final
+    await bring_here(volume, store)
+    wanted = (
+        [run_id] if everything else [f"{run_id}/{p}" for p, _ in final.folders()] if final else []
+    )
+    for path in [path for folder in wanted for path in await volume.files(folder)]:
+        name = str(Path(path).relative_to(run_id))
+        if name not in (*IDENTITY, *PROGRESS):
+            await volume.download(path, store.path(name))
+    if everything:
+        await _fetch_base_model(volume, store)
+    if final is not None:
+        for path, sha256 in final.folders():
+            store.verify_folder(path, sha256)
+    return store.root
+
+
+async def _fetch_base_model(volume: RunsVolume, store: RunStore) -> None:
+    """The model that was made for the run's beginning lies beside the runs."""
+    found = store.find_record(base_model.RECORD_FILE, base_model.BaseModel)
+    if found is not None:
+        cache = base_model.model_cache(store.root.parent)
+        for path in await volume.files(f"{cache.name}/{found[1].key}"):
+            await volume.download(path, cache.parent / path)
+
+
+async def check_there(config_app: str, run_id: str) -> Any:
+    """`mortal verify` of a run, done by a container beside the Volume."""
+    verify = modal.Function.from_name(config_app, "verify")
+    return await patiently(run_id, lambda: verify.remote.aio(run_id))
+
+
+def runs_volume(config: RunConfig) -> RunsVolume:
+    """The Volume of the run's configuration."""
+    return RunsVolume(config.compute.modal.volume)
+
+
+def _standing(store: RunStore) -> tuple[int, float]:
+    """How far a run is: its step, and when that was noted."""
+    found = store.find_record(MANIFEST_FILE, RunManifest)
+    if found is None:
+        return (-1, 0.0) if read_identity(store) is None else (-1, 1.0)
+    return found[1].step, found[1].updated_at
+
+
+def _check_same(store: RunStore, there: RunInfo) -> None:
+    here = read_identity(store)
+    if here is not None and here.uid != there.uid:
+        raise StoreError(
+            f"the Volume holds another run {there.run_id!r}, begun in {there.working_dir}; choose "
+            f"another --run-id, or remove one of the two (`modal volume rm` and the id)"
+        )
+
+
+async def _download(volume: RunsVolume, store: RunStore, names: Iterable[str]) -> None:
+    for name in names:
+        content = await volume.find(f"{store.root.name}/{name}")
+        if content is not None:
+            write_atomically(store.path(name), content)
+
+
+async def _download_steps(volume: RunsVolume, store: RunStore, first: int) -> None:
+    """The records of steps that are not done: scores may be none that can be made again."""
+    run_id = store.root.name
+    for name in await volume.folders(f"{run_id}/steps"):
+        if int(name) >= first:
+            paths = await volume.files(f"{run_id}/steps/{name}")
+            await _download(volume, store, [str(Path(path).relative_to(run_id)) for path in paths])

@@ -1,0 +1,97 @@
+"""Files of the Volume that holds the runs, from a machine that does not mount it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import modal
+from modal.exception import NotFoundError, ResourceExhaustedError
+from modal.types import FileEntry, FileEntryType
+
+from mortal_steps.compute.modal.asking import patiently
+from mortal_steps.compute.modal.host import no_more_data
+from mortal_steps.errors import CorruptFileError
+
+
+class RunsVolume:
+    """Whole files by their path from the Volume's root. Every method is patient, and raises as
+    `patiently` does."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._volume = modal.Volume.from_name(name, version=2)
+
+    async def check(self) -> None:
+        """Raise `ComputeError` unless the Volume is there."""
+        await patiently(self.name, self._volume.hydrate.aio)
+
+    async def upload(self, files: Mapping[str, bytes | Path]) -> None:
+        """Write files, content or a file here by path there, all of them at once; those that are
+        there are replaced. Raises `StoreError` if the Volume is full."""
+
+        async def once() -> None:
+            try:
+                async with self._volume.batch_upload.aio(force=True) as batch:
+                    for path, content in files.items():
+                        source = io.BytesIO(content) if isinstance(content, bytes) else content
+                        batch.put_file(source, path)
+            except ResourceExhaustedError as error:
+                raise no_more_data(error) from error
+
+        await patiently(self.name, once)
+
+    async def read(self, path: str) -> bytes:
+        """A file's content; raises `CorruptFileError` if there is none."""
+        content = await self.find(path)
+        if content is None:
+            raise CorruptFileError(f"{path} is missing on the Volume {self.name}")
+        return content
+
+    async def find(self, path: str) -> bytes | None:
+        """A file's content, if it is there."""
+
+        async def once() -> bytes | None:
+            try:
+                return b"".join([block async for block in self._volume.read_file.aio(path)])
+            except FileNotFoundError:
+                return None
+
+        return await patiently(self.name, once)
+
+    async def download(self, path: str, target: Path) -> None:
+        """Write a file of any size to `target`; raises `CorruptFileError` if it is not there."""
+
+        async def once() -> bool:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as file:
+                try:
+                    await self._volume.read_file_into_fileobj.aio(path, file)
+                except FileNotFoundError:
+                    return False
+            return True
+
+        if not await patiently(self.name, once):
+            raise CorruptFileError(f"{path} is missing on the Volume {self.name}")
+
+    async def files(self, folder: str) -> list[str]:
+        """Paths of every file below a folder; empty where there is no such folder."""
+        entries = await self._list(folder, recursive=True)
+        return sorted(entry.path for entry in entries if entry.type == FileEntryType.FILE)
+
+    async def folders(self, folder: str) -> list[str]:
+        """Names of the folders in a folder; empty where there is no such folder."""
+        entries = await self._list(folder, recursive=False)
+        return sorted(
+            Path(entry.path).name for entry in entries if entry.type == FileEntryType.DIRECTORY
+        )
+
+    async def _list(self, folder: str, *, recursive: bool) -> list[FileEntry]:
+        async def once() -> list[FileEntry]:
+            try:
+                return await self._volume.listdir.aio(folder, recursive=recursive)
+            except (FileNotFoundError, NotFoundError):
+                return []
+
+        return await patiently(self.name, once)

@@ -1,0 +1,77 @@
+"""GPUs by the names that Modal rents them under. Modal's client checks none of them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+GPUS = (
+    "T4",
+    "L4",
+    "A10",
+    "L40S",
+    "A100",
+    "A100-40GB",
+    "A100-80GB",
+    "RTX-PRO-6000",
+    "H100",
+    "H100!",
+    "H200",
+    "B200",
+    "B200+",
+    "B300",
+)
+ALIASES = {"A10G": "A10"}
+"""Other spellings in use."""
+MOST_PER_CONTAINER = 8
+
+DOLLARS_PER_SECOND = {
+    "T4": 0.000164,
+    "L4": 0.000222,
+    "A10": 0.000306,
+    "L40S": 0.000542,
+    "A100": 0.000583,
+    "A100-40GB": 0.000583,
+    "A100-80GB": 0.000694,
+    "H100": 0.001097,
+    "H100!": 0.001097,
+    "H200": 0.001261,
+    "B200": 0.001736,
+}
+"""List prices of July 2026, processor and memory of the container not counted. Those of an account
+may differ: `compute.modal.rates` goes before them."""
+
+
+def modal_gpu(wanted: str) -> str:
+    """`A10G` or `a100:2` as Modal writes it: `A10`, `A100:2`.
+
+    Raises `ValueError` for an unknown name, which says the nearest known one, and for a number that
+    does not fit into one container.
+    """
+    name, separator, count = wanted.partition(":")
+    name = ALIASES.get(name.upper(), name.upper())
+    if name not in GPUS:
+        near = difflib.get_close_matches(name, GPUS, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(GPUS)}"
+        raise ValueError(f"Modal has no GPU {wanted!r}; {hint}")
+    if not separator:
+        return name
+    if not count.isdecimal() or not 1 <= int(count) <= MOST_PER_CONTAINER:
+        raise ValueError(
+            f"{wanted!r}: a container holds 1 to {MOST_PER_CONTAINER} GPUs; write {name}:2 for two"
+        )
+    return f"{name}:{count}"
+
+
+def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
+    """What a container with these GPUs costs; `rates` by GPU goes before the list.
+
+    Raises `ValueError` for a GPU without a known price.
+    """
+    name, _, count = modal_gpu(wanted).partition(":")
+    rate = rates.get(name, DOLLARS_PER_SECOND.get(name))
+    if rate is None:
+        raise ValueError(
+            f"no price is known of {name}; name it in compute.modal.rates, in dollars per second"
+        )
+    return rate * int(count or 1)

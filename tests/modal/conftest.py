@@ -1,0 +1,38 @@
+"""The project's app on a control plane of its own; this process is a client of it."""
+
+import sys
+
+import pytest
+
+from benchmarks.chaos.project import write_project
+from mortal_steps.config.loader import load_config
+from tests.modal_plane.plane import ModalPlane, client_environment
+
+SETTINGS = (
+    "training.max_steps=4",
+    "rollout.num_rollout_workers=1",
+    "compute.local.actor.threads=1",
+    "rollout.num_shards=2",
+    "checkpoints.save_steps=2",
+    "evaluation.eval_steps=4",
+    "evaluation.on_start=false",
+)
+ON_MODAL = ("compute.backend=modal", "compute.modal.scaledown_window_s=60")
+
+
+def project(folder, run_id, *overrides):
+    """The chaos project in `folder`, four steps of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_project(folder)
+    config = load_config(folder / "chaos.toml", [*SETTINGS, *overrides])
+    return config.model_copy(update={"run_id": run_id, "runs_dir": str(folder / "runs")})
+
+
+@pytest.fixture(scope="package")
+def plane(tmp_path_factory):
+    """The deployed app; containers are offline and their grace periods short."""
+    state = tmp_path_factory.mktemp("plane")
+    options = ("--env", "HF_HUB_OFFLINE=1", "--preemption-grace", "10", "--timeout-grace", "1")
+    with ModalPlane(state, *options) as plane, client_environment(plane):
+        plane.run(sys.executable, "-m", "mortal", "deploy", env={"PREFECT_API_URL": ""})
+        yield plane

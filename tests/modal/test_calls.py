@@ -1,0 +1,52 @@
+"""Calls that nobody waits for any more: containers do not go on with them, and are not paid for."""
+
+import asyncio
+
+import pytest
+
+from mortal_steps import driving
+from mortal_steps.compute.base import CallKey
+from mortal_steps.errors import RunStoppedError, WorkerLostError
+from mortal_steps.run import find_run, open_run
+from tests import bare_flow
+from tests.modal.conftest import ON_MODAL, project
+from tests.modal.test_run import bare
+
+START = CallKey(run_id="late", stage="start_workers", step=0)
+
+
+def test_a_call_beyond_its_deadline_or_of_a_run_that_ends_is_cancelled(plane, tmp_path):
+    config = project(tmp_path, "late", *ON_MODAL, "compute.modal.deadline_s=1")
+    calls = tmp_path / "runs/late/calls"
+
+    async def wait_too_long(run):
+        async with driving.at_work(run) as session:
+            await session.compute.call("actor", "prepare", key=START, step=0)
+
+    async def give_up(run):
+        working = asyncio.create_task(wait_too_long(run))
+        while not calls.exists() or not list(calls.iterdir()):
+            await asyncio.sleep(0.01)
+        working.cancel()
+        await working
+
+    with bare(tmp_path):
+        run = open_run(config)
+        with pytest.raises(WorkerLostError, match=r"has no outcome after 1 s \(compute.modal.dead"):
+            asyncio.run(wait_too_long(run))
+        assert len(plane.events("call_cancelled")) == 1
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(give_up(run))
+    assert len(plane.events("call_cancelled")) == 2
+    assert list(calls.iterdir()) == []
+    plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 10)
+
+
+def test_a_run_that_has_cost_enough_stops_with_its_state_saved(tmp_path):
+    config = project(tmp_path, "dear", "compute.modal.max_cost=3")
+    with bare(tmp_path) as patch:
+        paid = iter([1.0, 2.0, 3.5])  # asked before each step
+        patch.setattr(bare_flow.InProcess, "spent", lambda self: next(paid))
+        with pytest.raises(RunStoppedError, match=r"= 3 dollars \(3.50 spent\) after 2 of 4"):
+            bare_flow.go_on(config, patch)
+    assert find_run(tmp_path / "runs", "dear").manifest.checkpoints[-1].step == 2
