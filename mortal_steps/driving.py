@@ -66,6 +66,7 @@ async def _workers(run: Run, lease: Lease) -> AsyncIterator[Compute]:
     try:
         if on_modal:
             async with _modal_workers(run, here) as compute:
+                run.read_again()  # another machine may have gone on with it until now
                 yield compute
         else:
             yield here

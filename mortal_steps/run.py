@@ -104,10 +104,14 @@ class Run:
         What an earlier driver wrote until now counts, not what was read when the run was opened.
         """
         self._lease = acquire(self.store)
-        self.manifest = self._read_manifest()
+        self.read_again()
         self._remove_leftovers()
         self._mend_best()
         return self._lease
+
+    def read_again(self) -> None:
+        """Stand where the run directory says, whoever wrote it since the run was opened."""
+        self.manifest = self._read_manifest()
 
     def release(self) -> None:
         """Let another process drive the run."""

@@ -24,9 +24,11 @@ from mortal_steps.compute.modal.meter import Meter
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.models import share_model
 from mortal_steps.compute.modal.release import this_release
+from mortal_steps.compute.modal.runs import bring_here
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.pool import Pool
-from mortal_steps.errors import WorkerLostError
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import LeaseLostError, WorkerLostError
 from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)
@@ -83,9 +85,11 @@ class ModalCompute:
 class Line:
     """What every container of a run is called through."""
 
-    def __init__(self, settings: Settings, store: RunStore, held: ModalLease) -> None:
+    def __init__(
+        self, settings: Settings, store: RunStore, volume: RunsVolume, held: ModalLease
+    ) -> None:
         options = settings.config.compute.modal
-        self.mirror = Mirror(RunsVolume(options.volume), store)
+        self.mirror = Mirror(volume, store)
         self.calls = Calls(store, options.deadline_s)
         self.meter = Meter(store, options)
         self._lease = held
@@ -94,11 +98,16 @@ class Line:
         digest = hashlib.sha256(settings.config.model_dump_json().encode()).hexdigest()
         self._settings = store.write_record(f"settings/{digest[:12]}.json", settings, Settings)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether another machine drives the run now: what is on Modal is that one's."""
+        return self._lease.is_lost
+
     async def call(
         self, role: Role, worker: Any, key: str, label: str, method: str, payload: Any
     ) -> Any:
         """The method's result; what it refers to is here when it returns."""
-        self._lease.check()
+        await self._lease.check()
         order = Order(
             release=self._release,
             settings=self._settings,
@@ -147,7 +156,9 @@ class ModalContainer:
         await patiently(self.name, lambda: update(scaledown_window=seconds))
 
     async def close(self) -> None:
-        """Let the container go soon."""
+        """Let the container go soon, unless it works for another machine now."""
+        if self._line.is_lost:
+            return
         try:
             await self._worker.call.autoscaler.update.aio(scaledown_window=LAST_WINDOW_S)
         except (exception.Error, OSError) as error:
@@ -160,34 +171,55 @@ async def modal_compute(
 ) -> AsyncIterator[ModalCompute]:
     """The run's workers on Modal, for the time of the block; none is started yet.
 
-    At its end what is under way is cancelled, every container goes, and the Volume knows where the
-    run stands. Raises `ComputeError` where Modal cannot be used, and `StoreError` if a process on
-    another machine drives the run.
+    At its beginning the run directory here stands where the one on the Volume does. At its end what
+    is under way is cancelled, every container goes, and the Volume knows where the run stands; none
+    of it if another machine has taken the run over.
+
+    Raises `ComputeError` where Modal cannot be used, and `StoreError` if a process on another
+    machine drives the run.
     """
-    config = settings.config
+    config, volume = settings.config, RunsVolume(settings.config.compute.modal.volume)
     await check_deployed(config)
     held = await lease.acquire(store.root.name)
-    line = Line(settings, store, held)
-
-    def container(role: Role, number: int) -> ModalContainer:
-        return ModalContainer(role, number, worker_of(config, role, store.root.name, number), line)
-
     try:
-        await share_model(RunsVolume(config.compute.modal.volume), settings)
+        # Whoever held it last may have gone on since the run was opened here.
+        await bring_here(volume, store)
+        line = Line(settings, store, volume, held)
+        await share_model(volume, settings)
         await line.mirror.begin()
-        rollouts = [container("rollout", n) for n in range(config.rollout.num_rollout_workers)]
-        actor = container("actor", 0)
-        window = config.compute.modal.scaledown_window_s
-        await asyncio.gather(*(one.keep_idle(window) for one in [actor, *rollouts]))
-        compute = ModalCompute(
-            {"actor": Pool([actor], None), "rollout": Pool(rollouts, "start")}, beside, line.meter
-        )
+        compute = await _compute(config, store, line, beside)
         try:
             yield compute
         finally:
-            await line.calls.cancel_all()
-            await compute.close()
-            line.meter.ended(LAST_WINDOW_S)
-            await line.mirror.push()
+            await _end(compute, line, held)
     finally:
         await held.release()
+
+
+async def _compute(
+    config: RunConfig, store: RunStore, line: Line, beside: LocalCompute
+) -> ModalCompute:
+    def container(role: Role, number: int) -> ModalContainer:
+        return ModalContainer(role, number, worker_of(config, role, store.root.name, number), line)
+
+    rollouts = [container("rollout", n) for n in range(config.rollout.num_rollout_workers)]
+    actor = container("actor", 0)
+    window = config.compute.modal.scaledown_window_s
+    await asyncio.gather(*(one.keep_idle(window) for one in [actor, *rollouts]))
+    pools: dict[Role, Pool[ModalContainer]] = {
+        "actor": Pool([actor], None),
+        "rollout": Pool(rollouts, "start"),
+    }
+    return ModalCompute(pools, beside, line.meter)
+
+
+async def _end(compute: ModalCompute, line: Line, held: ModalLease) -> None:
+    with contextlib.suppress(LeaseLostError):  # `is_lost` tells from now on
+        await held.check()
+    async with contextlib.AsyncExitStack() as last:  # each of them, whatever the others raise
+        if not held.is_lost:
+            last.push_async_callback(line.mirror.push)
+        last.callback(line.meter.ended, LAST_WINDOW_S)
+        last.push_async_callback(compute.close)
+        if not held.is_lost:
+            last.push_async_callback(line.calls.cancel_all)

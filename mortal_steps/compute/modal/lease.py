@@ -1,17 +1,25 @@
 """The lease of a run on Modal: machines that share nothing but the account drive it one at a time.
 
-A record in a Modal Dict, renewed every few seconds, with the rules of `mortal_steps.lease`: it
-holds until its process is gone, as far as can be told from here, or it was not renewed for
-`LEASE_TTL_S`. Whoever finds another's token in it has lost the run and asks no container any more.
+A Modal Dict has an entry for every lease that the run ever had, by number:
+
+    RUN/3   the third one's holder, renewed every few seconds; None once it was given back
+    RUN     3, or less: where to begin to look for the newest
+
+The rules are those of `mortal_steps.lease`: a lease holds until its process is gone, as far as can
+be told from here, or it was not renewed for `LEASE_TTL_S`. Then the next number is free, and Modal
+gives an entry that is not there yet to one of all who ask for it. Only its holder writes an entry,
+so nobody ever writes over another's. Whoever finds the number after its own taken has lost the run
+and asks no container any more. Entries that nobody reads go by themselves, after seven days.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
+import os
 import time
 from dataclasses import replace
+from functools import partial
 
 import modal
 from modal import exception
@@ -28,52 +36,76 @@ LEASES = "mortal-leases"
 class ModalLease:
     """A lease held by this process; `acquire` makes one."""
 
-    def __init__(self, run_id: str, leases: modal.Dict, record: LeaseRecord) -> None:
+    def __init__(self, run_id: str, leases: modal.Dict, number: int, record: LeaseRecord) -> None:
         self._run_id = run_id
         self._leases = leases
+        self._number = number
         self._record = record
-        self._taken_by: LeaseRecord | None = None
-        self._renewing = asyncio.create_task(self._renew())
+        self._lost: LeaseLostError | None = None
+        self._released = asyncio.Event()
+        self._renewing = asyncio.create_task(self._renew_until_released())
 
-    def check(self) -> None:
-        """Raise `LeaseLostError` if another process was found to have taken the run over."""
-        if self._taken_by is not None:
-            raise LeaseLostError(
-                f"run {self._run_id} was taken over by process {self._taken_by.pid} on "
-                f"{self._taken_by.host}; it goes on there"
-            )
+    @property
+    def is_lost(self) -> bool:
+        """Whether another process was found to have taken the run over."""
+        return self._lost is not None
+
+    async def check(self) -> None:
+        """Raise `LeaseLostError` if another process has taken the run over.
+
+        One that was not renewed lately, as this machine slept or was cut off, is renewed first;
+        raises `TransientError` if that cannot be done.
+        """
+        if self._lost is None and self._record.age_s() > LEASE_TTL_S / 2:
+            await patiently(LEASES, self._renew)
+        if self._lost is not None:
+            raise self._lost
 
     async def release(self) -> None:
         """Let another process drive the run."""
+        self._released.set()
+        await asyncio.wait([self._renewing], timeout=RENEW_EVERY_S)
         self._renewing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._renewing
         try:
-            holder = await self._leases.get.aio(self._run_id)
-            if holder is not None and holder.token == self._record.token:
-                await self._leases.pop.aio(self._run_id)
+            await self._leases.put.aio(_entry(self._run_id, self._number), None)
         except (exception.Error, OSError) as error:
             logger.warning("the lease on Modal ends by itself in %.0f s: %s", LEASE_TTL_S, error)
 
-    async def _renew(self) -> None:
-        while self._taken_by is None:
-            await asyncio.sleep(RENEW_EVERY_S)
+    async def _renew_until_released(self) -> None:
+        while self._lost is None and not await self._is_released(RENEW_EVERY_S):
             try:
-                holder = await self._leases.get.aio(self._run_id)
-                if holder is not None and holder.token != self._record.token:
-                    self._taken_by = holder
-                else:
-                    renewed = replace(self._record, renewed_at=time.time())
-                    await self._leases.put.aio(self._run_id, renewed)
+                await self._renew()
             except (exception.Error, OSError) as error:
                 logger.warning("the lease on Modal is not renewed: %s", error)
+
+    async def _is_released(self, within_s: float) -> bool:
+        try:
+            await asyncio.wait_for(self._released.wait(), within_s)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _renew(self) -> None:
+        if await self._leases.contains.aio(_entry(self._run_id, self._number + 1)):
+            _, holder = await _newest(self._leases, self._run_id)
+            who = f"process {holder.pid} on {holder.host}" if holder else "another process"
+            self._lost = LeaseLostError(
+                f"run {self._run_id} was taken over by {who}, as this one did not renew its lease "
+                f"on Modal for {LEASE_TTL_S:.0f} s; it goes on there"
+            )
+            return
+        renewed = replace(self._record, renewed_at=time.time())
+        await self._leases.update.aio(
+            {self._run_id: self._number, _entry(self._run_id, self._number): renewed}
+        )
+        self._record = renewed
 
 
 async def find_lease(run_id: str) -> LeaseRecord | None:
     """Who drives the run on Modal, as far as the record tells; None if it was given back."""
     leases = modal.Dict.from_name(LEASES, create_if_missing=True)
-    record: LeaseRecord | None = await patiently(LEASES, lambda: leases.get.aio(run_id))
-    return record
+    _, holder = await patiently(LEASES, partial(_newest, leases, run_id))
+    return holder
 
 
 async def acquire(run_id: str) -> ModalLease:
@@ -82,21 +114,49 @@ async def acquire(run_id: str) -> ModalLease:
     A container takes the place of one that was taken away, and waits for that one's lease to end.
     """
     leases = modal.Dict.from_name(LEASES, create_if_missing=True)
-    patience_s = 0.0 if modal.is_local() else LEASE_TTL_S + RENEW_EVERY_S
-    deadline = time.monotonic() + patience_s
-    record = LeaseRecord.of_this_process()
-    while not await patiently(LEASES, lambda: leases.put.aio(run_id, record, skip_if_exists=True)):
-        holder: LeaseRecord | None = await patiently(LEASES, lambda: leases.get.aio(run_id))
-        if holder is None:
-            continue
-        if holder.holds() and time.monotonic() < deadline:
+    deadline = time.monotonic() + (0.0 if modal.is_local() else LEASE_TTL_S + RENEW_EVERY_S)
+    record = _this_process()
+    while True:
+        number, holder = await patiently(LEASES, partial(_newest, leases, run_id))
+        if holder is not None and holder.token == record.token:
+            return ModalLease(run_id, leases, number, holder)
+        if holder is None or not holder.holds():
+            await patiently(LEASES, partial(_claim, leases, run_id, number + 1, record))
+        elif time.monotonic() < deadline:
             await asyncio.sleep(RENEW_EVERY_S)
-        elif holder.holds():
-            raise StoreError(
-                f"run {run_id} is driven on Modal by process {holder.pid} on {holder.host}, which "
-                f"renewed its lease {holder.age_s():.0f} s ago; if that process is gone, the run "
-                f"can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"
-            )
         else:
-            await patiently(LEASES, lambda: leases.pop.aio(run_id, None))
-    return ModalLease(run_id, leases, record)
+            raise in_use(run_id, holder)
+
+
+def in_use(run_id: str, holder: LeaseRecord) -> StoreError:
+    """What to raise where another process drives the run."""
+    return StoreError(
+        f"run {run_id} is driven on Modal by process {holder.pid} on {holder.host}, which renewed "
+        f"its lease {holder.age_s():.0f} s ago; if that process is gone, the run can be taken over "
+        f"in {LEASE_TTL_S - holder.age_s():.0f} s"
+    )
+
+
+async def _newest(leases: modal.Dict, run_id: str) -> tuple[int, LeaseRecord | None]:
+    """Number and holder of the run's newest lease; 0 before the first."""
+    number: int = await leases.get.aio(run_id, 0)
+    while await leases.contains.aio(_entry(run_id, number + 1)):
+        number += 1
+    return number, await leases.get.aio(_entry(run_id, number))
+
+
+async def _claim(leases: modal.Dict, run_id: str, number: int, record: LeaseRecord) -> None:
+    """Take the number, unless somebody has it."""
+    mine = replace(record, renewed_at=time.time())
+    await leases.put.aio(_entry(run_id, number), mine, skip_if_exists=True)
+
+
+def _this_process() -> LeaseRecord:
+    """Containers all go by one host name, and of one that is gone no other can tell: their leases
+    end by time alone."""
+    record = LeaseRecord.of_this_process()
+    return replace(record, host=os.environ.get("MODAL_TASK_ID", record.host))
+
+
+def _entry(run_id: str, number: int) -> str:
+    return f"{run_id}/{number}"

@@ -1,0 +1,96 @@
+"""Machines that want the same run: one of them drives it, whatever happens between two requests."""
+
+import asyncio
+import dataclasses
+import time
+
+import modal
+import pytest
+
+from mortal_steps.compute.modal import lease
+from mortal_steps.errors import LeaseLostError, StoreError
+from mortal_steps.lease import LEASE_TTL_S, LeaseRecord
+
+GONE = dataclasses.replace(
+    LeaseRecord.of_this_process(), boot="of another machine", renewed_at=time.time() - LEASE_TTL_S
+)
+
+
+class Entries(dict):
+    """A Modal Dict, here: each request takes its turn, and others come between any two."""
+
+    def __getattribute__(self, name):
+        if name not in ("get", "put", "contains", "update"):
+            return super().__getattribute__(name)
+        answer = getattr(self, f"_{name}", None) or super().__getattribute__(name)
+
+        class Request:
+            @staticmethod
+            async def aio(*arguments, **options):
+                await asyncio.sleep(0)
+                return answer(*arguments, **options)
+
+        return Request
+
+    def _contains(self, key):
+        return key in self
+
+    def _put(self, key, value, skip_if_exists=False):
+        if skip_if_exists and key in self:
+            return False
+        self[key] = value
+        return True
+
+
+@pytest.fixture
+def entries(monkeypatch):
+    """What the account holds; every process here is a machine of its own."""
+    entries = Entries()
+    monkeypatch.setattr(modal.Dict, "from_name", lambda *_, **__: entries)
+    monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.02)
+    monkeypatch.setattr(LeaseRecord, "is_here", lambda record: False)
+    return entries
+
+
+async def test_of_many_that_find_a_lease_run_out_one_has_it(entries):
+    entries |= {"run": 3, "run/3": GONE}
+    tried = await asyncio.gather(*(lease.acquire("run") for _ in range(20)), return_exceptions=True)
+    (held,) = [one for one in tried if isinstance(one, lease.ModalLease)]
+    assert {type(one) for one in tried} == {lease.ModalLease, StoreError}
+    await asyncio.sleep(0.1)
+    await held.check()
+    await held.release()
+    assert await lease.find_lease("run") is None
+    again = await lease.acquire("run")
+    assert entries["run/5"] == await lease.find_lease("run")
+    await again.release()
+
+
+async def test_a_holder_that_slept_has_lost_the_run_and_does_not_take_it_back(entries, monkeypatch):
+    slept = await lease.acquire("run")
+    with pytest.raises(StoreError, match="is driven on Modal by process"):
+        await lease.acquire("run")
+    old = dataclasses.replace(entries["run/1"], renewed_at=GONE.renewed_at)
+    slept._renewing.cancel()  # its machine stands still
+    entries["run/1"] = slept._record = old
+    taker = await lease.acquire("run")
+    with pytest.raises(LeaseLostError, match="was taken over by process"):
+        await slept.check()
+    assert slept.is_lost
+    await slept.release()
+    await asyncio.sleep(0.1)
+    await taker.check()
+    assert (await lease.find_lease("run")).token == taker._record.token
+    await taker.release()
+
+
+async def test_a_container_is_no_neighbour_of_another_one(entries, monkeypatch):
+    """On Modal they all have one host name, and the same numbers of processes."""
+    monkeypatch.undo()
+    monkeypatch.setattr(modal.Dict, "from_name", lambda *_, **__: entries)
+    monkeypatch.setenv("MODAL_TASK_ID", "ta-1")
+    held = await lease.acquire("run")
+    record = dataclasses.replace(await lease.find_lease("run"), started="of another container")
+    assert record.host == "ta-1"
+    assert record.holds()
+    await held.release()
