@@ -4,6 +4,9 @@ A call is spawned, and its id committed to the run directory under the call's ke
 waits for it. A flow that was killed meanwhile finds the id there and waits for the same call. Only
 a death between the two spawns it twice, which the workers' methods allow: they answer from the
 store what is done already.
+
+The id stays until the outcome is taken, or the call is known to be lost: whatever else goes wrong,
+the next one to ask attaches to it, or cancels it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from modal import exception
 
 from mortal_steps.compute.modal.asking import LOST, REFUSED, UNREACHABLE, patiently
 from mortal_steps.compute.modal.host import Order, Outcome
-from mortal_steps.errors import CorruptFileError, MortalError, WorkerError, WorkerLostError
+from mortal_steps.errors import CorruptFileError, WorkerError, WorkerLostError
 from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)
@@ -49,8 +52,6 @@ class Calls:
     def __init__(self, store: RunStore, deadline_s: float) -> None:
         self._store = store
         self._deadline_s = deadline_s
-        self._in_flight: dict[str, str] = {}
-        """Modal's id of every call that this process waits for, by key."""
 
     async def outcome(
         self, key: str, function: modal.Function[Any, Any, Any], order: Order
@@ -60,33 +61,44 @@ class Calls:
         Raises `WorkerLostError`, `ComputeError` where Modal refuses, `WorkerError` for what the
         container could not answer.
         """
-        submitted = self._find(key, order) or await self._submit(key, function, order)
-        self._in_flight[key] = submitted.call_id
+        submitted = await self._attach(key, order) or await self._submit(key, function, order)
         try:
             outcome = await self._wait(key, submitted)
-        except MortalError:
+        except (WorkerLostError, WorkerError):
             self._forget(key)
             raise
         self._forget(key)
         return outcome
 
     async def cancel_all(self) -> None:
-        """End the containers of every call that nobody waits for any more."""
-        for key, call_id in list(self._in_flight.items()):
-            await self._cancel(key, call_id)
-            self._forget(key)
+        """End every call whose outcome nobody has taken, of earlier flows, too, with its container.
 
-    def _find(self, key: str, order: Order) -> Submitted | None:
-        """The call submitted under this key, if it asks for the same."""
+        One that cannot be cancelled now is for the next flow to attach to.
+        """
+        for path in sorted(self._store.path(FOLDER).glob("*.json")):
+            found = self._find(path.stem)
+            if found is None or await self._cancel(path.stem, found.call_id):
+                self._forget(path.stem)
+
+    async def _attach(self, key: str, order: Order) -> Submitted | None:
+        """The call submitted under this key, if it asks for the same; else nobody wants it."""
+        found = self._find(key)
+        if found is None:
+            return None
+        if found.order_sha256 != _digest(order):
+            logger.info("%s, submitted as %s, asks for something else by now", key, found.call_id)
+            await self._cancel(key, found.call_id)
+            return None
+        logger.info("attaching to %s, submitted as %s", key, found.call_id)
+        return found
+
+    def _find(self, key: str) -> Submitted | None:
         try:
             found = self._store.find_record(_path(key), Submitted)
         except CorruptFileError as error:
-            logger.warning("%s; the call is submitted again", error)
+            logger.warning("%s; what it was about goes on by itself", error)
             return None
-        if found is None or found[1].order_sha256 != _digest(order):
-            return None
-        logger.info("attaching to %s, submitted as %s", key, found[1].call_id)
-        return found[1]
+        return found[1] if found else None
 
     async def _submit(
         self, key: str, function: modal.Function[Any, Any, Any], order: Order
@@ -125,7 +137,10 @@ class Calls:
             )
         except TimeoutError:
             return None
-        except LOST as error:
+        except (
+            *LOST,
+            exception.NotFoundError,
+        ) as error:  # Modal, or this account, has no such call
             raise WorkerLostError(
                 f"{key} ({call_id}) was lost: {type(error).__name__}: {error}"
             ) from error
@@ -135,14 +150,18 @@ class Calls:
             raise WorkerError(f"{key} ({call_id}): {type(error).__name__}: {error}") from error
         return outcome
 
-    async def _cancel(self, key: str, call_id: str) -> None:
+    async def _cancel(self, key: str, call_id: str) -> bool:
+        """End the call with its container; whether that was done, or there is no such call."""
         try:
             await modal.FunctionCall.from_id(call_id).cancel.aio(terminate_containers=True)
+        except exception.NotFoundError:
+            return True
         except (exception.Error, OSError) as error:
             logger.warning("%s (%s) is not cancelled: %s", key, call_id, error)
+            return False
+        return True
 
     def _forget(self, key: str) -> None:
-        self._in_flight.pop(key, None)
         self._store.path(_path(key)).unlink(missing_ok=True)
 
 

@@ -1,0 +1,107 @@
+"""Which calls of an earlier flow are attached to, and what becomes of the others."""
+
+import pytest
+from modal import FunctionCall, exception
+
+from mortal_steps.compute.modal import asking
+from mortal_steps.compute.modal.calls import Calls
+from mortal_steps.compute.modal.host import Order, Outcome
+from mortal_steps.compute.modal.release import this_release
+from mortal_steps.errors import ComputeError, TransientError, WorkerLostError
+from mortal_steps.store import RunStore
+from mortal_steps.types import FileRef
+
+ORDER = Order(
+    release=this_release(),
+    settings=FileRef(path="settings/1.json", sha256="1"),
+    method="prepare",
+    payload={"step": 3},
+    label="start_workers/3/0",
+)
+OTHER = Order(**{name: getattr(ORDER, name) for name in Order.__slots__} | {"payload": {"step": 4}})
+
+
+class Account:
+    """Modal's side of the calls: what each gives, and what was asked for."""
+
+    def __init__(self):
+        self.gives = {}
+        self.cancelled = []
+        self.spawned = 0
+        self.spawn = self._aio(self._spawn)
+
+    def call(self, call_id):
+        call = type("Call", (), {"object_id": call_id})()
+        call.get, call.cancel = self._aio(self._get, call_id), self._aio(self._cancel, call_id)
+        return call
+
+    def _spawn(self, order):
+        self.spawned += 1
+        return self.call(f"fc-{self.spawned}")
+
+    def _get(self, call_id, timeout):
+        answer = self.gives.get(call_id, TimeoutError())
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _cancel(self, call_id, terminate_containers):
+        self.cancelled.append(call_id)
+
+    @staticmethod
+    def _aio(answer, *known):
+        async def aio(*arguments, **options):
+            return answer(*known, *arguments, **options)
+
+        return type("Asked", (), {"aio": staticmethod(aio)})
+
+
+@pytest.fixture
+def account(monkeypatch):
+    account = Account()
+    monkeypatch.setattr(FunctionCall, "from_id", account.call)
+    monkeypatch.setattr(asking, "BACKOFF_S", (0.01,))
+    return account
+
+
+@pytest.fixture
+def calls(tmp_path):
+    return Calls(RunStore(tmp_path), deadline_s=0.1)
+
+
+async def test_a_call_is_kept_until_its_outcome_is_taken(account, calls):
+    account.gives["fc-1"] = exception.AuthError("the token is gone")
+    with pytest.raises(ComputeError, match="modal setup"):
+        await calls.outcome("actor/a", account, ORDER)
+    account.gives["fc-1"] = exception.ConnectionError("no route")
+    with pytest.raises(TransientError, match="cannot be reached"):
+        await calls.outcome("actor/a", account, ORDER)
+    account.gives["fc-1"] = Outcome(value=3)
+    assert (await calls.outcome("actor/a", account, ORDER)).value == 3
+    assert (account.spawned, account.cancelled) == (1, [])
+
+    account.gives["fc-2"] = Outcome(value=4)
+    assert (await calls.outcome("actor/a", account, ORDER)).value == 4, "asked for anew"
+
+
+async def test_what_nobody_asks_for_any_more_is_cancelled(account, calls):
+    account.gives["fc-1"] = exception.AuthError("the token is gone")
+    for key in ("actor/a", "actor/b"):
+        with pytest.raises(ComputeError):
+            account.gives[f"fc-{account.spawned + 1}"] = exception.AuthError("the token is gone")
+            await calls.outcome(key, account, ORDER)
+    account.gives["fc-3"] = Outcome(value=4)
+    assert (await calls.outcome("actor/a", account, OTHER)).value == 4
+    assert account.cancelled == ["fc-1"], "what it asked for was another thing"
+    await calls.cancel_all()
+    assert account.cancelled == ["fc-1", "fc-2"]
+    await calls.cancel_all()
+    assert len(account.cancelled) == 2
+
+
+async def test_a_call_that_modal_does_not_know_is_lost(account, calls):
+    account.gives["fc-1"] = exception.NotFoundError("no such call")
+    with pytest.raises(WorkerLostError, match="fc-1"):
+        await calls.outcome("actor/a", account, ORDER)
+    account.gives["fc-2"] = Outcome(value=3)
+    assert (await calls.outcome("actor/a", account, ORDER)).value == 3
