@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import tempfile
 from pathlib import Path
 
 from mortal_steps.compute.modal import runs
 from mortal_steps.compute.modal.volume import RunsVolume
-from mortal_steps.errors import RunNotFoundError
+from mortal_steps.errors import CorruptFileError, RunNotFoundError
 from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.store import RunStore
 from mortal_steps.verify import FinishedCheck
+
+logger = logging.getLogger(__name__)
 
 
 def bring(volume: str, run_id: str, runs_dir: Path) -> None:
@@ -32,9 +35,14 @@ def summary_there(volume: str, run_id: str) -> RunSummary:
 
 
 def summaries_there(volume: str) -> list[RunSummary]:
-    """Every run on the Volume."""
-    run_ids = asyncio.run(runs.list_run_ids(RunsVolume(volume)))
-    return [summary_there(volume, run_id) for run_id in run_ids]
+    """Every run on the Volume; one that is not whole is only warned of."""
+    found = []
+    for run_id in asyncio.run(runs.list_run_ids(RunsVolume(volume))):
+        try:
+            found.append(summary_there(volume, run_id))
+        except (RunNotFoundError, CorruptFileError) as error:
+            logger.warning("%s", error)
+    return found
 
 
 def check_there(volume: str, run_id: str) -> FinishedCheck:

@@ -12,7 +12,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from mortal_steps.errors import CorruptFileError, StoreError
 
@@ -21,17 +21,24 @@ FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside, sync, rename: readers see the old content or the new, never a part."""
+    with writing(path), writing_beside(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def writing_beside(path: Path) -> Iterator[IO[bytes]]:
+    """A file to fill, which takes the place of `path` when the block ends without an error."""
     beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with beside.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         beside.rename(path)
-    except OSError as error:
+    except BaseException:
         beside.unlink(missing_ok=True)
-        raise failed_write(path, error) from error
+        raise
     sync_to_disk(path.parent)
 
 

@@ -21,6 +21,7 @@ import aiohttp
 from modal import exception
 
 from mortal_steps.errors import ComputeError, TransientError
+from mortal_steps.files import is_full_disk
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,8 @@ async def patiently(what: str, ask: Callable[[], Awaitable[T]], *, until: float 
     """What `ask` answers; asked again while Modal cannot be reached, `until` a time (seconds since
     the epoch; default: for `PATIENCE_S`).
 
-    Raises `TransientError` then, and `ComputeError` where Modal refuses.
+    Raises `TransientError` then, `ComputeError` where Modal refuses, and at once the `OSError` that
+    is about a file of this machine.
     """
     deadline = time.time() + PATIENCE_S if until is None else until
     for failures in itertools.count():
@@ -81,12 +83,19 @@ async def patiently(what: str, ask: Callable[[], Awaitable[T]], *, until: float 
         except REFUSED as error:
             raise refusal(error) from error
         except UNREACHABLE as error:
+            if _is_about_a_file(error):
+                raise
             told = f"{type(error).__name__}: {error}"
             if time.time() > deadline:
                 raise TransientError(f"{what}: Modal cannot be reached: {told}") from error
             logger.warning("%s: asking Modal again: %s", what, told)
             await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
     raise AssertionError  # it counts for ever
+
+
+def _is_about_a_file(error: Exception) -> bool:
+    """An `OSError` of the connection names no file, and has nothing to do with a full disk."""
+    return isinstance(error, OSError) and (error.filename is not None or is_full_disk(error))
 
 
 def run_apart(work: Coroutine[Any, Any, T]) -> T:

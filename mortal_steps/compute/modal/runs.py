@@ -6,6 +6,7 @@ the flow needs of it; checkpoints and weights stay there, where the containers a
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +19,7 @@ from mortal_steps.compute.modal.lease import find_lease
 from mortal_steps.compute.modal.mirror import IDENTITY, PROGRESS
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import RunNotFoundError, StoreError
+from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.files import write_atomically
 from mortal_steps.identity import IDENTITY_FILE, RunInfo, read_identity
 from mortal_steps.lease import RECORD_FILE, LeaseRecord
@@ -27,12 +28,15 @@ from mortal_steps.policy import base_model
 from mortal_steps.run import Run
 from mortal_steps.store import RunStore
 
+logger = logging.getLogger(__name__)
+
 
 async def bring_here(volume: RunsVolume, store: RunStore) -> bool:
     """Let the run directory here stand where the one on the Volume does, if that is further.
 
-    Returns whether the Volume has the run. Raises `StoreError` if that is another run of this id,
-    and `CorruptFileError` for damage there.
+    A kill in the middle of it leaves a directory that stands no further than before. Returns
+    whether the Volume has the run. Raises `StoreError` if that is another run of this id, and
+    `CorruptFileError` for damage there.
     """
     with tempfile.TemporaryDirectory() as folder:
         there = RunStore(Path(folder) / store.root.name)
@@ -44,16 +48,12 @@ async def bring_here(volume: RunsVolume, store: RunStore) -> bool:
         if _standing(store) < stands:
             await _download(volume, there, [*IDENTITY[:-1], *PROGRESS[1:]])
             await _download_steps(volume, there, stands[0])
-            for path in sorted(there.root.rglob("*"), key=lambda path: path.name == IDENTITY_FILE):
-                if path.is_file():  # run.json last: without it there is no run here
-                    write_atomically(
-                        store.path(str(path.relative_to(there.root))), path.read_bytes()
-                    )
+            _take_over(there, store)
     return True
 
 
 async def list_run_ids(volume: RunsVolume) -> list[str]:
-    """Ids of the runs on the Volume."""
+    """Ids of the runs on the Volume, and whatever else lies there."""
     return [name for name in await volume.folders("/") if not name.startswith(".")]
 
 
@@ -119,9 +119,21 @@ def runs_volume(config: RunConfig) -> RunsVolume:
     return RunsVolume(config.compute.modal.volume)
 
 
+def _take_over(there: RunStore, store: RunStore) -> None:
+    """Copy every file, those last that tell that there is a run, and that it stands there."""
+    last = (IDENTITY_FILE, MANIFEST_FILE)
+    files = [str(path.relative_to(there.root)) for path in there.root.rglob("*") if path.is_file()]
+    for name in [*sorted(set(files) - {*last}), *(name for name in last if name in files)]:
+        write_atomically(store.path(name), there.path(name).read_bytes())
+
+
 def _standing(store: RunStore) -> tuple[int, float]:
-    """How far a run is: its step, and when that was noted."""
-    found = store.find_record(MANIFEST_FILE, RunManifest)
+    """How far a run is: its step, and when that was noted; a damaged manifest tells neither."""
+    try:
+        found = store.find_record(MANIFEST_FILE, RunManifest)
+    except CorruptFileError as error:
+        logger.warning("%s", error)
+        found = None
     if found is None:
         return (-1, 0.0) if read_identity(store) is None else (-1, 1.0)
     return found[1].step, found[1].updated_at

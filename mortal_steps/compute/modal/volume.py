@@ -13,6 +13,7 @@ from modal.types import FileEntry, FileEntryType
 from mortal_steps.compute.modal.asking import patiently
 from mortal_steps.compute.modal.host import no_more_data
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.files import writing, writing_beside
 
 
 class RunsVolume:
@@ -22,10 +23,6 @@ class RunsVolume:
     def __init__(self, name: str) -> None:
         self.name = name
         self._volume = modal.Volume.from_name(name, version=2)
-
-    async def check(self) -> None:
-        """Raise `ComputeError` unless the Volume is there."""
-        await patiently(self.name, self._volume.hydrate.aio)
 
     async def upload(self, files: Mapping[str, bytes | Path]) -> None:
         """Write files, content or a file here by path there, all of them at once; those that are
@@ -61,19 +58,20 @@ class RunsVolume:
         return await patiently(self.name, once)
 
     async def download(self, path: str, target: Path) -> None:
-        """Write a file of any size to `target`; raises `CorruptFileError` if it is not there."""
+        """Write a file of any size to `target`, whole or not at all.
 
-        async def once() -> bool:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("wb") as file:
+        Raises `CorruptFileError` if it is not there, and `StoreError` if it cannot be written.
+        """
+
+        async def once() -> None:
+            with writing_beside(target) as file:
                 try:
                     await self._volume.read_file_into_fileobj.aio(path, file)
                 except FileNotFoundError:
-                    return False
-            return True
+                    raise CorruptFileError(f"{path} is missing on the Volume {self.name}") from None
 
-        if not await patiently(self.name, once):
-            raise CorruptFileError(f"{path} is missing on the Volume {self.name}")
+        with writing(target):
+            await patiently(self.name, once)
 
     async def files(self, folder: str) -> list[str]:
         """Paths of every file below a folder; empty where there is no such folder."""

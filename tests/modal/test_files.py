@@ -1,0 +1,117 @@
+"""Files on their way from the Volume: what a kill or a full disk leaves of them here."""
+
+import time
+
+import pytest
+
+from mortal_steps.compute.modal import runs
+from mortal_steps.compute.modal.asking import patiently
+from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.files import write_atomically
+from mortal_steps.identity import write_identity
+from mortal_steps.manifest import MANIFEST_FILE, RunManifest
+from mortal_steps.run import find_run
+from mortal_steps.store import RunStore
+from mortal_steps.types import Problem
+
+
+class Folder:
+    """A Volume that is a folder."""
+
+    name = "folder"
+
+    def __init__(self, root):
+        self._root = root
+
+    async def find(self, path):
+        file = self._root / path
+        return file.read_bytes() if file.exists() else None
+
+    async def files(self, folder):
+        below = (self._root / folder).rglob("*")
+        return sorted(str(path.relative_to(self._root)) for path in below if path.is_file())
+
+    async def folders(self, folder):
+        return sorted(path.name for path in (self._root / folder).iterdir())
+
+
+class Killed(BaseException):
+    """Nothing that comes after it is done."""
+
+
+@pytest.fixture
+def there(tmp_path):
+    """A run on a Volume, at step 2, with a record of that step."""
+    store = RunStore(tmp_path / "volume/run")
+    config = RunConfig(run_id="run", data={"source": "x"}, rewards={"functions": ["m:f"]})
+    write_identity(store, config, [Problem(id="p", prompt="a")], [])
+    store.write_record(MANIFEST_FILE, RunManifest(status="running", step=2), RunManifest)
+    store.write_record("steps/000002/batch.json", [], list[Problem])
+    write_atomically(store.path("metrics.jsonl"), b'{"step": 1, "reward": 1.0}\n')
+    return store
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_run_brought_here_is_whole_however_often_that_is_cut_off(
+    there, tmp_path, monkeypatch, begun
+):
+    volume, here = Folder(tmp_path / "volume"), RunStore(tmp_path / "here/run")
+    if begun:
+        for name in ("run.json", "config.toml", "data/train.json", "data/eval.json"):
+            write_atomically(here.path(name), there.path(name).read_bytes())
+        here.path(MANIFEST_FILE).write_bytes(b"damaged")
+    for writes in range(8):
+        left = [None] * writes
+
+        def write_some(path, content, left=left):
+            if path.is_relative_to(here.root):
+                if not left:
+                    raise Killed
+                left.pop()
+            write_atomically(path, content)
+
+        monkeypatch.setattr(runs, "write_atomically", write_some)
+        try:
+            assert await runs.bring_here(volume, here)
+        except Killed:
+            continue
+        break
+    for path in there.root.rglob("*"):
+        if path.is_file():
+            copy = here.path(str(path.relative_to(there.root)))
+            assert copy.read_bytes() == path.read_bytes()
+    assert find_run(tmp_path / "here", "run").manifest.step == 2
+
+
+async def test_a_download_that_breaks_off_leaves_what_was_there(tmp_path):
+    volume, target = RunsVolume("any"), tmp_path / "final/model"
+    write_atomically(target, b"as it was")
+
+    class Breaking:
+        class read_file_into_fileobj:
+            @staticmethod
+            async def aio(path, file):
+                file.write(b"half of")
+                raise errors.pop()
+
+    volume._volume = Breaking
+    errors = [FileNotFoundError(), OSError(28, "No space left on device"), Killed()]
+    for kind, told in (
+        (Killed, None),
+        (StoreError, "model: the disk is full"),
+        (CorruptFileError, "is missing on"),
+    ):
+        with pytest.raises(kind, match=told):
+            await volume.download("run/final/model", target)
+        assert [path.name for path in target.parent.iterdir()] == ["model"]
+        assert target.read_bytes() == b"as it was"
+
+
+async def test_an_error_about_a_file_here_is_not_put_down_to_modal(tmp_path):
+    async def ask():
+        (tmp_path / "missing").read_bytes()
+
+    with pytest.raises(FileNotFoundError):
+        await patiently("something", ask, until=time.time() + 60)
