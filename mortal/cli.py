@@ -47,7 +47,8 @@ Volume = Annotated[
     ),
 ]
 ModalSettings = Annotated[
-    Path | None, typer.Argument(help="TOML file whose [compute.modal] counts.")
+    Path | None,
+    typer.Argument(help="TOML file of a run; its section compute.modal says what that needs."),
 ]
 RunId = Annotated[str, typer.Argument(help="Run id, as `mortal runs` lists it.")]
 

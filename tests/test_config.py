@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.gpus import dollars_per_second
 from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.config.reference import reference_toml
 from mortal_steps.errors import ConfigError
@@ -70,6 +71,11 @@ def test_documented_defaults():
         ),
         ({"learning_rate": 1e-5}, r"unknown key; did you mean training.learning_rate\?"),
         ({"trainig": {}}, r"trainig: unknown key; did you mean training\?"),
+        (
+            {"compute": {"modal": {"rates": {"A10G:2": 0.1}}}},
+            r"compute.modal.rates: .*'A10G:2': 0.1 is no price per second of one GPU",
+        ),
+        ({"compute": {"modal": {"rates": {"A1": 0.1}}}}, "rates: .*has no GPU 'A1'; did you mean"),
         ({"data": {"zzz": 1}}, r"data.zzz: unknown key; known keys here: source, config"),
         ({"training": {"loss_type": "ppo"}}, r"training.loss_type = 'ppo': .*'grpo'"),
         ({"training": {"batch_size": 0}}, r"training.batch_size = 0: .*greater than or equal"),
@@ -185,3 +191,8 @@ def test_what_defaults_to_the_machine_is_settled_when_a_run_begins(values, cores
     assert (local.actor.threads, local.rollout.threads, local.reward.threads) == threads
     assert config.settled(cores=cores + 1) == config
     assert RunConfig().settled_like(config).compute.local == local
+
+
+def test_own_prices_count_however_the_gpu_is_spelt():
+    assert dollars_per_second("A10", {"A10G": 0.5}) == 0.5
+    assert dollars_per_second("a10g:2", {"A10": 0.5}) == 1.0

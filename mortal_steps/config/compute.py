@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -57,7 +58,7 @@ class ModalConfig(Section):
     max_cost: float | None = Field(None, gt=0)
     """Dollars; a run that has cost as much, by its own count, stops with its state saved."""
     rates: dict[str, float] = Field(default_factory=dict)
-    """Dollars per second by GPU, where they are not the list prices."""
+    """Dollars per second of one GPU by its name, where they are not the list prices."""
     gpu: str = "A100"
     """GPU of the one container in single-node mode."""
     use_vllm: bool = False
@@ -68,6 +69,14 @@ class ModalConfig(Section):
     def _modal_rents_it(cls, gpu: str) -> str:
         modal_gpu(gpu)
         return gpu
+
+    @field_validator("rates")
+    @classmethod
+    def _rates_are_of_one_gpu(cls, rates: dict[str, float]) -> dict[str, float]:
+        for gpu, rate in rates.items():
+            if ":" in modal_gpu(gpu) or not 0 <= rate < math.inf:
+                raise ValueError(f"{gpu!r}: {rate:g} is no price per second of one GPU")
+        return rates
 
     @model_validator(mode="after")
     def _prices_are_known(self) -> Self:

@@ -64,12 +64,13 @@ def modal_gpu(wanted: str) -> str:
 
 
 def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
-    """What a container with these GPUs costs; `rates` by GPU goes before the list.
+    """What a container with these GPUs costs; `rates` by GPU, however spelt, go before the list.
 
     Raises `ValueError` for a GPU without a known price.
     """
     name, _, count = modal_gpu(wanted).partition(":")
-    rate = rates.get(name, DOLLARS_PER_SECOND.get(name))
+    known = DOLLARS_PER_SECOND | {modal_gpu(gpu): rate for gpu, rate in rates.items()}
+    rate = known.get(name)
     if rate is None:
         raise ValueError(
             f"no price is known of {name}; name it in compute.modal.rates, in dollars per second"
