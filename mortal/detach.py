@@ -18,7 +18,7 @@ import mortal_steps
 from mortal.driver import drive
 from mortal_steps.compute.modal import handover
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ConfigError, MortalError
+from mortal_steps.errors import ConfigError, MortalError, TransientError
 from mortal_steps.run import open_run
 
 
@@ -32,9 +32,14 @@ def detach(config: RunConfig) -> str:
 
 
 def prepare(config: RunConfig) -> None:
-    """Begin the run here and bring it to the Volume."""
+    """Begin the run here and bring it to the Volume.
+
+    Raises `ConfigError` for what a container could not reach, and `StoreError` if the run is driven
+    already.
+    """
     if config.compute.backend != "modal":
         raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
+    handover.check_reachable(config, Path.cwd())
     asyncio.run(handover.hand_over(open_run(config)))
 
 
@@ -48,6 +53,8 @@ def drive_here(config: RunConfig) -> str:
     asyncio.run(handover.fetch_project(config))
     try:
         drive(config.model_copy(update={"runs_dir": "runs"}), port=0, keep_server=False)
+    except TransientError:
+        raise
     except MortalError as error:
         typer.secho(f"error: {error}", err=True, fg="red")
         return str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,17 @@ import modal
 
 from mortal_steps.compute.modal.asking import patiently
 from mortal_steps.compute.modal.host import Settings
+from mortal_steps.compute.modal.lease import find_lease, in_use
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.models import folder_there, share_model
 from mortal_steps.compute.modal.runs import runs_volume
 from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError
 from mortal_steps.run import Run
 
 PROJECT = "project"
 """Folder of a run directory with the files of its reward functions."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
 PASSED_ON = ("PREFECT_API_URL", "PREFECT_API_KEY")
 """Without a server that the container can reach, it runs one of its own."""
 
@@ -33,9 +37,31 @@ def settings_of(run: Run) -> Settings:
     )
 
 
+def check_reachable(config: RunConfig, here: Path) -> None:
+    """Raise `ConfigError` for what a container could not get at: reward functions of another folder
+    than `here`, a Prefect server on this machine's loopback."""
+    for path in _reward_files(config, here):
+        if not path.is_relative_to(here):
+            raise ConfigError(
+                f"rewards.functions names a file in {path.parent}; a detached run takes along what "
+                f"is below the current folder, {here}: call `mortal` in a folder that holds it"
+            )
+    url = os.environ.get("PREFECT_API_URL", "")
+    if urllib.parse.urlsplit(url).hostname in LOOPBACK:
+        raise ConfigError(
+            f"PREFECT_API_URL is {url}, which means another machine in a container; unset it, and "
+            "the detached run has a server of its own, or set one that containers can reach"
+        )
+
+
 async def hand_over(run: Run) -> None:
-    """Bring the run to the Volume, with its model folder and the files of its reward functions."""
-    volume = runs_volume(run.config)
+    """Bring the run to the Volume, with its model folder and the files of its reward functions.
+
+    Raises `StoreError` if a process drives the run already.
+    """
+    volume, holder = runs_volume(run.config), await find_lease(run.info.run_id)
+    if holder is not None and holder.holds():
+        raise in_use(run.info.run_id, holder)
     await share_model(volume, settings_of(run))
     await Mirror(volume, run.store).begin()
     here = Path.cwd()

@@ -1,0 +1,36 @@
+"""What a run that is detached cannot take along is named before anything is sent."""
+
+import pytest
+
+from mortal_steps.compute.modal.handover import check_reachable
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError
+
+
+def config(function):
+    return RunConfig(data={"source": "x"}, rewards={"functions": [function]})
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    for name in ("project/rewards.py", "elsewhere/rewards.py"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    return tmp_path / "project"
+
+
+@pytest.mark.parametrize("file", ["../elsewhere/rewards.py", "{elsewhere}/rewards.py"])
+def test_reward_functions_of_another_folder(here, file):
+    check_reachable(config("rewards.py:score"), here)
+    file = file.format(elsewhere=here.parent / "elsewhere")
+    with pytest.raises(ConfigError, match=r"rewards.functions names a file in .*/elsewhere; "):
+        check_reachable(config(f"{file}:score"), here)
+
+
+def test_a_server_that_this_machine_alone_can_reach(here, monkeypatch):
+    monkeypatch.setenv("PREFECT_API_URL", "https://prefect.example.com/api")
+    check_reachable(config("rewards.py:score"), here)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:4200/api")
+    with pytest.raises(ConfigError, match=r"PREFECT_API_URL is http://127.0.0.1:4200/api, .*unset"):
+        check_reachable(config("rewards.py:score"), here)
