@@ -64,11 +64,7 @@ class LocalCompute:
         self, role: Role, method: str, *, key: CallKey, worker: int | None = None, **payload: Any
     ) -> Any:
         """See `Compute.call`; raises `KeyError` for a role that was not configured."""
-        pool = self._pools[role]
-        if worker is not None:
-            return await pool.containers[worker].call(method, payload, key.label)
-        async with pool.taken() as container:
-            return await container.call(method, payload, key.label)
+        return await self._pools[role].call(method, payload, key.label, worker)
 
     def ready_workers(self, role: Role) -> list[int]:
         """See `Compute.ready_workers`."""

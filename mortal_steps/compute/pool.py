@@ -83,6 +83,15 @@ class Pool(Generic[C]):
         async with self.taken():
             pass
 
+    async def call(
+        self, method: str, payload: Mapping[str, Any], label: str, worker: int | None
+    ) -> Any:
+        """Call a method of the numbered worker, or of whichever is free first; see `taken`."""
+        if worker is not None:
+            return await self.containers[worker].call(method, payload, label)
+        async with self.taken() as container:
+            return await container.call(method, payload, label)
+
     @contextlib.asynccontextmanager
     async def taken(self) -> AsyncIterator[C]:
         """The next free container, for the time of the block.

@@ -1,9 +1,11 @@
 """Files on their way from the Volume: what a kill or a full disk leaves of them here."""
 
+import contextlib
 import time
 
 import pytest
 
+from mortal_steps import driving
 from mortal_steps.compute.modal import runs
 from mortal_steps.compute.modal.asking import patiently
 from mortal_steps.compute.modal.volume import RunsVolume
@@ -45,7 +47,12 @@ class Killed(BaseException):
 def there(tmp_path):
     """A run on a Volume, at step 2, with a record of that step."""
     store = RunStore(tmp_path / "volume/run")
-    config = RunConfig(run_id="run", data={"source": "x"}, rewards={"functions": ["m:f"]})
+    config = RunConfig(
+        run_id="run",
+        data={"source": "x"},
+        rewards={"functions": ["m:f"]},
+        compute={"backend": "modal"},
+    )
     write_identity(store, config, [Problem(id="p", prompt="a")], [])
     store.write_record(MANIFEST_FILE, RunManifest(status="running", step=2), RunManifest)
     store.write_record("steps/000002/batch.json", [], list[Problem])
@@ -83,6 +90,25 @@ async def test_a_run_brought_here_is_whole_however_often_that_is_cut_off(
             copy = here.path(str(path.relative_to(there.root)))
             assert copy.read_bytes() == path.read_bytes()
     assert find_run(tmp_path / "here", "run").manifest.step == 2
+
+
+async def test_a_run_goes_on_where_the_volume_stood_when_its_lease_was_taken(
+    there, tmp_path, monkeypatch
+):
+    """Another machine drove it until then, though it was opened before."""
+
+    @contextlib.asynccontextmanager
+    async def workers(run, beside):
+        further = RunManifest(status="running", step=3)
+        run.store.write_record(MANIFEST_FILE, further, RunManifest)
+        yield beside
+
+    monkeypatch.setattr(driving, "_modal_workers", workers)
+    run = find_run(tmp_path / "volume", "run")
+    assert run.manifest.step == 2
+    async with driving.at_work(run) as session:
+        assert session.run.manifest.step == 3
+    assert find_run(tmp_path / "volume", "run").manifest.step == 3
 
 
 async def test_a_download_that_breaks_off_leaves_what_was_there(tmp_path):

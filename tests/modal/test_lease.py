@@ -3,11 +3,13 @@
 import asyncio
 import dataclasses
 import time
+from types import SimpleNamespace
 
 import modal
 import pytest
 
 from mortal_steps.compute.modal import lease
+from mortal_steps.compute.modal.compute import _end
 from mortal_steps.errors import LeaseLostError, StoreError
 from mortal_steps.lease import LEASE_TTL_S, LeaseRecord
 
@@ -94,3 +96,30 @@ async def test_a_container_is_no_neighbour_of_another_one(entries, monkeypatch):
     assert record.host == "ta-1"
     assert record.holds()
     await held.release()
+
+
+async def test_whoever_lost_the_run_leaves_what_is_on_modal_alone(entries):
+    done = []
+
+    def note(what):
+        async def noted(*_):
+            done.append(what)
+
+        return noted
+
+    line = SimpleNamespace(
+        mirror=SimpleNamespace(push=note("push")),
+        calls=SimpleNamespace(cancel_all=note("cancel")),
+        meter=SimpleNamespace(ended=lambda _: None),
+    )
+    loser = await lease.acquire("run")
+    entries["run/2"] = entries["run/1"]
+    while not loser.is_lost:
+        await asyncio.sleep(0.01)
+    await _end(SimpleNamespace(close=note("close")), line, loser)
+    assert done == ["close"], "workers beside the flow go"
+
+    holder = await lease.acquire("another")
+    await _end(SimpleNamespace(close=note("close")), line, holder)
+    assert done == ["close", "cancel", "close", "push"]
+    await holder.release()

@@ -60,11 +60,7 @@ class ModalCompute:
         """See `Compute.call`."""
         if role not in self._pools:
             return await self._beside.call(role, method, key=key, worker=worker, **payload)
-        pool = self._pools[role]
-        if worker is not None:
-            return await pool.containers[worker].call(method, payload, key.label)
-        async with pool.taken() as container:
-            return await container.call(method, payload, key.label)
+        return await self._pools[role].call(method, payload, key.label, worker)
 
     def ready_workers(self, role: Role) -> list[int]:
         """See `Compute.ready_workers`."""
