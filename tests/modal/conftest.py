@@ -8,8 +8,13 @@ from benchmarks.chaos.project import write_project
 from mortal_steps.config.loader import load_config
 from tests.modal_plane.plane import ModalPlane, client_environment
 
+STEPS = 4
 SETTINGS = (
-    "training.max_steps=4",
+    f"training.max_steps={STEPS}",
+    "training.gradient_accumulation_steps=4",  # long enough to be killed in, as is sampling
+    "training.num_iterations=2",
+    "training.max_completion_length=40",
+    "rollout.max_tokens=40",
     "rollout.num_rollout_workers=1",
     "compute.local.actor.threads=1",
     "rollout.num_shards=2",
