@@ -14,7 +14,7 @@ import pytest
 from benchmarks.chaos.comparison import digests
 from benchmarks.chaos.worker_logs import LINE
 from mortal_steps.config import NewModelConfig
-from mortal_steps.config.gpus import DOLLARS_PER_SECOND
+from mortal_steps.config.gpus import DOLLARS_PER_SECOND, WITHOUT_GPU
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.report.costs import COSTS, read_costs
 from mortal_steps.report.summary import summarize
@@ -62,7 +62,8 @@ def test_a_run_begun_here_goes_on_in_modal_alone(plane, tmp_path):
         staying = bare_flow.go_on(project(tmp_path, "staying", *model), patch)
         with pytest.raises(bare_flow.Killed):
             bare_flow.go_on(project(tmp_path, "moving", *model), patch, killed_after=1)
-    settings = [part for one in [*SETTINGS, *model, *ON_MODAL] for part in ("--set", one)]
+    settings = [*SETTINGS, *model, *ON_MODAL, "compute.modal.rewards=modal"]
+    settings = [part for one in settings for part in ("--set", one)]
     train = ["train", "chaos.toml", "--run-id=moving", "--detach"]
     plane.run(*MORTAL, *train, *settings, **at(tmp_path))
     call = plane.events("call_spawned", function="orchestrate")[-1]["call"]
@@ -73,6 +74,7 @@ def test_a_run_begun_here_goes_on_in_modal_alone(plane, tmp_path):
     assert_same(moved, staying)
     assert lint(plane.state()) == []
     assert all(one["by"].startswith("ta-") for one in plane.events("call_spawned", function=ACTOR))
+    assert plane.events("call_spawned", function="RewardWorker.*")
     started = Counter(event["call"] for event in plane.events("input_started"))
     assert set(started.values()) == {1}, "nothing was repeated"
     plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 10)
@@ -83,7 +85,9 @@ def assert_paid_for(run, plane):
     """What the run says it cost is what its containers lived, by the prices of their GPUs."""
     own = {row["container"] for row in read_costs(run.store.path(COSTS))}
     ended = [event for event in plane.events("container_ended") if event["task"] in own]
-    lived = sum(event["seconds"] * DOLLARS_PER_SECOND[event["gpu"]] for event in ended)
+    lived = sum(
+        event["seconds"] * DOLLARS_PER_SECOND.get(event["gpu"], WITHOUT_GPU) for event in ended
+    )
     cost = summarize(run).cost
     assert cost["total"] == pytest.approx(lived, rel=0.25)
     assert cost["by_kind"]["repeated"] == 0
@@ -130,9 +134,10 @@ def wait_while(plane, function, doing):
     deadline = time.monotonic() + 90
     while True:
         started = [e["task"] for e in plane.events("container_started", function=function)]
-        if started and not plane.events("container_ended", task=started[-1]):
-            if last_word(plane, started[-1]).startswith(doing):
-                return started[-1]
+        ended = [e["task"] for e in plane.events("container_ended", function=function)]
+        for task in set(started[-1:]).difference(ended):
+            if last_word(plane, task).startswith(doing):
+                return task
         assert time.monotonic() < deadline, f"no {function} is {doing}"
         time.sleep(0.002)
 
