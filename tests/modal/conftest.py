@@ -22,7 +22,6 @@ SETTINGS = (
     "evaluation.eval_steps=4",
     "evaluation.on_start=false",
 )
-ON_MODAL = ("compute.backend=modal", "compute.modal.scaledown_window_s=60")
 
 
 def project(folder, run_id, *overrides):

@@ -4,12 +4,13 @@ import asyncio
 
 import pytest
 
+from benchmarks.modal_chaos import ON_MODAL
 from mortal_steps import driving
 from mortal_steps.compute.base import CallKey
 from mortal_steps.errors import RunStoppedError, WorkerLostError
 from mortal_steps.run import find_run, open_run
 from tests import bare_flow
-from tests.modal.conftest import ON_MODAL, project
+from tests.modal.conftest import project
 from tests.modal.test_run import bare
 
 START = CallKey(run_id="late", stage="start_workers", step=0)

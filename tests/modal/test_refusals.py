@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from benchmarks.modal_chaos import ON_MODAL
 from mortal_steps.compute.modal.deployed import check_deployed
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.release import Release, this_release
@@ -18,7 +19,7 @@ from mortal_steps.run import open_run
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
 from tests import bare_flow
-from tests.modal.conftest import ON_MODAL, project
+from tests.modal.conftest import project
 from tests.modal.test_run import bare
 from tests.modal_plane.plane import ROOT
 
