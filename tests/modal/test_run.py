@@ -11,6 +11,7 @@ from benchmarks.chaos.comparison import digests
 from benchmarks.modal_chaos import ACTOR, ON_MODAL, ROLLOUT, Fire
 from mortal_steps.config import NewModelConfig
 from mortal_steps.config.gpus import DOLLARS_PER_SECOND, WITHOUT_GPU
+from mortal_steps.errors import RunStoppedError
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.report.costs import COSTS, read_costs
 from mortal_steps.report.summary import summarize
@@ -86,6 +87,16 @@ def assert_paid_for(run, plane):
     assert cost["by_kind"]["repeated"] == 0
     assert min(cost["by_kind"][kind] for kind in ("useful", "start_up", "idle")) > 0
     assert {"start_workers", "generate", "train_step"} <= set(cost["by_stage"])
+
+
+def test_a_run_that_has_cost_enough_stops_with_its_state_saved(tmp_path):
+    config = project(tmp_path, "dear", "compute.modal.max_cost=3")
+    with bare(tmp_path) as patch:
+        paid = iter([1.0, 2.0, 3.5])  # asked before each step
+        patch.setattr(bare_flow.InProcess, "spent", lambda self: next(paid))
+        with pytest.raises(RunStoppedError, match=r"= 3 dollars \(3.50 spent\) after 2 of 4"):
+            bare_flow.go_on(config, patch)
+    assert find_run(tmp_path / "runs", "dear").manifest.checkpoints[-1].step == 2
 
 
 def test_a_run_under_fire_ends_with_the_same_bits(here, plane, tmp_path):
