@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help train train-spell test check venv vllm-env chaos bench-overhead bench-vs-trl bench-learning bench-overlap bench-resume clean
+.PHONY: help train train-spell test check venv vllm-env chaos bench-overhead bench-vs-trl bench-learning bench-overlap bench-resume chaos-modal modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -32,6 +32,9 @@ check: venv  ## Lint, types, import contracts
 chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same bits?
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos
 
+chaos-modal: venv  ## The same on a local control plane of Modal: containers, flow and line
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.modal_chaos
+
 bench-overhead: venv  ## What orchestration costs per step, beside the bare loop and the floor
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overhead
 
@@ -46,6 +49,9 @@ bench-overlap: venv  ## Generating beside training (staleness 1) against one aft
 
 bench-resume: venv  ## How long a killed run takes to come back, at step 20 and at step 500
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resume_time
+
+modal-smoke: venv  ## Two steps on Modal itself, for some cents; skipped without a token
+	$(BIN)/python -m benchmarks.modal_smoke
 
 venv: $(VENV)/.installed  ## The environment of flow, actor and rewards
 

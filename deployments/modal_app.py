@@ -23,7 +23,7 @@ app = modal.App("mortal", include_source=False)
 runs = modal.Volume.from_name("mortal-runs", create_if_missing=True, version=2)
 hub = modal.Volume.from_name("mortal-hub", create_if_missing=True, version=2)
 
-ON_GPU = {
+WORKER = {
     "volumes": {RUNS.as_posix(): runs, "/hub": hub},
     "max_containers": 1,
     "scaledown_window": 300,
@@ -86,7 +86,7 @@ class Worker:
         return self.host.call(order)
 
 
-@app.cls(image=trainer_image, gpu="A100", **ON_GPU)
+@app.cls(image=trainer_image, gpu="A100", **WORKER)
 class ActorWorker(Worker):
     """The actor."""
 
@@ -95,7 +95,7 @@ class ActorWorker(Worker):
     number: int = modal.parameter()
 
 
-@app.cls(image=vllm_image, gpu="A10", **ON_GPU)
+@app.cls(image=vllm_image, gpu="A10", **WORKER)
 class RolloutWorker(Worker):
     """A rollout worker that samples with vLLM."""
 
@@ -104,10 +104,19 @@ class RolloutWorker(Worker):
     number: int = modal.parameter()
 
 
-@app.cls(image=trainer_image, gpu="A10", **ON_GPU)
+@app.cls(image=trainer_image, gpu="A10", **WORKER)
 class TransformersRolloutWorker(Worker):
     """A rollout worker that samples with transformers."""
 
     role = "rollout"
+    run_id: str = modal.parameter()
+    number: int = modal.parameter()
+
+
+@app.cls(image=trainer_image, cpu=1.0, memory=1024, **WORKER)
+class RewardWorker(Worker):
+    """Reward functions, where they do not run beside the flow."""
+
+    role = "reward"
     run_id: str = modal.parameter()
     number: int = modal.parameter()

@@ -17,6 +17,8 @@ import typer
 import mortal_steps
 from mortal.driver import drive
 from mortal_steps.compute.modal import handover
+from mortal_steps.compute.modal.project import fetch_project
+from mortal_steps.compute.modal.runs import runs_volume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, MortalError, TransientError
 from mortal_steps.run import open_run
@@ -39,7 +41,7 @@ def prepare(config: RunConfig) -> None:
     """
     if config.compute.backend != "modal":
         raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
-    handover.check_reachable(config, Path.cwd())
+    handover.check_reachable(config)
     asyncio.run(handover.hand_over(open_run(config)))
 
 
@@ -50,7 +52,7 @@ def drive_here(config: RunConfig) -> str:
     """
     os.chdir(tempfile.mkdtemp())
     os.environ["PYTHONPATH"] = str(Path(mortal_steps.__file__).parents[1])  # for its processes
-    asyncio.run(handover.fetch_project(config))
+    asyncio.run(fetch_project(runs_volume(config), str(config.run_id)))
     try:
         drive(config.model_copy(update={"runs_dir": "runs"}), port=0, keep_server=False)
     except TransientError:

@@ -140,7 +140,10 @@ def check_modal(config: RunConfig) -> None:
         # Imported where used: a local run needs no client of Modal's.
         from mortal_steps.compute.modal.asking import run_apart
         from mortal_steps.compute.modal.deployed import check_deployed
+        from mortal_steps.compute.modal.project import project_files
 
+        if config.compute.modal.rewards == "modal":
+            project_files(config)
         run_apart(check_deployed(config))
 
 

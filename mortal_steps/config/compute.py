@@ -42,6 +42,9 @@ class ModalConfig(Section):
     """GPU of the actor's container."""
     rollout: str = "A10G"
     """GPU of each rollout worker's container."""
+    rewards: Literal["flow", "modal"] = "flow"
+    """Where reward functions run: beside the flow, or in a container without a GPU, which gets the
+    Python files below the folder that the run begins in."""
     app: str = "mortal"
     """Name of the deployed app; `mortal deploy` brings it there."""
     version: int | None = Field(None, ge=1)

@@ -41,6 +41,9 @@ DOLLARS_PER_SECOND = {
 """List prices of July 2026, processor and memory of the container not counted. Those of an account
 may differ: `compute.modal.rates` goes before them."""
 
+WITHOUT_GPU = 0.0000153
+"""Dollars per second of one core and one GiB, which is what a container of rewards is given."""
+
 
 def modal_gpu(wanted: str) -> str:
     """`A10G` or `a100:2` as Modal writes it: `A10`, `A100:2`.

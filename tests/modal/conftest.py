@@ -10,9 +10,13 @@ from tests.modal_plane.fixtures import namespaces
 from tests.modal_plane.plane import ModalPlane, client_environment
 
 __all__ = ["namespaces"]
-
+STEPS = 4
 SETTINGS = (
-    "training.max_steps=4",
+    f"training.max_steps={STEPS}",
+    "training.gradient_accumulation_steps=4",  # long enough to be killed in, as is sampling
+    "training.num_iterations=2",
+    "training.max_completion_length=40",
+    "rollout.max_tokens=40",
     "rollout.num_rollout_workers=1",
     "compute.local.actor.threads=1",
     "rollout.num_shards=2",
@@ -20,7 +24,6 @@ SETTINGS = (
     "evaluation.eval_steps=4",
     "evaluation.on_start=false",
 )
-ON_MODAL = ("compute.backend=modal", "compute.modal.scaledown_window_s=60")
 
 
 def project(folder, run_id, *overrides):

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from benchmarks.modal_chaos import ON_MODAL
 from mortal_steps import driving
 from mortal_steps.compute.base import CallKey
-from mortal_steps.errors import RunStoppedError, WorkerLostError
-from mortal_steps.run import find_run, open_run
-from tests import bare_flow
-from tests.modal.conftest import ON_MODAL, project
+from mortal_steps.errors import WorkerLostError
+from mortal_steps.run import open_run
+from tests.modal.conftest import project
 from tests.modal.test_run import bare
 
 START = CallKey(run_id="late", stage="start_workers", step=0)
@@ -40,13 +40,3 @@ def test_a_call_beyond_its_deadline_or_of_a_run_that_ends_is_cancelled(plane, tm
     assert len(plane.events("call_cancelled")) == 2
     assert list(calls.iterdir()) == []
     plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 10)
-
-
-def test_a_run_that_has_cost_enough_stops_with_its_state_saved(tmp_path):
-    config = project(tmp_path, "dear", "compute.modal.max_cost=3")
-    with bare(tmp_path) as patch:
-        paid = iter([1.0, 2.0, 3.5])  # asked before each step
-        patch.setattr(bare_flow.InProcess, "spent", lambda self: next(paid))
-        with pytest.raises(RunStoppedError, match=r"= 3 dollars \(3.50 spent\) after 2 of 4"):
-            bare_flow.go_on(config, patch)
-    assert find_run(tmp_path / "runs", "dear").manifest.checkpoints[-1].step == 2

@@ -17,20 +17,23 @@ def here(tmp_path, monkeypatch):
     for name in ("project/rewards.py", "elsewhere/rewards.py"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()
-    return tmp_path / "project"
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path
 
 
 @pytest.mark.parametrize("file", ["../elsewhere/rewards.py", "{elsewhere}/rewards.py"])
 def test_reward_functions_of_another_folder(here, file):
-    check_reachable(config("rewards.py:score"), here)
-    file = file.format(elsewhere=here.parent / "elsewhere")
-    with pytest.raises(ConfigError, match=r"rewards.functions names a file in .*/elsewhere; "):
-        check_reachable(config(f"{file}:score"), here)
+    check_reachable(config("rewards.py:score"))
+    file = file.format(elsewhere=here / "elsewhere")
+    with pytest.raises(
+        ConfigError, match=r"rewards.functions: .*/rewards.py:score' is in .*/elsewhere; "
+    ):
+        check_reachable(config(f"{file}:score"))
 
 
 def test_a_server_that_this_machine_alone_can_reach(here, monkeypatch):
     monkeypatch.setenv("PREFECT_API_URL", "https://prefect.example.com/api")
-    check_reachable(config("rewards.py:score"), here)
+    check_reachable(config("rewards.py:score"))
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:4200/api")
     with pytest.raises(ConfigError, match=r"PREFECT_API_URL is http://127.0.0.1:4200/api, .*unset"):
-        check_reachable(config("rewards.py:score"), here)
+        check_reachable(config("rewards.py:score"))

@@ -2,25 +2,25 @@
 
 import contextlib
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections import Counter
 
 import pytest
 
+from benchmarks.chaos.comparison import digests
+from benchmarks.modal_chaos import ACTOR, ON_MODAL, ROLLOUT, Fire
 from mortal_steps.config import NewModelConfig
-from mortal_steps.config.gpus import DOLLARS_PER_SECOND
+from mortal_steps.config.gpus import DOLLARS_PER_SECOND, WITHOUT_GPU
+from mortal_steps.errors import RunStoppedError
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.report.costs import COSTS, read_costs
 from mortal_steps.report.summary import summarize
 from mortal_steps.run import find_run
 from tests import bare_flow
-from tests.modal.conftest import ON_MODAL, project
+from tests.modal.conftest import SETTINGS, STEPS, project
 from tests.modal_plane.lint import lint
-from tests.modal_plane.plane import ROOT
 
+MORTAL = (sys.executable, "-m", "mortal")
 SMALL = NewModelConfig(hidden_size=32, num_layers=1, intermediate_size=32)
 
 
@@ -48,29 +48,40 @@ def assert_same(run, other):
     assert run.is_complete()
 
 
-def test_a_run_goes_on_on_modal_with_a_model_from_here(plane, tmp_path):
-    """It begins in this process, and is killed after a step; another one does not move."""
+def test_a_run_begun_here_goes_on_in_modal_alone(plane, tmp_path):
+    """It begins in this process, with a model from here, and is killed after a step; then the
+    command that detaches it is gone, too. Another one stays here."""
     model = ["model={}", "model.name_or_path=start", "model.max_model_len=64"]
     with bare(tmp_path) as patch:
         build_model(tmp_path / "start", SMALL, seed=3)
         staying = bare_flow.go_on(project(tmp_path, "staying", *model), patch)
         with pytest.raises(bare_flow.Killed):
             bare_flow.go_on(project(tmp_path, "moving", *model), patch, killed_after=1)
-        moving = bare_flow.go_on(project(tmp_path, "moving", *model, *ON_MODAL), patch)
-    assert_same(moving, staying)
+    settings = [*SETTINGS, *model, *ON_MODAL, "compute.modal.rewards=modal"]
+    settings = [part for one in settings for part in ("--set", one)]
+    train = ["train", "chaos.toml", "--run-id=moving", "--detach"]
+    plane.run(*MORTAL, *train, *settings, **at(tmp_path))
+    call = plane.events("call_spawned", function="orchestrate")[-1]["call"]
+    plane.wait_for("input_finished", call=call, timeout_s=180)
+
+    plane.run(*MORTAL, "fetch", "moving", "--runs-dir=fetched", **at(tmp_path))
+    moved = find_run(tmp_path / "fetched", "moving")
+    assert_same(moved, staying)
     assert lint(plane.state()) == []
+    assert all(one["by"].startswith("ta-") for one in plane.events("call_spawned", function=ACTOR))
+    assert plane.events("call_spawned", function="RewardWorker.*")
     started = Counter(event["call"] for event in plane.events("input_started"))
     assert set(started.values()) == {1}, "nothing was repeated"
-    assert list(moving.store.path("calls").iterdir()) == [], "nothing is left to attach to"
     plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 10)
-    assert_paid_for(moving, plane)
+    assert_paid_for(moved, plane)
 
 
 def assert_paid_for(run, plane):
     """What the run says it cost is what its containers lived, by the prices of their GPUs."""
     own = {row["container"] for row in read_costs(run.store.path(COSTS))}
     ended = [event for event in plane.events("container_ended") if event["task"] in own]
-    lived = sum(event["seconds"] * DOLLARS_PER_SECOND[event["gpu"]] for event in ended)
+    rates = {"": WITHOUT_GPU, **DOLLARS_PER_SECOND}
+    lived = sum(event["seconds"] * rates[event["gpu"]] for event in ended)
     cost = summarize(run).cost
     assert cost["total"] == pytest.approx(lived, rel=0.25)
     assert cost["by_kind"]["repeated"] == 0
@@ -78,59 +89,45 @@ def assert_paid_for(run, plane):
     assert {"start_workers", "generate", "train_step"} <= set(cost["by_stage"])
 
 
-def test_a_killed_flow_attaches_and_lost_containers_change_nothing(here, plane, tmp_path):
-    run_dir, before = tmp_path / "runs" / "fire", actor_pools(plane)
-    flow = start(plane, tmp_path)
-    kill_in_call(flow, run_dir, "actor-train_step-1-0")
-    waiting = json.loads((run_dir / "calls/actor-train_step-1-0.json").read_text().splitlines()[1])
-
-    flow = start(plane, tmp_path)
-    plane.wait_for("call_attached", call=waiting["call_id"])
-    wait_for_step(run_dir, 2, flow)
-    plane.drop_connections(3)
-    plane.kill(task_of(plane, "ActorWorker.*"))
-    plane.preempt(task_of(plane, "TransformersRolloutWorker.*"))
-    output, _ = flow.communicate(timeout=120)
-    assert flow.returncode == 0, output
-    assert_same(find_run(tmp_path / "runs", "fire"), here)
-    assert len(actor_pools(plane) - before) == 1, "never a second actor"
+def test_a_run_that_has_cost_enough_stops_with_its_state_saved(tmp_path):
+    config = project(tmp_path, "dear", "compute.modal.max_cost=3")
+    with bare(tmp_path) as patch:
+        paid = iter([1.0, 2.0, 3.5])  # asked before each step
+        patch.setattr(bare_flow.InProcess, "spent", lambda self: next(paid))
+        with pytest.raises(RunStoppedError, match=r"= 3 dollars \(3.50 spent\) after 2 of 4"):
+            bare_flow.go_on(config, patch)
+    assert find_run(tmp_path / "runs", "dear").manifest.checkpoints[-1].step == 2
 
 
-def actor_pools(plane):
-    """The pools that calls of actors went to: each is of one container at most."""
-    spawned = plane.events("call_spawned", function="ActorWorker.*")
-    return {event["function_id"] for event in spawned}
+def test_a_run_under_fire_ends_with_the_same_bits(here, plane, tmp_path):
+    """The flow is killed in a call, the rollout worker while it samples. The actor is killed in a
+    train step, the line is cut, and the actor that takes the step again is preempted in it."""
+    fire = Fire(plane, tmp_path, "fire")
+    fire.wait_while(ACTOR, "taking step 1")
+    fire.kill_flow()
+    waiting = call_id(fire, "actor-train_step-1-0")
+    fire.start()
+    plane.wait_for("call_attached", call=waiting)
+
+    assert fire.strike(ROLLOUT, "sampling steps/000002", plane.kill)
+    assert fire.strike(ACTOR, "taking step 2", plane.kill)
+    plane.drop_connections(10)
+    struck = call_id(fire, "actor-train_step-2-0")
+    assert fire.strike(ACTOR, "taking step 2", plane.preempt)
+    fire.finish()
+    assert len(plane.events("input_rescheduled", call=struck)) == 2, "one call outlives them all"
+    assert len(plane.events("input_finished", call=struck)) == 1
+    assert fire.actors_follow_each_other()
+    plane.run(*MORTAL, "fetch", "fire", "--runs-dir=fetched", "--all", **at(tmp_path))
+    assert digests(tmp_path / "fetched/fire", STEPS) == digests(here.store.root, STEPS)
 
 
-def start(plane, folder):
-    """The run `fire` in a process of its own."""
-    command = [sys.executable, "-m", "tests.modal.bare_run", str(folder), "fire", *ON_MODAL]
-    return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **plane.env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def call_id(fire, name):
+    """Modal's name of a call that the flow waits for."""
+    record = fire.run_dir / "calls" / f"{name}.json"
+    return json.loads(record.read_text().splitlines()[1])["call_id"]
 
 
-def kill_in_call(flow, run_dir, name):
-    """Kill the flow while it waits for that call."""
-    call = run_dir / "calls" / f"{name}.json"
-    while not call.exists():
-        assert flow.poll() is None, flow.stdout.read()
-    flow.send_signal(signal.SIGKILL)
-    flow.wait()
-    assert call.exists()
-
-
-def wait_for_step(run_dir, step, flow):
-    """Until the run has done that many steps."""
-    while find_run(run_dir.parent, run_dir.name).manifest.step < step:
-        assert flow.poll() is None, flow.stdout.read()
-
-
-def task_of(plane, function):
-    """The newest container of a class."""
-    return plane.tasks(function)[-1]["id"]
+def at(folder):
+    """How a user's command is run in their folder."""
+    return {"cwd": folder, "env": {"PREFECT_API_URL": ""}}

@@ -3,5 +3,6 @@
 compute.py   `ModalCompute`: which container serves which role
 calls.py     one call: submitted once, attached to by whoever comes back, polled to its end
 mirror.py    files on their way between this run directory and the Volume
+project.py   the files of the reward functions, for a container that has none
 host.py      the inside of a container; knows no Modal
 """

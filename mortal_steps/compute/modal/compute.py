@@ -23,6 +23,7 @@ from mortal_steps.compute.modal.lease import ModalLease
 from mortal_steps.compute.modal.meter import Meter
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.models import share_model
+from mortal_steps.compute.modal.project import share_project
 from mortal_steps.compute.modal.release import this_release
 from mortal_steps.compute.modal.runs import bring_here
 from mortal_steps.compute.modal.volume import RunsVolume
@@ -33,19 +34,22 @@ from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)
 
+PREPARED_BY: Mapping[Role, str] = {"rollout": "start"}
+"""The method that makes a role's workers ready, where they have one."""
+
 LAST_WINDOW_S = 2
 """How long containers stay idle once the run has ended: what Modal allows least."""
 
 
 class ModalCompute:
-    """Actor and rollout workers in Modal containers; `beside` serves the other roles here."""
+    """Roles with `pools` are in Modal containers; `beside` serves the other ones here."""
 
     def __init__(
-        self, pools: Mapping[Role, Pool[ModalContainer]], beside: LocalCompute, meter: Meter
+        self, pools: Mapping[Role, Pool[ModalContainer]], beside: LocalCompute, line: Line
     ) -> None:
         self._pools = pools
         self._beside = beside
-        self._meter = meter
+        self._line = line
 
     async def start(self, role: Role) -> None:
         """See `Compute.start`."""
@@ -59,7 +63,9 @@ class ModalCompute:
     ) -> Any:
         """See `Compute.call`."""
         if role not in self._pools:
-            return await self._beside.call(role, method, key=key, worker=worker, **payload)
+            answer = await self._beside.call(role, method, key=key, worker=worker, **payload)
+            self._line.mirror.take_along(answer)
+            return answer
         return await self._pools[role].call(method, payload, key.label, worker)
 
     def ready_workers(self, role: Role) -> list[int]:
@@ -70,7 +76,7 @@ class ModalCompute:
 
     def spent(self) -> float:
         """See `Compute.spent`."""
-        return self._meter.spent
+        return self._line.meter.spent
 
     async def close(self) -> None:
         """See `Compute.close`."""
@@ -91,7 +97,8 @@ class Line:
         self._lease = held
         self._release = this_release()
         # Under a name of its own for each, for a call of an earlier flow may still name another.
-        digest = hashlib.sha256(settings.config.model_dump_json().encode()).hexdigest()
+        said = settings.config.model_dump_json() + str(settings.project_sha256)
+        digest = hashlib.sha256(said.encode()).hexdigest()
         self._settings = store.write_record(f"settings/{digest[:12]}.json", settings, Settings)
 
     @property
@@ -182,6 +189,8 @@ async def modal_compute(
         await bring_here(volume, store)
         line = Line(settings, store, volume, held)
         await share_model(volume, settings)
+        if settings.project_sha256 is not None:
+            await share_project(volume, store.root.name, config)
         await line.mirror.begin()
         compute = await _compute(config, store, line, beside)
         try:
@@ -198,15 +207,22 @@ async def _compute(
     def container(role: Role, number: int) -> ModalContainer:
         return ModalContainer(role, number, worker_of(config, role, store.root.name, number), line)
 
-    rollouts = [container("rollout", n) for n in range(config.rollout.num_rollout_workers)]
-    actor = container("actor", 0)
-    window = config.compute.modal.scaledown_window_s
-    await asyncio.gather(*(one.keep_idle(window) for one in [actor, *rollouts]))
-    pools: dict[Role, Pool[ModalContainer]] = {
-        "actor": Pool([actor], None),
-        "rollout": Pool(rollouts, "start"),
+    pools = {
+        role: Pool([container(role, n) for n in range(count)], PREPARED_BY.get(role))
+        for role, count in _num_containers(config).items()
     }
-    return ModalCompute(pools, beside, line.meter)
+    window = config.compute.modal.scaledown_window_s
+    everyone = [one for pool in pools.values() for one in pool.containers]
+    await asyncio.gather(*(one.keep_idle(window) for one in everyone))
+    return ModalCompute(pools, beside, line)
+
+
+def _num_containers(config: RunConfig) -> dict[Role, int]:
+    """Of each role that is on Modal."""
+    counts: dict[Role, int] = {"actor": 1, "rollout": config.rollout.num_rollout_workers}
+    if config.compute.modal.rewards == "modal":
+        counts["reward"] = 1
+    return counts
 
 
 async def _end(compute: ModalCompute, line: Line, held: ModalLease) -> None:

@@ -24,13 +24,14 @@ ANSWERS_WITHIN_S = 600
 
 
 def worker_of(config: RunConfig, role: Role, run_id: str, number: int) -> Any:
-    """Handle of one worker: its class, on the GPU that the configuration names."""
+    """Handle of one worker: its class, on the GPU that the configuration names, if it has one."""
     options = config.compute.modal
     deployed = modal.Cls.from_name(
         options.app, _class_of(role, config.rollout.engine), version=options.version
     )
+    gpus = {"actor": options.actor, "rollout": options.rollout}
     chosen = deployed.with_options(
-        gpu=modal_gpu(options.actor if role == "actor" else options.rollout),
+        gpu=modal_gpu(gpus[role]) if role in gpus else None,
         secrets=[modal.Secret.from_name(name) for name in options.secrets],
     )
     return chosen(run_id=run_id, number=number)
@@ -111,6 +112,6 @@ async def _briefly(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
 
 def _class_of(role: Role, engine: str) -> str:
     """The class of deployments/modal_app.py: each has the image of what it works with."""
-    if role == "actor":
-        return "ActorWorker"
+    if role != "rollout":
+        return {"actor": "ActorWorker", "reward": "RewardWorker"}[role]
     return "RolloutWorker" if engine == "vllm" else "TransformersRolloutWorker"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import urllib.parse
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import modal
@@ -15,37 +13,33 @@ from mortal_steps.compute.modal.host import Settings
 from mortal_steps.compute.modal.lease import find_lease, in_use
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.models import folder_there, share_model
+from mortal_steps.compute.modal.project import digest_of, project_files, share_project
 from mortal_steps.compute.modal.runs import runs_volume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.run import Run
 
-PROJECT = "project"
-"""Folder of a run directory with the files of its reward functions."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
 PASSED_ON = ("PREFECT_API_URL", "PREFECT_API_KEY")
 """Without a server that the container can reach, it runs one of its own."""
 
 
 def settings_of(run: Run) -> Settings:
-    """What the run's workers are constructed with."""
+    """What the run's workers are constructed with; raises what `project_files` does."""
+    in_container = run.config.compute.modal.rewards == "modal"
     return Settings(
         config=run.config,
         dataset_fingerprint=run.info.dataset_fingerprint,
         num_steps=run.info.num_steps,
         model_folder=folder_there(run.info.model_files),
+        project_sha256=digest_of(project_files(run.config)) if in_container else None,
     )
 
 
-def check_reachable(config: RunConfig, here: Path) -> None:
-    """Raise `ConfigError` for what a container could not get at: reward functions of another folder
-    than `here`, a Prefect server on this machine's loopback."""
-    for path in _reward_files(config, here):
-        if not path.is_relative_to(here):
-            raise ConfigError(
-                f"rewards.functions names a file in {path.parent}; a detached run takes along what "
-                f"is below the current folder, {here}: call `mortal` in a folder that holds it"
-            )
+def check_reachable(config: RunConfig) -> None:
+    """Raise `ConfigError` for what a container could not get at: reward functions that are not
+    below the current folder, a Prefect server on this machine's loopback."""
+    project_files(config)
     url = os.environ.get("PREFECT_API_URL", "")
     if urllib.parse.urlsplit(url).hostname in LOOPBACK:
         raise ConfigError(
@@ -64,18 +58,7 @@ async def hand_over(run: Run) -> None:
         raise in_use(run.info.run_id, holder)
     await share_model(volume, settings_of(run))
     await Mirror(volume, run.store).begin()
-    here = Path.cwd()
-    files = {path.relative_to(here): path for path in _reward_files(run.config, here)}
-    if files:
-        folder = f"{run.info.run_id}/{PROJECT}"
-        await volume.upload({f"{folder}/{name}": path for name, path in files.items()})
-
-
-async def fetch_project(config: RunConfig) -> None:
-    """Bring the files of the reward functions into the current folder."""
-    volume, folder = runs_volume(config), f"{config.run_id}/{PROJECT}"
-    for path in await volume.files(folder):
-        await volume.download(path, Path(path).relative_to(folder))
+    await share_project(volume, run.info.run_id, run.config)
 
 
 async def spawn_orchestrator(config: RunConfig) -> str:
@@ -89,20 +72,6 @@ async def spawn_orchestrator(config: RunConfig) -> str:
 
 def for_run(orchestrate: Any, config: RunConfig) -> Any:
     """The orchestrator's function, told where the Prefect server is, with the run's secrets."""
-    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    passed_on = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
     secrets = [modal.Secret.from_name(name) for name in config.compute.modal.secrets]
     return orchestrate.with_options(env=passed_on, secrets=secrets)
-
-
-def _reward_files(config: RunConfig, here: Path) -> Iterator[Path]:
-    """Python files of this folder that the reward functions are in, or may import: the modules
-    beside a file, the whole package of a module."""
-    for spec in config.rewards.functions:
-        place = spec.rpartition(":")[0]
-        package = here / place.partition(".")[0]
-        if place.endswith(".py"):
-            yield from (here / place).resolve().parent.glob("*.py")
-        elif package.is_dir():
-            yield from package.rglob("*.py")
-        else:
-            yield from here.glob(f"{place}.py")

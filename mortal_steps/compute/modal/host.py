@@ -12,6 +12,7 @@ import gc
 import importlib
 import logging
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import mortal_steps
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.compute.modal.release import Release, other_release, this_release
@@ -30,6 +32,9 @@ from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef
 
 logger = logging.getLogger(__name__)
+
+PROJECT = "project"
+"""Folder of a run directory on the Volume with the files that reward functions come from."""
 
 
 class Volume(Protocol):
@@ -54,6 +59,8 @@ class Settings:
     """Train steps of the whole run."""
     model_folder: str | None
     """Where on the Volume the files of the local folder `model.name_or_path` are, if it is one."""
+    project_sha256: str | None
+    """Of the files that reward functions come from; None: they stay beside the flow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,6 +108,8 @@ class WorkerHost:
             level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
         )
         os.chdir(tempfile.mkdtemp())  # a Volume in use as a working directory cannot be reloaded
+        # For the processes that a worker starts: the entrypoint finds this code in its own way.
+        os.environ["PYTHONPATH"] = str(Path(mortal_steps.__file__).parents[1])
         self._role = role
         self._runs_dir = runs_dir
         self._run_id = run_id
@@ -166,6 +175,8 @@ class WorkerHost:
     def _worker_with(self, settings: FileRef) -> Any:
         """The worker; another one where a flow has come back with other settings."""
         if self._settings != settings:
+            if self._role == "reward" and self._worker is not None:
+                self._worker.close()
             self._worker, self._settings = None, None
             self._worker = self._construct(settings)
             self._settings = settings
@@ -176,6 +187,8 @@ class WorkerHost:
         settings = store.read_record(reference, Settings)
         if settings.model_folder is not None:
             _provide(settings.config.model.name_or_path, self._runs_dir / settings.model_folder)
+        if self._role == "reward" and (store.root / PROJECT).is_dir():
+            shutil.copytree(store.root / PROJECT, Path.cwd(), dirs_exist_ok=True)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
         spec = worker_specs(
             config,

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.modal.host import Outcome
 from mortal_steps.config import ModalConfig
-from mortal_steps.config.gpus import dollars_per_second
+from mortal_steps.config.gpus import WITHOUT_GPU, dollars_per_second
 from mortal_steps.files import writing
 from mortal_steps.report.costs import COSTS, read_costs
 from mortal_steps.store import RunStore
@@ -37,6 +37,7 @@ class Meter:
         self._rates: dict[Role, float] = {
             "actor": dollars_per_second(options.actor, options.rates),
             "rollout": dollars_per_second(options.rollout, options.rates),
+            "reward": WITHOUT_GPU,
         }
         self.spent: float = sum(row["dollars"] for row in read_costs(self._path))
         """Dollars so far."""

@@ -30,6 +30,8 @@ IDENTITY = (CONFIG_FILE, TRAIN_PROBLEMS, EVAL_PROBLEMS, IDENTITY_FILE)
 PROGRESS = (MANIFEST_FILE, *LOGS, COSTS, "reward_curve.png")
 """The manifest is read before the logs, which only grow: they hold at least what it vouches for."""
 
+EVALUATIONS = "evaluations"
+
 NOT_SHARED = {"lock", "lease.json", "calls", "logs"}
 """What is about processes of this machine."""
 
@@ -43,11 +45,14 @@ class Mirror:
         self._uploading = asyncio.Lock()
         self._there: dict[str, object] = {}
         """What the Volume is known to hold: digest, or size and time, of a file by its path."""
+        self._due: dict[str, object] = {}
+        """Records made here that the next upload takes along, like `_there`."""
 
     async def begin(self) -> None:
         """Let the Volume hold the run: one that has steps already, of a fork or of a time without
         Modal, goes there whole."""
         if await self._volume.find(self._remote(IDENTITY_FILE)) is not None:
+            await self._find_unshared()
             return
         root = self._store.root
         files = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
@@ -58,18 +63,23 @@ class Mirror:
         models = {str(path.relative_to(cache.parent)): path for path in made if path.is_file()}
         await self._volume.upload(models | {self._remote(n): path for n, path in shared.items()})
 
+    def take_along(self, answer: Any) -> None:
+        """Let the next upload take the records that a worker of this machine answered with."""
+        self._due |= self._records(answer)
+
     async def push(self, request: Any = None) -> None:
         """Upload the records that `request` refers to, and where the run stands, if it changed.
 
         A record that is not here is left out: whoever made it did so on the Volume.
         """
         async with self._uploading:
-            wanted = {**self._records(request), **self._standing()}
+            wanted = {**self._due, **self._records(request), **self._standing()}
             news = {path: mark for path, mark in wanted.items() if self._there.get(path) != mark}
             if news:
                 content = {path: self._store.path(path).read_bytes() for path in news}
                 await self._volume.upload({self._remote(path): content[path] for path in content})
                 self._there |= news
+                self._due = {path: mark for path, mark in self._due.items() if path not in news}
 
     async def pull(self, answer: Any) -> None:
         """Download the records that `answer` refers to, or the finished model.
@@ -85,6 +95,13 @@ class Mirror:
                 write_atomically(self._store.path(ref.path), content)
                 self._store.check_record(ref)
             self._there[ref.path] = ref.sha256
+
+    async def _find_unshared(self) -> None:
+        """No request refers to scores of an evaluation: a kill may have kept them from going up."""
+        there = set(await self._volume.files(self._remote(EVALUATIONS)))
+        root = self._store.root
+        names = [str(path.relative_to(root)) for path in root.glob(f"{EVALUATIONS}/*/*.json")]
+        self._due |= {name: "" for name in names if self._remote(name) not in there}
 
     async def _pull_folder(self, path: str, sha256: str) -> None:
         manifest = await self._volume.read(self._remote(f"{path}/{FOLDER_MANIFEST}"))

@@ -1,0 +1,68 @@
+"""The Python files that a run's reward functions come from, on their way to a container."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import mortal_steps
+from mortal_steps.compute.modal.host import PROJECT
+from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError
+from mortal_steps.files import digest_file
+
+
+def project_files(config: RunConfig) -> dict[str, Path]:
+    """Files by their path from the current folder, which is the containers' current folder, too.
+
+    Raises `ConfigError` for a function that is not below it.
+    """
+    here = Path.cwd()
+    return {
+        str(path.relative_to(here)): path
+        for spec in config.rewards.functions
+        for path in _files_of(spec, here)
+    }
+
+
+def digest_of(files: Mapping[str, Path]) -> str:
+    """Of names and content."""
+    content = [f"{digest_file(path)} {name}\n" for name, path in sorted(files.items())]
+    return hashlib.sha256("".join(content).encode()).hexdigest()
+
+
+async def share_project(volume: RunsVolume, run_id: str, config: RunConfig) -> None:
+    """Upload the files; those of a time before are replaced."""
+    files = project_files(config)
+    if files:
+        await volume.upload({f"{run_id}/{PROJECT}/{name}": path for name, path in files.items()})
+
+
+async def fetch_project(volume: RunsVolume, run_id: str) -> None:
+    """Bring the files into the current folder."""
+    folder = f"{run_id}/{PROJECT}"
+    for path in await volume.files(folder):
+        await volume.download(path, Path(path).relative_to(folder))
+
+
+def _files_of(spec: str, here: Path) -> Iterator[Path]:
+    """What a reward function is in, or may import: the modules beside a file, the whole package of
+    a module. What is installed is in the image, or is nowhere there."""
+    place = spec.rpartition(":")[0]
+    package = here / place.partition(".")[0]
+    if place.endswith(".py"):
+        folder = (here / place).resolve().parent
+        if not folder.is_relative_to(here):
+            raise ConfigError(
+                f"rewards.functions: {spec!r} is in {folder}; containers get what is below the "
+                f"current folder, {here}: start the run from a folder above it"
+            )
+        yield from folder.glob("*.py")
+    elif package == Path(mortal_steps.__file__).parent:
+        return
+    elif package.is_dir():
+        yield from package.rglob("*.py")
+    else:
+        yield from here.glob(f"{place}.py")
