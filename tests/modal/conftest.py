@@ -6,7 +6,10 @@ import pytest
 
 from benchmarks.chaos.project import write_project
 from mortal_steps.config.loader import load_config
+from tests.modal_plane.fixtures import namespaces
 from tests.modal_plane.plane import ModalPlane, client_environment
+
+__all__ = ["namespaces"]
 
 STEPS = 4
 SETTINGS = (

@@ -8,10 +8,10 @@ from pathlib import Path
 import modal
 import pytest
 
-from tests.modal_plane.fixtures import modal_plane
+from tests.modal_plane.fixtures import modal_plane, namespaces
 from tests.modal_plane.plane import ModalPlane, client_environment
 
-__all__ = ["modal_plane"]
+__all__ = ["modal_plane", "namespaces"]
 
 MODAL = str(Path(sys.executable).with_name("modal"))
 

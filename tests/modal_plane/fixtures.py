@@ -6,7 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.modal_plane.isolation import check_namespaces
 from tests.modal_plane.plane import ModalPlane
+
+
+@pytest.fixture(scope="session", autouse=True)
+def namespaces(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skip, and say why, where containers cannot have namespaces of their own."""
+    try:
+        check_namespaces(tmp_path_factory.mktemp("namespaces"))
+    except OSError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
