@@ -35,7 +35,7 @@ ON_MODAL = ("compute.backend=modal", "compute.modal.scaledown_window_s=60")
 LONGEST_CUT_S = 10.0
 LONGEST_PAUSE_S = 2.0
 """Between two blows, so that they fall on other steps."""
-PATIENCE_S = 120.0
+PATIENCE_S = 180.0
 
 
 class FlowEndedError(Exception):

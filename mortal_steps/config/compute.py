@@ -44,7 +44,7 @@ class ModalConfig(Section):
     """GPU of each rollout worker's container."""
     rewards: Literal["flow", "modal"] = "flow"
     """Where reward functions run: beside the flow, or in a container without a GPU, which gets the
-    Python files below the folder that the run begins in."""
+    Python files below the folder that the run begins in. `rewards.rehearse` calls them here."""
     app: str = "mortal"
     """Name of the deployed app; `mortal deploy` brings it there."""
     version: int | None = Field(None, ge=1)

@@ -10,6 +10,7 @@ from tests.modal_plane.fixtures import namespaces
 from tests.modal_plane.plane import ModalPlane, client_environment
 
 __all__ = ["namespaces"]
+
 STEPS = 4
 SETTINGS = (
     f"training.max_steps={STEPS}",

@@ -73,13 +73,14 @@ class Mirror:
         A record that is not here is left out: whoever made it did so on the Volume.
         """
         async with self._uploading:
-            wanted = {**self._due, **self._records(request), **self._standing()}
+            due = {path: m for path, m in self._due.items() if self._store.path(path).exists()}
+            wanted = {**due, **self._records(request), **self._standing()}
             news = {path: mark for path, mark in wanted.items() if self._there.get(path) != mark}
             if news:
                 content = {path: self._store.path(path).read_bytes() for path in news}
                 await self._volume.upload({self._remote(path): content[path] for path in content})
                 self._there |= news
-                self._due = {path: mark for path, mark in self._due.items() if path not in news}
+            self._due = {path: mark for path, mark in self._due.items() if path not in wanted}
 
     async def pull(self, answer: Any) -> None:
         """Download the records that `answer` refers to, or the finished model.
