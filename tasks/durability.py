@@ -2,7 +2,8 @@
 
 A cache key names the run directory (by its random uid), the stage, the step, the shard and the
 policy version, so a Retry of the flow run and a new flow run for the same run id find the same
-result. What is cached is a reference; `committed` checks that the store still has the file, whole.
+result. Keys are file names, in one folder a stage: making folders takes longer than writing files.
+What is cached is a reference; `committed` checks that the store still has the file, whole.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from tasks.durability import cached_by
     name="generate",
     task_run_name="generate/{step}/{shard}",
     **cached_by(
-        "generate", lambda step, shard, batch, weights: f"{step}/{shard}/v{weights.version}"
+        "generate", lambda step, shard, batch, weights: f"{step}-{shard}-v{weights.version}"
     ),
 )
 async def generate(

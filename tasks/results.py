@@ -33,8 +33,11 @@ class ResultFolder(LocalFileSystem):
     async def awrite_path(self, path: str, content: bytes) -> str:
         """Write the file; returns where it is."""
         target = self._resolve_path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+        try:
+            target.write_bytes(content)
+        except FileNotFoundError:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
         return str(target)
 
 

@@ -11,7 +11,7 @@ from tasks.durability import cached_by
     name="reward",
     task_run_name="reward/{step}/{shard}",
     **cached_by(
-        "reward", lambda step, shard, generation: f"{step}/{shard}/{generation.file.sha256}"
+        "reward", lambda step, shard, generation: f"{step}-{shard}-{generation.file.sha256}"
     ),
 )
 async def reward(session: Session, step: int, shard: int, generation: GenerationRef) -> RewardRef:

@@ -78,6 +78,6 @@ def _kept(name: str) -> dict[str, Any]:
     run = uuid.uuid4().hex
 
     def key(context: Any, inputs: dict[str, Any]) -> str:
-        return "/".join([run, name, *map(str, inputs.values())])
+        return f"{run}/{name}/" + "-".join(map(str, inputs.values()))
 
     return {**LEAST, "persist_result": True, "cache_policy": CacheKeyFnPolicy(cache_key_fn=key)}
