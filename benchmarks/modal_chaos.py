@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import cycle
 from pathlib import Path
 
 from benchmarks.chaos.comparison import Digests, digests
@@ -99,15 +100,15 @@ class Fire:
     def actors_follow_each_other(self) -> bool:
         """One pool of actors, and each of its containers ended before the next one started."""
         pools = self._actor_pools() - self._pools
+        turns = ("container_started", "container_ended")
         kinds = [
             event["kind"]
             for pool in pools
             for event in self.plane.events(function_id=pool)
-            if event["kind"] in ("container_started", "container_ended")
+            if event["kind"] in turns
         ]
-        return len(pools) == 1 and kinds == ["container_started", "container_ended"] * (
-            len(kinds) // 2
-        ) + ["container_started"] * (len(kinds) % 2)
+        in_turn = all(kind == turn for kind, turn in zip(kinds, cycle(turns), strict=False))
+        return len(pools) == 1 and in_turn
 
     def _actor_pools(self) -> set[str]:
         spawned = self.plane.events("call_spawned", function=ACTOR)
