@@ -49,5 +49,7 @@ class _NoArtifacts:
 class _NoServer:
     """Never away."""
 
+    away = False
+
     async def ready(self) -> None:
         pass

@@ -36,10 +36,17 @@ def project(folder, run_id, *overrides):
 
 
 @pytest.fixture(scope="package")
-def plane(tmp_path_factory):
-    """The deployed app; containers are offline and their grace periods short."""
+def deployed(tmp_path_factory):
+    """A plane with the app; containers are offline and their grace periods short."""
     state = tmp_path_factory.mktemp("plane")
     options = ("--env", "HF_HUB_OFFLINE=1", "--preemption-grace", "10", "--timeout-grace", "1")
-    with ModalPlane(state, *options) as plane, client_environment(plane):
+    with ModalPlane(state, *options) as plane:
         plane.run(sys.executable, "-m", "mortal", "deploy", env={"PREFECT_API_URL": ""})
         yield plane
+
+
+@pytest.fixture(scope="module")
+def plane(deployed):
+    """The plane; this process is its client. Between two modules others may be client elsewhere."""
+    with client_environment(deployed):
+        yield deployed
