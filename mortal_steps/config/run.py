@@ -17,7 +17,7 @@ from mortal_steps.config.section import Section
 from mortal_steps.config.training import TrainingConfig
 
 MOST_THREADS = 4
-"""What an actor takes of a machine's cores by default: a small model gains nothing from more."""
+"""What an actor takes of a machine's cores by default, at most."""
 
 
 class CheckpointsConfig(Section):
