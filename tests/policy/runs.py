@@ -8,7 +8,7 @@ from pathlib import Path
 from mortal_steps.files import digest_file
 from mortal_steps.policy.actor import Actor
 from mortal_steps.rewards.base import reward_weights
-from mortal_steps.schedule import policy_version
+from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     GeneratedGroup,
@@ -72,10 +72,7 @@ class MadeRun:
         return TrainRequest(step=step, rewards=rewards, publish=publish)
 
     def _commit(self, step, shard, groups, side_metrics):
-        rollout = self.config.rollout
-        version = policy_version(
-            step, staleness=rollout.staleness, sync_weights_every=rollout.sync_weights_every
-        )
+        version = sampling_version(self.config.rollout, step)
         generated = GeneratedShard(
             step=step,
             shard=shard,
