@@ -12,6 +12,7 @@ whoever has done it already answers from the store.
 from __future__ import annotations
 
 import signal
+from functools import partial
 from typing import Any
 
 from prefect import State, flow
@@ -53,8 +54,9 @@ async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
 
     Without a `run_id` the run is named after the flow run, so that a Retry finds it again.
     Raises the `MortalError` that ended the run; the run goes on when the flow runs again. Asked to
-    stop, it saves its state and ends Cancelled. SIGTERM to a deployment's run is Prefect's, which
-    tells its own cancellation (Cancelled) from a machine that is taken away (Crashed).
+    stop, it saves its state and ends Cancelled; a deployment's run that gets SIGTERM leaves it to
+    Prefect, which tells its own cancellation (Cancelled) from a machine that is taken away
+    (Crashed).
     """
     config = config.model_copy(update={"run_id": _run_id(config)})
     if _is_deployed():
@@ -73,6 +75,9 @@ async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
                     await Training(session, stop, server).run()
             await server.back()
     except RunStoppedError as stopped:
+        if stop.terminated is not None:
+            get_run_logger().warning("%s", stopped)
+            raise stop.terminated from None
         return Cancelled(message=str(stopped))
     return summarize(run)
 
@@ -135,7 +140,8 @@ class Training:
             for step in range(ready.step, run.info.num_steps):
                 self._recorder.begin_step()
                 batch, rewards = await stop.guard(self._rolled_out(rollouts, step))
-                result = await train_step(session, step, [as_one(shard) for shard in rewards])
+                shards = [as_one(shard) for shard in rewards]
+                result = await stop.finish(partial(train_step, session, step, shards))
                 self._trained = step + 1
                 if result.weights is not None:
                     rollouts.publish(result.weights)
@@ -151,7 +157,7 @@ class Training:
                 forget_results()
                 due = self._trained % session.config.logging.artifact_steps == 0
                 if due and not self._server.away:
-                    await self._artifacts.refresh(self._recorder.totals)
+                    await stop.guard(self._artifacts.refresh(self._recorder.totals))
 
     async def _rolled_out(self, rollouts: Rollouts, step: int) -> RolledOut:
         overspent = self._session.overspent()
@@ -177,9 +183,8 @@ class Training:
 
     async def _checkpoint(self) -> None:
         score = self._run.score(self._trained)
-        saved = await checkpoint(
-            self._session, self._trained, score if self._run.is_best(score) else None
-        )
+        best = score if self._run.is_best(score) else None
+        saved = await self._stop.finish(partial(checkpoint, self._session, self._trained, best))
         self._recorder.timing(saved.timing)
         self._run.note_checkpoint(saved, score)
 

@@ -1,4 +1,10 @@
-"""A request to end the run in order: from Ctrl-C, SIGTERM, Prefect's cancel, or the flow itself."""
+"""A request to end the run in order: from Ctrl-C, SIGTERM, Prefect's cancel, or the flow itself.
+
+SIGTERM to the process of a deployment's run is Prefect's: its handler tells a cancellation from a
+machine that is taken away, and must stay in place for that. It interrupts the event loop, which
+then cancels all tasks, once. The flow's own task hears of it here, and has until the process is
+killed to save the run: 30 s after a cancellation.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +15,14 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
+from prefect.exceptions import TerminationSignal
+
 from mortal_steps.errors import ServerError
 
 T = TypeVar("T")
+
+TERMINATED = (asyncio.CancelledError, TerminationSignal)
+"""How Prefect's SIGTERM arrives in the flow's task: as the latter if it was just at work."""
 
 
 class StopRequested(Exception):
@@ -24,9 +35,11 @@ class Stop:
     def __init__(self) -> None:
         self._event = asyncio.Event()
         self.reason = ""
-        """Such as `SIGTERM`."""
+        """Such as `SIGINT`."""
         self.error: ServerError | None = None
         """What forces the run to stop; None where somebody asked for it."""
+        self.terminated: BaseException | None = None
+        """What Prefect's SIGTERM raised; it is Prefect's to see once the run is saved."""
 
     @property
     def requested(self) -> bool:
@@ -51,6 +64,9 @@ class Stop:
             if self.requested:
                 raise StopRequested
             return working.result()
+        except TERMINATED as signalled:
+            self._terminate(signalled)
+            raise StopRequested from signalled
         finally:
             stopping.cancel()
             if not working.done():
@@ -58,6 +74,24 @@ class Stop:
                 await asyncio.wait({working})
             if self.requested and not working.cancelled():
                 working.exception()  # looked at: the stop is what counts
+
+    async def finish(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of what `ask` begins, which a stop does not interrupt.
+
+        Where SIGTERM does, it is asked for again: a worker answers for what it has done already.
+        """
+        try:
+            return await ask()
+        except TERMINATED as signalled:
+            self._terminate(signalled)
+            return await ask()
+
+    def _terminate(self, signalled: BaseException) -> None:
+        """Take SIGTERM for a request to stop; raises `signalled` where there was one already."""
+        if self.requested:
+            raise signalled
+        self.terminated = signalled
+        self.request("SIGTERM")
 
     @contextlib.contextmanager
     def on_signals(

@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 PATIENCE_S = 5.0
 """How long training waits for one artifact."""
+NOT_WRITTEN = (TimeoutError, httpx.HTTPError, PrefectHTTPStatusError, AssertionError)
+"""The last is Prefect's for a request whose retries `server_watch` takes away while it pauses."""
 
 
 class RunArtifacts:
@@ -62,7 +64,7 @@ async def _try(call: Awaitable[T]) -> T | None:
     try:
         async with asyncio.timeout(PATIENCE_S):  # Prefect would try again for a minute
             return await call
-    except (TimeoutError, httpx.HTTPError, PrefectHTTPStatusError) as error:
+    except NOT_WRITTEN as error:
         get_run_logger().warning(
             "artifact not written: %s", str(error) or f"no answer in {PATIENCE_S:g} s"
         )

@@ -9,7 +9,7 @@ import asyncio
 import pickle
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,10 +56,33 @@ def receive_frame(connection: socket.socket) -> Any:
     return pickle.loads(_receive_exactly(connection, length))
 
 
-async def read_frame(reader: asyncio.StreamReader) -> Any:
-    """Receive one frame; raises `asyncio.IncompleteReadError` when the other end is gone."""
-    (length,) = HEADER.unpack(await reader.readexactly(HEADER.size))
-    return pickle.loads(await reader.readexactly(length))
+class Frames(asyncio.Protocol):
+    """The owner's end: hands each frame that arrives to `receive`, and calls `ended` at the last.
+
+    It is no task of the event loop, so that the cancellation of all tasks, which is what SIGTERM
+    does to a deployment's flow run, leaves the workers in reach.
+    """
+
+    def __init__(self, receive: Callable[[Any], None], ended: Callable[[], None]) -> None:
+        self._receive = receive
+        self._ended = ended
+        self._arrived = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        """Part of a frame, or several."""
+        self._arrived += data
+        while len(self._arrived) >= HEADER.size:
+            (length,) = HEADER.unpack_from(self._arrived)
+            end = HEADER.size + length
+            if len(self._arrived) < end:
+                return
+            frame = bytes(self._arrived[HEADER.size : end])
+            del self._arrived[:end]
+            self._receive(pickle.loads(frame))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other end is gone, or this one was closed."""
+        self._ended()
 
 
 def encode_frame(message: object) -> bytes:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.base import CallKey, Role, WorkerSpec
-from mortal_steps.compute.frames import Answer, Construct, Request, encode_frame, read_frame
+from mortal_steps.compute.frames import Answer, Construct, Frames, Request, encode_frame
 from mortal_steps.compute.pool import Pool
 from mortal_steps.errors import MortalError, WorkerLostError
 from mortal_steps.files import writing
@@ -107,8 +107,8 @@ class LocalContainer:
         self._starting = asyncio.Lock()
         self._numbers = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Any]] = {}
-        self._writer: asyncio.StreamWriter | None = None
-        self._listener: asyncio.Task[None] | None = None
+        self._socket: asyncio.Transport | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     async def call(self, method: str, payload: Mapping[str, Any], label: str) -> Any:
         """The method's result; `label` names the call in the log.
@@ -127,16 +127,16 @@ class LocalContainer:
         process, self.process = self.process, None
         if process is None:
             return
-        if self._writer is not None:
-            self._writer.close()
+        if self._socket is not None:
+            self._socket.close()
         try:
             await asyncio.wait_for(process.wait(), CLOSE_GRACE_S)
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-        if self._listener is not None:
-            await self._listener
+        if self._ending is not None:
+            await self._ending
 
     async def _start(self) -> None:
         with writing(self._log_path):
@@ -164,9 +164,15 @@ class LocalContainer:
                 raise MortalError(
                     f"cannot start {self.name} with {python}: {error.strerror or error}"
                 ) from error
-        reader, self._writer = await asyncio.open_connection(sock=ours)
+        loop = asyncio.get_running_loop()
+
+        def ended() -> None:
+            self._ending = loop.create_task(self._end(process))
+
+        self._socket, _ = await loop.create_connection(
+            lambda: Frames(self._answered, ended), sock=ours
+        )
         self.process = process
-        self._listener = asyncio.create_task(self._listen(reader, process))
         await self._ask(0, Construct(factory=self._spec.factory, kwargs=self._spec.kwargs))
 
     def _environment(self) -> dict[str, str]:
@@ -179,36 +185,28 @@ class LocalContainer:
         return {**env, **spec.env}
 
     async def _ask(self, number: int, message: object) -> Any:
-        if self._writer is None or self.process is None:
+        if self._socket is None or self.process is None:
             raise WorkerLostError(f"{self.name} is not running")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._pending[number] = future
-        try:
-            self._writer.write(encode_frame(message))
-            await self._writer.drain()
-        except (ConnectionError, OSError):
-            pass  # the listener sees the same end and fails the future with its cause
+        self._socket.write(encode_frame(message))
         try:
             return await future
         finally:
             self._pending.pop(number, None)
 
-    async def _listen(
-        self, reader: asyncio.StreamReader, process: asyncio.subprocess.Process
-    ) -> None:
-        """Hand answers to whoever waits for them, until the container is gone."""
-        try:
-            while True:
-                answer: Answer = await read_frame(reader)
-                future = self._pending.get(answer.number)
-                if future is None or future.done():
-                    continue  # its caller was cancelled
-                if answer.error is not None:
-                    future.set_exception(answer.error)
-                else:
-                    future.set_result(answer.value)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            code = await process.wait()
+    def _answered(self, answer: Answer) -> None:
+        future = self._pending.get(answer.number)
+        if future is None or future.done():
+            return  # its caller was cancelled
+        if answer.error is not None:
+            future.set_exception(answer.error)
+        else:
+            future.set_result(answer.value)
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        """Tell everybody who waits for the container that it is gone."""
+        code = await process.wait()
         if self.process is process:
             self.process = None
             if self.on_lost is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.lease import read_lease
+from mortal_steps.run import find_run
 from mortal_steps.store import RunStore
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
 from tests.e2e.deployments import as_parameter, tiny_config
@@ -80,6 +81,14 @@ def writing_to_the_servers_database():
         writer.join()
 
 
+def assert_saved(mortal, run_id, since):
+    """The run was stopped with a checkpoint of all that it had trained, at least `since` steps."""
+    run = find_run(mortal.folder / "runs", run_id)
+    assert run.manifest.status == "stopped"
+    assert "state saved" in run.manifest.error
+    assert run.manifest.checkpoints[-1].step >= max(since, run.manifest.step)
+
+
 def assert_same(mortal, run_id, whole):
     """The run's model and metrics are those of the run that nothing happened to."""
     shown = mortal.show(run_id)
@@ -97,6 +106,7 @@ def named(states, *names):
 def test_a_stopped_run_comes_back_by_retry_and_by_a_new_deployment_run(prefect, mortal, whole):
     """Stopped by SIGKILL, by SIGTERM as a machine that is taken away does, and by Prefect."""
     config = tiny_config(mortal.folder, "by-hand", max_steps=STEPS)
+    config["checkpoints"]["save_steps"] = STEPS
     with prefect.worker():
         first = prefect.run_deployment(config)
         kill_at(mortal, "by-hand", 3)
@@ -106,10 +116,12 @@ def test_a_stopped_run_comes_back_by_retry_and_by_a_new_deployment_run(prefect, 
         kill_at(mortal, "by-hand", 6, signal.SIGTERM)
         states = prefect.wait_for(first, "Crashed")
         assert named(states, "Running", "Crashed") == ["Running", "Crashed"] * 2
+        assert_saved(mortal, "by-hand", 6)
         second = prefect.run_deployment(config)
         wait_for_step(mortal, "by-hand", 9)
         prefect.cancel(second)
         assert "Crashed" not in prefect.wait_for(second, "Cancelled")
+        assert_saved(mortal, "by-hand", 9)
         prefect("deployment", "run", "grpo-train/local", "--param", as_parameter(config), "--watch")
     assert_same(mortal, "by-hand", whole)
 

@@ -1,0 +1,85 @@
+"""A stop in order by SIGTERM, as it comes to the process of a deployment's run."""
+
+import asyncio
+import os
+import signal
+import threading
+
+import pytest
+from prefect.exceptions import TerminationSignal
+from prefect.utilities.engine import capture_sigterm
+
+from flows.stop import TERMINATED, Stop, StopRequested
+from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.local import LocalCompute
+
+KEY = CallKey(run_id="test", stage="test", step=0)
+
+
+def run_with_sigterm(flow):
+    """What `flow(stop)` returns where SIGTERM comes meanwhile, under Prefect's handler."""
+    outcome = []
+
+    async def main():
+        outcome.append(await flow(Stop()))
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what Prefect hands the signal on to
+    try:
+        with pytest.raises(TerminationSignal), capture_sigterm():
+            asyncio.run(main())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return outcome[0]
+
+
+def sigterm_soon():
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+
+def test_what_is_waited_for_is_dropped():
+    async def flow(stop):
+        sigterm_soon()
+        with pytest.raises(StopRequested):
+            await stop.guard(asyncio.sleep(60))
+        return stop
+
+    stop = run_with_sigterm(flow)
+    assert stop.reason == "SIGTERM"
+    assert isinstance(stop.terminated, TERMINATED)
+
+
+def test_a_train_step_ends_and_its_worker_stays_in_reach(tmp_path):
+    """All tasks of the loop are cancelled, once; the worker is asked again and answers."""
+
+    async def flow(stop):
+        spec = WorkerSpec(factory="tests.compute.workers:Counter", kwargs={})
+        compute = LocalCompute({"actor": spec}, working_dir=tmp_path.cwd(), log_dir=tmp_path)
+        asked = []
+
+        def ask():
+            asked.append("again" if asked else "first")
+            return compute.call("actor", "sleep", key=KEY, seconds=0.5)
+
+        try:
+            pid = await compute.call("actor", "pid", key=KEY)
+            sigterm_soon()
+            await stop.finish(ask)
+            assert await compute.call("actor", "pid", key=KEY) == pid
+        finally:
+            await compute.close()
+        with pytest.raises(StopRequested):
+            await stop.guard(asyncio.sleep(60))
+        return asked
+
+    assert run_with_sigterm(flow) == ["first", "again"]
+
+
+def test_a_second_request_ends_the_run_at_once():
+    async def flow(stop):
+        stop.request("SIGINT")
+        sigterm_soon()
+        with pytest.raises(TERMINATED):
+            await stop.finish(lambda: asyncio.sleep(60))
+        return stop.terminated
+
+    assert run_with_sigterm(flow) is None
