@@ -15,6 +15,7 @@
       final/               the trained model, a plain `from_pretrained` folder
       metrics.jsonl timings.jsonl evaluations.jsonl quarantine.jsonl reward_curve.png
       logs/                what each worker printed
+      costs.jsonl calls/ settings/   of a run on Modal: what it cost, its calls, its workers
 
 Everything is written beside its place, synced to disk, then renamed, so a partial file is never
 taken for a whole one. A *record* is a JSON file of two lines, its sha256 and its body; a *folder*
