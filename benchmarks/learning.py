@@ -10,7 +10,6 @@ Exit code 1 if a claim does not hold:
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import subprocess
 import sys
@@ -97,8 +96,7 @@ def main() -> None:
             f"{outcome.config:<16}{outcome.seed:>5}{rewards:>28}{greedy:>22}"
             f"{outcome.seconds:>9.0f}  {'yes' if outcome.holds else 'NO'}  {outcome.sha256[:12]}"
         )
-    runs = [dataclasses.asdict(outcome) for outcome in outcomes]
-    write_results(RESULTS / "learning.json", {"runs": runs})
+    write_results(RESULTS / "learning.json", {"runs": outcomes})
     sys.exit(0 if all(outcome.holds for outcome in outcomes) else 1)
 
 

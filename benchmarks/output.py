@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import json
 import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 RESULTS = Path(__file__).with_name("results")
 PACKAGES = ("prefect", "trl", "transformers", "torch")
@@ -20,11 +23,26 @@ PACKAGES = ("prefect", "trl", "transformers", "torch")
 console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 150)
 
 
+def results_table(title: str, *headings: str, left: Collection[str] = ()) -> Table:
+    """An empty table: numbers stand on the right, the columns in `left` on the left."""
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in left else "right", overflow="fold")
+    return table
+
+
+def add_output_option(parser: argparse.ArgumentParser, name: str) -> None:
+    """`--output`, by default `results/<name>.json`; an absolute path, wherever the process goes."""
+    default = RESULTS / f"{name}.json"
+    parser.add_argument("--output", type=lambda path: Path(path).absolute(), default=default)
+
+
 def write_results(path: Path, results: Mapping[str, Any]) -> None:
-    """Write the results and what they were measured on."""
+    """Write the results, dataclasses as objects, and what they were measured on."""
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {"machine": _machine(), **results}
-    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    content = json.dumps(record, indent=1, default=dataclasses.asdict)
+    path.write_text(content + "\n", encoding="utf-8")
     console.print(f"\nwritten to {path}")
 
 

@@ -4,15 +4,14 @@
     python -m benchmarks.resume_time --steps 20 500 2000 --rounds 3
 
 One run is killed by SIGKILL at each of the steps, where it has just made a checkpoint, and copied.
-`mortal resume` then starts from each copy in turn, every second round in reverse. A repetition
-counts from the start of that process to the first new record of the step that it goes on with, all
-of Python, Prefect, torch and the model included. The Prefect server runs all the time.
+`mortal resume` then starts from each copy in turn. A repetition counts from the start of that
+process to the first new record of the step that it goes on with, all of Python, Prefect, torch and
+the model included. The Prefect server runs all the time.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import shutil
 import statistics
@@ -26,16 +25,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from rich.table import Table
 
-from benchmarks.output import RESULTS, console, write_results
+from benchmarks.jobs import ROOT, in_turn
+from benchmarks.output import add_output_option, console, results_table, write_results
 from benchmarks.server import own_server
 from mortal_steps.errors import RunNotFoundError
 from mortal_steps.lease import acquire
 from mortal_steps.run import find_run
 from mortal_steps.store import RunStore
 
-ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "benchmarks" / "overhead" / "tiny.toml"
 RUN_ID = "resumed"
 GOAL = 1.2
@@ -184,7 +182,7 @@ def main() -> None:
         kept = bench.keep(args.steps)
         returns: list[Return] = []
         for number in range(args.rounds):
-            for each in kept if number % 2 == 0 else kept[::-1]:
+            for each in in_turn(kept, number):
                 returns.append(bench.come_back(each, number))
                 console.print(_line(returns[-1]))
     ratio = _print_report(kept, returns)
@@ -193,7 +191,7 @@ def main() -> None:
         {
             "ratio": ratio,
             "kept": [{"step": each.step, "num_files": each.num_files} for each in kept],
-            "returns": [dataclasses.asdict(each) for each in returns],
+            "returns": returns,
         },
     )
     sys.exit(0 if ratio <= GOAL else 1)
@@ -208,12 +206,11 @@ def _parse() -> argparse.Namespace:
         "--steps", type=int, nargs="+", default=[20, 500], help="where it is killed"
     )
     parser.add_argument("--rounds", type=int, default=5, help="returns from each of them")
-    parser.add_argument("--output", type=Path, default=RESULTS / "resume_time.json")
+    add_output_option(parser, "resume_time")
     args = parser.parse_args()
     args.steps.sort()
     if args.steps[0] < 1 or any(step % args.steps[0] for step in args.steps):
         parser.error("--steps must be multiples of the first, where the run makes its checkpoints")
-    args.output = args.output.absolute()
     return args
 
 
@@ -233,18 +230,10 @@ def _line(of: Return) -> str:
 
 def _print_report(kept: Sequence[Kept], returns: Sequence[Return]) -> float:
     """The table; returns how many times the earliest step's median the latest one's is."""
-    table = Table(title="`mortal resume` to the first new record", title_justify="left")
-    for heading in (
-        "killed at step",
-        "files",
-        "median",
-        "lowest",
-        "highest",
-        "ratio",
-        "CPU",
-        "ratio",
-    ):
-        table.add_column(heading, justify="right")
+    table = results_table(
+        "`mortal resume` to the first new record",
+        *("killed at step", "files", "median", "lowest", "highest", "ratio", "CPU", "ratio"),
+    )
     first_s, first_cpu_s = _medians(returns, kept[0].step)
     for each in kept:
         median_s, cpu_s = _medians(returns, each.step)

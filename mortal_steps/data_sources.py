@@ -136,11 +136,11 @@ def _read_file(path: Path, place: str) -> list[Row]:
         if path.suffix == ".parquet":
             import pyarrow.parquet
 
-            return pyarrow.parquet.read_table(path).to_pylist()
+            return list(pyarrow.parquet.read_table(path).to_pylist())
         if path.suffix == ".csv":
             import pyarrow.csv
 
-            return pyarrow.csv.read_csv(path).to_pylist()
+            return list(pyarrow.csv.read_csv(path).to_pylist())
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
         raise DataError(f"{place}: cannot be read: {error}") from error
@@ -201,7 +201,7 @@ def _read_dataset(
             table = _saved_split(datasets.load_from_disk(path), split)
         else:
             table = datasets.load_dataset(str(path), name=config, split=split)
-        return table.select(range(min(len(table), limit or len(table)))).to_list()
+        return list(table.select(range(min(len(table), limit or len(table)))).to_list())
     except DatasetNotFoundError as error:
         raise DataError(
             f"{place}: no such dataset on the hub, and no such file or folder"

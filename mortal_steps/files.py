@@ -25,10 +25,15 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def hidden_beside(path: Path, why: str) -> Path:
+    """A name of its own in the same folder; `why`, its suffix, tells what a kill has left there."""
+    return path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.{why}"
+
+
 @contextlib.contextmanager
 def writing_beside(path: Path) -> Iterator[IO[bytes]]:
     """A file to fill, which takes the place of `path` when the block ends without an error."""
-    beside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.partial"
+    beside = hidden_beside(path, "partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with beside.open("wb") as file:

@@ -17,7 +17,7 @@ from mortal_steps.config.loader import load_config, parse_config
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data_sources import GYM
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
-from mortal_steps.files import sync_to_disk
+from mortal_steps.files import hidden_beside, sync_to_disk
 from mortal_steps.fork_files import Changes, ForkFiles, changes_between, is_below
 from mortal_steps.identity import (
     CONFIG_FILE,
@@ -74,7 +74,7 @@ def fork_run(
     _check_versions(parent, config, saved)
     for killed in root.parent.glob(f".{root.name}.????????.partial"):
         shutil.rmtree(killed)
-    beside = root.parent / f".{root.name}.{uuid.uuid4().hex[:8]}.partial"
+    beside = hidden_beside(root, "partial")
     try:
         files = ForkFiles(parent, config, saved, RunStore(beside))
         files.take_state()  # at once: a parent that runs may remove it while all else is checked
@@ -175,18 +175,12 @@ def _check_problems(parent: Run, config: RunConfig, train: list[Problem]) -> Non
 
 
 def _check_steps_ahead(config: RunConfig, saved: Checkpoint, train: list[Problem]) -> None:
-    training = config.training
-    num_steps = num_train_steps(
-        len(train),
-        batch_size=training.batch_size,
-        max_steps=training.max_steps,
-        num_epochs=training.num_epochs,
-    )
+    num_steps = num_train_steps(len(train), config.training)
     if num_steps <= saved.step:
         raise ConfigError(
-            f"training.max_steps = {training.max_steps}: the run is {num_steps} steps long and the "
-            f"fork would begin at step {saved.step}; choose an earlier --at-step, or more steps "
-            "with --set training.max_steps=..."
+            f"training.max_steps = {config.training.max_steps}: the run is {num_steps} steps long "
+            f"and the fork would begin at step {saved.step}; choose an earlier --at-step, or more "
+            "steps with --set training.max_steps=..."
         )
 
 

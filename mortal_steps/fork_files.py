@@ -28,6 +28,7 @@ from mortal_steps.policy import base_model, checkpoints, journal, recovery, weig
 from mortal_steps.policy.checkpoints import STATE_FILE, CheckpointState
 from mortal_steps.preflight import Problems
 from mortal_steps.run import Run
+from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, GeneratedShard
 
@@ -162,7 +163,7 @@ class ForkFiles:
             return
         parent = self._parent.store
         for step in range(self._step, num_steps):
-            version = recovery.sampling_version(self._config, step)
+            version = sampling_version(self._config.rollout, step)
             if version > self._step:
                 return
             for path in sorted(parent.path(f"steps/{step:06d}").glob("generations-*.json")):

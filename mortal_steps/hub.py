@@ -47,7 +47,7 @@ def find_commit(model: ModelConfig) -> str | None:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
         HFValidationError,
-        HTTPError,
+        HTTPError,  # type: ignore[attr-defined]  # of httpx or httpx2, whichever the hub uses
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
@@ -78,7 +78,7 @@ def model_folder(path: str, model: ModelConfig) -> str:
     if path != model.name_or_path or not is_hub_model(model):
         return path
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HTTPError
+    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
 
     try:
         for weights in WEIGHTS:

@@ -135,12 +135,7 @@ def write_identity(
         fingerprint=config.fingerprint(),
         dataset_fingerprint=dataset_fingerprint(train),
         working_dir=str(Path.cwd()),
-        num_steps=num_train_steps(
-            len(train),
-            batch_size=config.training.batch_size,
-            max_steps=config.training.max_steps,
-            num_epochs=config.training.num_epochs,
-        ),
+        num_steps=num_train_steps(len(train), config.training),
         num_problems=len(train),
         num_eval_problems=len(held_out),
         config_sha256=hashlib.sha256(settings).hexdigest(),

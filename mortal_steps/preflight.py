@@ -27,7 +27,6 @@ from mortal_steps.types import Problem
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 REHEARSED_PROBLEMS = 2
 
-
 Problems = tuple[list[Problem], list[Problem]]
 """Those to train on, and those held out."""
 

@@ -11,6 +11,7 @@ import itertools
 import random
 from collections.abc import Sequence
 
+from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.types import PolicyVersion
 
 
@@ -37,11 +38,11 @@ def _epoch_order(num_problems: int, epoch: int, seed: int, shuffle: bool) -> Seq
     return order
 
 
-def num_train_steps(num_problems: int, *, batch_size: int, max_steps: int, num_epochs: int) -> int:
+def num_train_steps(num_problems: int, training: TrainingConfig) -> int:
     """`max_steps`, or the batches that `num_epochs` passes fill (at least one)."""
-    if max_steps > 0:
-        return max_steps
-    return max(1, num_problems * num_epochs // batch_size)
+    if training.max_steps > 0:
+        return training.max_steps
+    return max(1, num_problems * training.num_epochs // training.batch_size)
 
 
 def shard_bounds(num_problems: int, num_shards: int) -> list[tuple[int, int]]:
@@ -59,6 +60,13 @@ def policy_version(step: int, *, staleness: int = 0, sync_weights_every: int = 1
     """
     newest = max(0, step - staleness)
     return PolicyVersion(newest - newest % sync_weights_every)
+
+
+def sampling_version(rollout: RolloutConfig, step: int) -> PolicyVersion:
+    """`policy_version` of a run with these settings."""
+    return policy_version(
+        step, staleness=rollout.staleness, sync_weights_every=rollout.sync_weights_every
+    )
 
 
 def completion_seed(run_seed: int, step: int, problem_id: str, generation: int) -> int:

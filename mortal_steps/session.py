@@ -15,9 +15,10 @@ from typing import TypeVar
 
 from mortal_steps.compute.base import CallKey, Compute, Role
 from mortal_steps.config import RunConfig
+from mortal_steps.data import get_batch
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.run import Run
-from mortal_steps.schedule import policy_version, problem_indices, shard_bounds
+from mortal_steps.schedule import policy_version, sampling_version, shard_bounds
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     ActorReady,
@@ -76,10 +77,7 @@ class Session:
 
     def version_for(self, step: int) -> PolicyVersion:
         """The policy version that samples the batch of `step`."""
-        rollout = self.config.rollout
-        return policy_version(
-            step, staleness=rollout.staleness, sync_weights_every=rollout.sync_weights_every
-        )
+        return sampling_version(self.config.rollout, step)
 
     def evaluates(self, step: int) -> bool:
         """Whether the policy is evaluated after `step` train steps."""
@@ -106,14 +104,8 @@ class Session:
     def get_batch(self, step: int) -> BatchRef:
         """Commit the problems of a step."""
         started = time.perf_counter()
-        rows = problem_indices(
-            len(self.problems),
-            batch_size=self.config.training.batch_size,
-            step=step,
-            seed=self.config.seed,
-            shuffle=self.config.data.shuffle,
-        )
-        batch = [self.problems[row] for row in rows]
+        config, size = self.config, self.config.training.batch_size
+        batch = get_batch(self.problems, config.data, batch_size=size, step=step, seed=config.seed)
         file = self.store.write_record(f"steps/{step:06d}/batch.json", batch, list[Problem])
         timing = StageTiming(stage="get_batch", step=step, busy_s=time.perf_counter() - started)
         return BatchRef(step=step, file=file, num_problems=len(batch), timing=timing)

@@ -15,6 +15,7 @@
       final/               the trained model, a plain `from_pretrained` folder
       metrics.jsonl timings.jsonl evaluations.jsonl quarantine.jsonl reward_curve.png
       logs/                what each worker printed
+      costs.jsonl calls/ settings/   of a run on Modal: what it cost, its calls, its workers
 
 Everything is written beside its place, synced to disk, then renamed, so a partial file is never
 taken for a whole one. A *record* is a JSON file of two lines, its sha256 and its body; a *folder*
@@ -28,7 +29,6 @@ import errno
 import hashlib
 import json
 import shutil
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +39,7 @@ from mortal_steps.errors import CorruptFileError
 from mortal_steps.files import (
     digest_file,
     failed_write,
+    hidden_beside,
     is_full_disk,
     sync_to_disk,
     write_atomically,
@@ -125,7 +126,7 @@ class RunStore:
         `StoreError`, whichever library ran into it.
         """
         target = self.path(relative)
-        beside = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.partial"
+        beside = hidden_beside(target, "partial")
         try:
             beside.mkdir(parents=True)
             yield beside
@@ -202,7 +203,7 @@ class RunStore:
         """Delete a committed folder; it stops existing at once, whatever the deletion takes."""
         target = self.path(relative)
         if target.exists():
-            doomed = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.removed"
+            doomed = hidden_beside(target, "removed")
             target.rename(doomed)
             shutil.rmtree(doomed)
 
@@ -249,7 +250,7 @@ def _replace_folder(source: Path, target: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        doomed = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.replaced"
+        doomed = hidden_beside(target, "replaced")
         target.rename(doomed)
         source.rename(target)
         shutil.rmtree(doomed)

@@ -1,7 +1,11 @@
 """The flow's own loop without Prefect, and the real workers in this process: a run in seconds."""
 
 import asyncio
+import contextlib
 import importlib
+
+import pytest
+import torch
 
 import flows.grpo_train as grpo
 from benchmarks import bare
@@ -47,6 +51,15 @@ def strip_prefect(patch):
     """Let every task be the function it wraps, and every worker live in this process."""
     bare.strip_prefect(patch.setattr)
     patch.setattr(driving, "LocalCompute", InProcess)
+
+
+@contextlib.contextmanager
+def stripped():
+    """Prefect stripped for the time of the block, and torch on one thread; yields the patch."""
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        strip_prefect(patch)
+        yield patch
 
 
 def project_config(folder, **training):

@@ -3,12 +3,10 @@ same, or stops and names the file."""
 
 import dataclasses
 import json
-import random
 import shutil
 import subprocess
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from mortal.cli import app
@@ -18,7 +16,8 @@ from mortal_steps.policy.weights import weights_digest
 from mortal_steps.run import open_run
 from mortal_steps.store import RunStore
 from mortal_steps.verify import check_run
-from tests.bare_flow import Killed, go_on, project_config, strip_prefect
+from tests.bare_flow import Killed, go_on, project_config, stripped
+from tests.damage import flip_a_bit
 
 KILLED_AFTER = 3
 """Taken, not noted: the manifest stands at step 3, the newest checkpoint at step 2."""
@@ -48,9 +47,7 @@ FINAL = ("final/model.safetensors", "final/manifest.json", "final/tokenizer.json
 
 @pytest.fixture(scope="module")
 def patch():
-    with pytest.MonkeyPatch.context() as patch:
-        torch.set_num_threads(1)
-        strip_prefect(patch)
+    with stripped() as patch:
         yield patch
 
 
@@ -97,15 +94,12 @@ def copy_of(runs_dir, tmp_path, config):
     return tmp_path / "runs" / "run", config.model_copy(update={"runs_dir": str(tmp_path / "runs")})
 
 
-def flip_a_bit(root, pattern):
-    """At a place that the name decides; returns the file."""
+def damage(root, pattern):
+    """Flip a bit at a place that the name decides; returns the file."""
     (path,) = sorted(
         root.parent.glob(pattern[3:]) if pattern.startswith("../") else [root / pattern]
     )
-    content = bytearray(path.read_bytes())
-    position = random.Random(pattern).randrange(8 * len(content))
-    content[position // 8] ^= 1 << position % 8
-    path.write_bytes(content)
+    flip_a_bit(path, pattern)
     return path
 
 
@@ -137,7 +131,7 @@ def test_without_damage_nothing_is_found(killed, whole, patch):
 @pytest.mark.parametrize("pattern", RECOVERED)
 def test_the_run_recovers_to_the_same_bits(killed, whole, patch, pattern):
     root, config = killed
-    path = flip_a_bit(root, pattern)
+    path = damage(root, pattern)
     assert set(damaged_files(root)) == {path.resolve()}
     go_on(config, patch)
     same_bits(root, whole)
@@ -149,7 +143,7 @@ def test_the_records_of_steps_before_the_checkpoint_are_not_needed(killed, whole
     root, config = killed
     paths = set()
     for pattern in NOT_NEEDED:
-        paths.add(flip_a_bit(root, pattern).resolve())
+        paths.add(damage(root, pattern).resolve())
         assert damaged_files(root) == dict.fromkeys(paths, "passed over")
     go_on(config, patch)
     same_bits(root, whole)
@@ -159,7 +153,7 @@ def test_the_records_of_steps_before_the_checkpoint_are_not_needed(killed, whole
 @pytest.mark.parametrize("pattern", LOST)
 def test_what_is_nowhere_else_stops_the_run_and_is_named(killed, patch, pattern):
     root, config = killed
-    path = flip_a_bit(root, pattern)
+    path = damage(root, pattern)
     assert damaged_files(root) == {path.resolve(): "cannot be recovered"}
     with pytest.raises(CorruptFileError, match=rf"{path} .*--run-id"):
         go_on(config, patch)
@@ -169,7 +163,7 @@ def test_what_is_nowhere_else_stops_the_run_and_is_named(killed, patch, pattern)
 def test_a_damaged_final_model_is_made_again(completed, whole, patch, pattern):
     root, config = completed
     before = {p.name: p.read_bytes() for p in (root / "final").iterdir()}
-    path = flip_a_bit(root, pattern)
+    path = damage(root, pattern)
     assert damaged_files(root) == {path.resolve(): "will be made again"}
     go_on(config, patch)
     assert {p.name: p.read_bytes() for p in (root / "final").iterdir()} == before
@@ -212,7 +206,7 @@ def test_what_can_be_shown_of_a_damaged_run_is_shown(killed, caplog, pattern):
 def test_a_run_without_identity_is_named_and_the_others_are_listed(killed, caplog):
     root, _ = killed
     shutil.copytree(root, root.parent / "other")
-    path = flip_a_bit(root, "run.json")
+    path = damage(root, "run.json")
     shown = CliRunner().invoke(app, ["runs", "--runs-dir", str(root.parent), "--json"])
     assert len(json.loads(shown.stdout)) == 1
     assert str(path) in caplog.text
@@ -226,7 +220,7 @@ def test_verify_names_the_file_and_what_it_means(killed):
     whole = CliRunner().invoke(app, command)
     assert whole.exit_code == 0
     assert "all as they were committed; the chain of 3 steps is whole" in whole.stdout
-    path = flip_a_bit(root, "weights/v3/model.safetensors")
+    path = damage(root, "weights/v3/model.safetensors")
     damaged = CliRunner().invoke(app, command)
     assert damaged.exit_code == 1
     assert f"{path} is damaged: its digest does not match: will be made again" in damaged.stdout

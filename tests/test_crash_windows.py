@@ -6,21 +6,18 @@ import signal
 from pathlib import Path
 
 import pytest
-import torch
 
 from mortal_steps.policy.weights import weights_digest
 from mortal_steps.run import _create, find_run
 from mortal_steps.verify import check_run
-from tests.bare_flow import Killed, go_on, project_config, strip_prefect
+from tests.bare_flow import Killed, go_on, project_config, stripped
 
 NUM_KILLS = 6
 
 
 @pytest.fixture(scope="module")
 def patch():
-    with pytest.MonkeyPatch.context() as patch:
-        torch.set_num_threads(1)
-        strip_prefect(patch)
+    with stripped() as patch:
         yield patch
 
 

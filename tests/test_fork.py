@@ -3,7 +3,6 @@ settings from its first step on, and the parent is left as it is."""
 
 import json
 import os
-import random
 import re
 import shutil
 
@@ -21,7 +20,8 @@ from mortal_steps.policy import checkpoints
 from mortal_steps.policy.weights import weights_digest
 from mortal_steps.run import find_run
 from mortal_steps.verify import check_run
-from tests.bare_flow import Killed, go_on, project_config, strip_prefect
+from tests.bare_flow import Killed, go_on, project_config, stripped
+from tests.damage import flip_a_bit
 from tests.test_corruption import damaged_files, same_bits
 from tests.test_crash_windows import in_a_process_killed_at, leftovers
 
@@ -30,9 +30,7 @@ NEWER = {"checkpoints.keep_last": 9, "training.num_generations": 8}
 
 @pytest.fixture(scope="module")
 def patch():
-    with pytest.MonkeyPatch.context() as patch:
-        torch.set_num_threads(1)
-        strip_prefect(patch)
+    with stripped() as patch:
         patch.setattr(preflight, "check", lambda c, known=None: known or load_problems(c.data, 7))
         yield patch
 
@@ -120,7 +118,7 @@ def test_a_fork_that_is_killed_and_damaged_and_a_fork_of_it(parent, patch):
         go_on(child.config, patch, killed_after=4)
     fork = go_on(fork_run(child, at_step=4).config, patch)
     assert is_whole(fork)
-    damage(child.store.path("checkpoints/step-4/model.safetensors"))
+    flip_a_bit(child.store.path("checkpoints/step-4/model.safetensors"))
     child.store.path("manifest.json").unlink()
     child = go_on(child.config, patch)  # back to its first checkpoint, which its parent wrote
     same_bits(fork.store.root, child)
@@ -219,15 +217,6 @@ def test_what_the_checkpoint_cannot_follow_is_named_and_nothing_is_written(paren
 # --- what is not there ----------------------------------------------------------------------------
 
 
-def damage(path):
-    """Flip a bit; a file that is linked elsewhere stays whole there."""
-    content = bytearray(path.read_bytes())
-    position = random.Random(path.name).randrange(8 * len(content))
-    content[position // 8] ^= 1 << position % 8
-    path.unlink()
-    path.write_bytes(content)
-
-
 def copy_of(run, tmp_path):
     root = shutil.copytree(run.store.root, tmp_path / "runs" / run.info.run_id)
     return find_run(root.parent, root.name)
@@ -235,7 +224,7 @@ def copy_of(run, tmp_path):
 
 def test_a_checkpoint_that_is_not_there_or_damaged_is_told_with_those_that_are(parent, tmp_path):
     parent = copy_of(parent, tmp_path)
-    damage(parent.store.path("checkpoints/step-6/optimizer.pt"))
+    flip_a_bit(parent.store.path("checkpoints/step-6/optimizer.pt"))
     for step, reason in (
         (3, "has no checkpoint of step 3"),
         (0, "nothing to fork at step 0: `mortal train` begins a run there"),
@@ -264,7 +253,7 @@ def test_a_parent_may_remove_the_checkpoint_meanwhile(parent, tmp_path, monkeypa
 
 def test_older_weights_that_are_gone_are_told_with_a_way_out(stale, tmp_path):
     stale = copy_of(stale, tmp_path)
-    damage(stale.store.path("weights/v2/model.safetensors"))
+    flip_a_bit(stale.store.path("weights/v2/model.safetensors"))
     with pytest.raises(
         StoreError, match=r"step 3 is sampled with the weights of step 2 .*any more"
     ):
@@ -276,7 +265,7 @@ def test_older_weights_that_are_gone_are_told_with_a_way_out(stale, tmp_path):
 def test_a_fork_without_its_beginning_says_how_to_fork_again(stale, patch, lost):
     fork = fork_run(stale, ["training.beta=0.1"], at_step=3)
     path = fork.store.path(lost)
-    damage(path)
+    flip_a_bit(path)
     assert damaged_files(fork.store.root) == {path.resolve(): "cannot be recovered"}
     with pytest.raises(CorruptFileError, match=f"{path.parent} .*`mortal fork stale --at-step 3`"):
         go_on(fork.config, patch)

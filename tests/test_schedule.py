@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mortal_steps.config import TrainingConfig
 from mortal_steps.schedule import (
     completion_seed,
     num_train_steps,
@@ -87,6 +88,6 @@ def test_seeds_differ_wherever_their_place_differs():
 
 
 def test_number_of_steps():
-    assert num_train_steps(100, batch_size=8, max_steps=7, num_epochs=5) == 7
-    assert num_train_steps(100, batch_size=8, max_steps=-1, num_epochs=5) == 62
-    assert num_train_steps(3, batch_size=8, max_steps=-1, num_epochs=1) == 1
+    assert num_train_steps(100, TrainingConfig(batch_size=8, max_steps=7, num_epochs=5)) == 7
+    assert num_train_steps(100, TrainingConfig(batch_size=8, max_steps=-1, num_epochs=5)) == 62
+    assert num_train_steps(3, TrainingConfig(batch_size=8, max_steps=-1, num_epochs=1)) == 1

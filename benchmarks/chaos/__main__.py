@@ -10,7 +10,6 @@ a train step, samples more again than was in flight at a kill, hangs or cannot b
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import signal
 import sys
@@ -26,7 +25,7 @@ from benchmarks.chaos.schedule import Volley, volleys
 from benchmarks.chaos.server import KillableServer
 from benchmarks.chaos.table import added, kills_of, places_table, work_table
 from benchmarks.chaos.variant import Judged, Variant
-from benchmarks.output import RESULTS, console, write_results
+from benchmarks.output import add_output_option, console, write_results
 from mortal.driver import QUIET_PREFECT
 
 
@@ -60,7 +59,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=36, help="train steps of each run")
     parser.add_argument("--seed", type=int, default=0, help="of the kill schedule")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
-    parser.add_argument("--output", type=Path, default=RESULTS / "chaos.json")
+    add_output_option(parser, "chaos")
     parser.add_argument("--keep", type=Path, help="folder for the runs; it must not exist")
     return parser.parse_args()
 
@@ -130,7 +129,7 @@ def _report(
     for fault in faults:
         console.print(f"  {fault}", markup=False)
     runs = [
-        {"variant": name, **dataclasses.asdict(run)}
+        {"variant": name, "outcome": run.outcome, "work": run.work, "faults": run.faults}
         for name, runs in judged.items()
         for run in runs
     ]

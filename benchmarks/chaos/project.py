@@ -29,10 +29,7 @@ def lottery(completions, answer, **kwargs):
     return [sum(map(ord, text + right)) % 11 / 10 for text, right in zip(completions, answer)]
 '''
 
-CONFIG = f"""
-name = "chaos"
-seed = 7
-
+MODEL_AND_DATA = """
 [model.new]
 hidden_size = 32
 head_dim = 32
@@ -43,7 +40,12 @@ max_position_embeddings = 64
 [data]
 source = "train.jsonl"
 eval_samples = 8
+"""
 
+CONFIG = f"""
+name = "chaos"
+seed = 7
+{MODEL_AND_DATA}
 [rollout]
 engine = "transformers"
 num_rollout_workers = {NUM_ROLLOUT_WORKERS}

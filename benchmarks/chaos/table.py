@@ -10,17 +10,15 @@ from rich.table import Table
 from benchmarks.chaos.comparison import Work
 from benchmarks.chaos.run import Kill, RunOutcome
 from benchmarks.chaos.schedule import LAST, STAGES, STARTING, VICTIMS
+from benchmarks.output import results_table
 
 COLUMNS = (STARTING, "start_workers", *STAGES, LAST)
 
 
 def places_table(kills: Sequence[Kill]) -> Table:
     """How often each process was killed in each stage: inside it + at its end."""
-    table = Table(title="killed inside a stage + at its end")
-    table.add_column("process")
-    for stage in (*COLUMNS, "all"):
-        table.add_column(stage, justify="right")
-    table.add_column("recovery s (median, max)", justify="right")
+    headings = ("process", *COLUMNS, "all", "recovery s (median, max)")
+    table = results_table("killed inside a stage + at its end", *headings, left=("process",))
     for victim in (*VICTIMS, None):
         mine = [one for one in kills if victim in (one.victim, None)]
         cells = [_inside_and_after([o for o in mine if o.stage == stage]) for stage in COLUMNS]
@@ -30,10 +28,12 @@ def places_table(kills: Sequence[Kill]) -> Table:
 
 def work_table(rows: Sequence[tuple[str, int, int, int, Work]]) -> Table:
     """Per variant: kills, resumes, errors, and the work lost, doubled and done again."""
-    table = Table(title="work")
-    names = ("variant", "runs", "kills", "resumed", "steps lost", "doubled", "computed again")
-    for name in (*names, "completions", "sampled again", "in flight when killed"):
-        table.add_column(name, justify="left" if name == "variant" else "right")
+    table = results_table(
+        "work",
+        *("variant", "runs", "kills", "resumed", "steps lost", "doubled", "computed again"),
+        *("completions", "sampled again", "in flight when killed"),
+        left=("variant",),
+    )
     for variant, runs, kills, resumed, work in rows:
         numbers = (runs, kills, resumed, work.lost, work.doubled, work.replayed)
         sampled = (work.sampled, work.sampled_again, work.in_flight)

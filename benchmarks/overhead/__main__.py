@@ -3,38 +3,32 @@
     python -m benchmarks.overhead                     # 50 and 500 steps, about a quarter of an hour
     python -m benchmarks.overhead --steps 50 --rounds 1
 
-Every run has a process of its own. The variants of a round follow each other, every second round
-in reverse, so that a slow minute of the machine does not fall on one of them; the next run starts
+Every run has a process of its own. The variants of a round follow each other; the next run starts
 when the server has written down the last one's history.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import psutil
 
-from benchmarks.output import RESULTS, write_results
+from benchmarks.jobs import ROOT, in_turn, run_job
+from benchmarks.output import add_output_option, write_results
 from benchmarks.overhead.meter import Stamp
 from benchmarks.overhead.report import print_report
 from benchmarks.overhead.stats import RunStats, overhead, run_stats
 from benchmarks.server import own_server
-from mortal.prefect_server import Server, wait_for_history
+from mortal.prefect_server import Server
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.schedule import shard_bounds
 
-ROOT = Path(__file__).parents[2]
 VARIANTS = ("flow", "bare", "floor", "persisted")
 
 
@@ -47,7 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="overhead-") as name, own_server(Path(name)) as server:
         for steps, rounds in zip(args.steps, args.rounds, strict=True):
             for number in range(rounds):
-                for variant in VARIANTS if number % 2 == 0 else VARIANTS[::-1]:
+                for variant in in_turn(VARIANTS, number):
                     job = _job(variant, config_path, args.set, steps, number, Path(name))
                     runs.append(_measure(job, server))
                     print(_line(runs[-1]), flush=True)
@@ -64,7 +58,7 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--config", type=Path, default=Path(__file__).with_name("tiny.toml"))
     parser.add_argument("--set", action="append", default=[], help="section.key=value; repeatable")
-    parser.add_argument("--output", type=Path, default=RESULTS / "overhead.json")
+    add_output_option(parser, "overhead")
     args = parser.parse_args()
     if min(args.steps) < 20:
         parser.error("--steps must be at least 20: the first few are warm-up")
@@ -73,7 +67,6 @@ def _parse() -> argparse.Namespace:
         args.rounds = args.rounds * len(args.steps)
     if len(args.rounds) != len(args.steps):
         parser.error("--rounds needs one number, or as many as --steps")
-    args.output = args.output.absolute()
     return args
 
 
@@ -94,15 +87,7 @@ def _job(
 
 def _measure(job: dict[str, Any], server: Server) -> RunStats:
     before = _server_cpu_s()
-    subprocess.run(
-        [sys.executable, "-m", "benchmarks.overhead.variants", json.dumps(job)],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=None,
-    )
-    outcome = json.loads(Path(job["output"]).read_text())
-    if outcome["flow_run_id"]:
-        wait_for_history(server, UUID(outcome["flow_run_id"]), completed=True)
+    outcome = run_job("benchmarks.overhead.variants", job, server)
     spent = _server_cpu_s() - before
     stamps = [Stamp(*stamp) for stamp in outcome["stamps"]]
     return run_stats(job["variant"], job["steps"], job["round"], stamps, spent)
@@ -133,13 +118,7 @@ def _finish(output: Path, config: RunConfig, runs: Sequence[RunStats]) -> None:
         for steps in dict.fromkeys(run.steps for run in runs)
     ]
     print_report(runs, summaries)
-    write_results(
-        output,
-        {
-            "overhead": [dataclasses.asdict(summary) for summary in summaries],
-            "runs": [dataclasses.asdict(run) for run in runs],
-        },
-    )
+    write_results(output, {"overhead": summaries, "runs": runs})
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import psutil
@@ -20,6 +22,26 @@ class Stamp(NamedTuple):
     resident_mb: float
     workers_cpu_s: float
     """CPU time of the processes below this one, from the third step on."""
+
+
+class Step(NamedTuple):
+    """What passed from one stamp to the next, in milliseconds."""
+
+    wall_ms: float
+    cpu_ms: float
+    workers_cpu_ms: float
+
+
+def steps_between(stamps: Sequence[Stamp], *, warm_up: int) -> list[Step]:
+    """Every step but the first `warm_up`, in which caches fill and connections open."""
+    return [
+        Step(
+            wall_ms=1e3 * (end.wall_s - begin.wall_s),
+            cpu_ms=1e3 * (end.cpu_s - begin.cpu_s),
+            workers_cpu_ms=1e3 * (end.workers_cpu_s - begin.workers_cpu_s),
+        )
+        for begin, end in itertools.pairwise(stamps[warm_up:])
+    ]
 
 
 class StepMeter:

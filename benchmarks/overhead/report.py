@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from benchmarks.output import console
+from benchmarks.output import console, results_table
 from benchmarks.overhead.stats import EARLY, Overhead, RunStats, averages
 
 
@@ -23,8 +23,10 @@ def print_report(runs: Sequence[RunStats], summaries: Sequence[Overhead]) -> Non
 
 
 def _variants(runs: Sequence[RunStats]) -> Table:
-    table = Table(title="per step; median of the rounds", title_justify="left")
-    headings = (
+    table = results_table(
+        "per step; median of the rounds",
+        "steps",
+        "variant",
         "median",
         "mean",
         "CPU",
@@ -35,9 +37,8 @@ def _variants(runs: Sequence[RunStats]) -> Table:
         f"RSS at {EARLY}",
         "RSS at end",
         "per 100 steps",
+        left=("variant",),
     )
-    for heading in ("steps", "variant", *headings):
-        table.add_column(heading, justify="left" if heading == "variant" else "right")
     for (steps, variant), of in averages(runs).items():
         table.add_row(
             str(steps),
@@ -57,9 +58,8 @@ def _variants(runs: Sequence[RunStats]) -> Table:
 
 
 def _overheads(summaries: Sequence[Overhead]) -> Table:
-    table = Table(title="orchestration (flow - bare) beside the floor", title_justify="left")
-    for heading in ("steps", "task runs", "", "orchestration", "floor", "ratio"):
-        table.add_column(heading, justify="left" if not heading else "right")
+    headings = ("steps", "task runs", "", "orchestration", "floor", "ratio")
+    table = results_table("orchestration (flow - bare) beside the floor", *headings, left=("",))
     for each in summaries:
         table.add_row(
             str(each.steps),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.overhead.meter import Stamp
+from benchmarks.overhead.meter import Stamp, steps_between
 
 WARM_UP = 5
-"""First steps of a run, left out: caches fill and connections open."""
+"""First steps of a run, left out."""
 EARLY = 50
 """Step whose memory is compared with the last one's."""
 
@@ -47,10 +46,9 @@ def run_stats(
     variant: str, steps: int, number: int, stamps: Sequence[Stamp], server_cpu_s: float
 ) -> RunStats:
     """Differences between consecutive stamps, the first few left out."""
-    steps_kept = list(itertools.pairwise(stamps[WARM_UP:]))
-    walls = [1e3 * (end.wall_s - begin.wall_s) for begin, end in steps_kept]
-    cpus = [1e3 * (end.cpu_s - begin.cpu_s) for begin, end in steps_kept]
-    workers_ms = [1e3 * (end.workers_cpu_s - begin.workers_cpu_s) for begin, end in steps_kept]
+    measured = steps_between(stamps, warm_up=WARM_UP)
+    walls = [step.wall_ms for step in measured]
+    cpus = [step.cpu_ms for step in measured]
     fifth = max(1, len(walls) // 5)
     late = stamps[len(stamps) // 2 :]
     resident = [stamp.resident_mb for stamp in stamps]
@@ -67,7 +65,7 @@ def run_stats(
         rss_early_mb=resident[min(EARLY, len(stamps)) - 1],
         rss_last_mb=resident[-1],
         rss_mb_per_100_steps=100 * slope,
-        workers_cpu_ms=statistics.fmean(workers_ms),
+        workers_cpu_ms=statistics.fmean(step.workers_cpu_ms for step in measured),
         server_cpu_ms=1e3 * server_cpu_s / steps,
     )
 

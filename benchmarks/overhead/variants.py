@@ -9,15 +9,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
-import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import flows.grpo_train as grpo
 from benchmarks import bare
+from benchmarks.jobs import answer_job
 from benchmarks.overhead.floor import make_floor
 from benchmarks.overhead.meter import StepMeter
 from mortal_steps.config import RunConfig
@@ -27,18 +26,12 @@ from mortal_steps.report.recorder import Recorder
 from mortal_steps.run import open_run
 
 
-def main() -> None:
-    job: dict[str, Any] = json.loads(sys.argv[1])
-    began = time.perf_counter()
+def measure(job: Mapping[str, Any]) -> dict[str, Any]:
+    """`flow_run_id` and a stamp at the start of each step."""
     config = load_config(Path(job["config"]), job["overrides"])
     meter = StepMeter()
     flow_run_id = _run(job["variant"], config, meter)
-    outcome = {
-        "stamps": meter.stamps,
-        "seconds": time.perf_counter() - began,
-        "flow_run_id": flow_run_id and str(flow_run_id),
-    }
-    Path(job["output"]).write_text(json.dumps(outcome))
+    return {"stamps": meter.stamps, "flow_run_id": flow_run_id and str(flow_run_id)}
 
 
 def _run(variant: str, config: RunConfig, meter: StepMeter) -> UUID | None:
@@ -74,4 +67,4 @@ def _meter_steps(meter: StepMeter) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    answer_job(measure)

@@ -1,41 +1,30 @@
 """Train alternately with staleness 0 and 1 and print steps per second and the reward reached.
 
-    python -m benchmarks.overlap                        # three seeds
-    python -m benchmarks.overlap --seeds 0 --steps 30
-
-The runs of a seed follow each other, every second seed in reverse, so that a slow minute of the
-machine does not fall on one of them.
+python -m benchmarks.overlap                        # three seeds
+python -m benchmarks.overlap --seeds 0 --steps 30
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import itertools
-import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import UUID
 
-from rich.table import Table
-
-from benchmarks.output import RESULTS, console, write_results
-from benchmarks.overhead.meter import Stamp
+from benchmarks.jobs import ROOT, in_turn, run_job
+from benchmarks.output import add_output_option, console, results_table, write_results
+from benchmarks.overhead.meter import Stamp, steps_between
 from benchmarks.server import own_server
-from mortal.prefect_server import Server, wait_for_history
+from mortal.prefect_server import Server
 from mortal_steps.report.summary import summarize
 from mortal_steps.run import find_run
 
-ROOT = Path(__file__).parents[2]
 CONFIG = Path(__file__).with_name("digits.toml")
 WARM_UP = 3
-"""First steps of a run, left out: caches fill, and the overlap begins."""
+"""First steps of a run, left out: the overlap begins in them."""
 WINDOW = 10
 """Steps whose mean reward is what was reached."""
 
@@ -62,12 +51,11 @@ def main() -> None:
     runs: list[Run] = []
     with tempfile.TemporaryDirectory(prefix="overlap-") as name, own_server(Path(name)) as server:
         for position, seed in enumerate(args.seeds):
-            order = args.staleness if position % 2 == 0 else args.staleness[::-1]
-            for staleness in order:
+            for staleness in in_turn(args.staleness, position):
                 runs.append(_train(staleness, seed, args, Path(name), server))
                 console.print(_line(runs[-1]))
     _print_report(runs)
-    write_results(args.output, {"runs": [dataclasses.asdict(run) for run in runs]})
+    write_results(args.output, {"runs": runs})
 
 
 def _parse() -> argparse.Namespace:
@@ -78,13 +66,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=60, help="train steps of a run")
     parser.add_argument("--set", action="append", default=[], help="section.key=value; repeatable")
-    parser.add_argument("--output", type=Path, default=RESULTS / "overlap.json")
+    add_output_option(parser, "overlap")
     args = parser.parse_args()
     if 0 not in args.staleness:
         parser.error("--staleness needs a 0: the others are compared with it")
     if args.steps < 10:
         parser.error("--steps must be at least 10: the first few are warm-up")
-    args.output = args.output.absolute()
     return args
 
 
@@ -92,7 +79,7 @@ def _train(
     staleness: int, seed: int, args: argparse.Namespace, folder: Path, server: Server
 ) -> Run:
     run_id = f"overlap-{staleness}-{seed}"
-    runs_dir, output = folder / "runs", folder / f"{run_id}.json"
+    runs_dir = folder / "runs"
     overrides = {
         "seed": seed,
         "training.max_steps": args.steps,
@@ -104,24 +91,17 @@ def _train(
         "variant": "flow",
         "config": str(CONFIG),
         "overrides": [*args.set, *(f"{key}={value}" for key, value in overrides.items())],
-        "output": str(output),
+        "output": str(folder / f"{run_id}.json"),
     }
-    subprocess.run(
-        [sys.executable, "-m", "benchmarks.overhead.variants", json.dumps(job)],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    outcome = json.loads(output.read_text())
-    wait_for_history(server, UUID(outcome["flow_run_id"]), completed=True)
+    outcome = run_job("benchmarks.overhead.variants", job, server)
     run = find_run(runs_dir, run_id)
     stages = summarize(run).timings
     rewards = [row["reward"] for row in run.metrics()]
-    stamps = [Stamp(*stamp) for stamp in outcome["stamps"]][WARM_UP:]
-    walls = [end.wall_s - begin.wall_s for begin, end in itertools.pairwise(stamps)]
+    measured = steps_between([Stamp(*stamp) for stamp in outcome["stamps"]], warm_up=WARM_UP)
     return Run(
         staleness=staleness,
         seed=seed,
-        steps_per_s=1 / statistics.fmean(walls),
+        steps_per_s=1e3 / statistics.fmean(step.wall_ms for step in measured),
         generate_ms=1e3 * stages["generate"]["mean_s"],
         train_ms=1e3 * stages["train_step"]["mean_s"],
         reward_halfway=_reward(rewards[: len(rewards) // 2]),
@@ -142,10 +122,11 @@ def _line(run: Run) -> str:
 
 
 def _print_report(runs: Sequence[Run]) -> None:
-    table = Table(title="mean of the seeds (lowest to highest)", title_justify="left")
-    headings = ("staleness", "steps/s", "times staleness 0", "generate", "train")
-    for heading in (*headings, "reward halfway", "reward at the end"):
-        table.add_column(heading, justify="right")
+    table = results_table(
+        "mean of the seeds (lowest to highest)",
+        *("staleness", "steps/s", "times staleness 0", "generate", "train"),
+        *("reward halfway", "reward at the end"),
+    )
     base = {run.seed: run.steps_per_s for run in runs if run.staleness == 0}
     for staleness in sorted({run.staleness for run in runs}):
         of = [run for run in runs if run.staleness == staleness]

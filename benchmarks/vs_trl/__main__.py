@@ -12,34 +12,29 @@ against a local Prefect server with one thread per worker.
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
-from benchmarks.output import RESULTS, write_results
+from benchmarks.jobs import ROOT, in_turn, run_job
+from benchmarks.output import add_output_option, write_results
 from benchmarks.server import own_server
 from benchmarks.vs_trl.report import TrainingStats, print_report, training_stats
 from benchmarks.vs_trl.start import starting_model
-from mortal.prefect_server import Server, wait_for_history
+from mortal.prefect_server import Server
 from mortal_steps.config.loader import load_config
 from mortal_steps.report.summary import summarize
 from mortal_steps.run import find_run
 
-ROOT = Path(__file__).parents[2]
 CONFIGS = {
     "demo": ROOT / "deployments/configs/demo.toml",
     "small": Path(__file__).with_name("small.toml"),
 }
 STEPS = {"demo": 100, "small": 30}
-STOCK = {"TRL, 1 thread": "1", "TRL, 2 threads": "2"}
+STOCK = {"TRL, 1 thread": 1, "TRL, 2 threads": 2}
 TRAINING_ALONE = ["evaluation.eval_steps=0", "checkpoints.save_steps=1000000"]
 """Stock TRL would evaluate and save in its own way; neither does, so that steps compare."""
 
@@ -57,8 +52,7 @@ def main() -> None:
                 stats.append(_train(job, weights, server))
                 print(stats[-1].line(), flush=True)
     print_report(stats, server_s)
-    runs = [dataclasses.asdict(run) for run in stats]
-    write_results(args.output, {"server_start_s": server_s, "runs": runs})
+    write_results(args.output, {"server_start_s": server_s, "runs": stats})
 
 
 def _parse() -> argparse.Namespace:
@@ -75,24 +69,22 @@ def _parse() -> argparse.Namespace:
         metavar="NAME[:KEY=VALUE,...]",
         help="a variant of MORTAL with overrides; repeatable (default: `mortal` as it is)",
     )
-    parser.add_argument("--output", type=Path, default=RESULTS / "vs_trl.json")
+    add_output_option(parser, "vs_trl")
     args = parser.parse_args()
     if args.steps is not None and args.steps < 10:
         parser.error("--steps must be at least 10: the first few are warm-up")
-    args.output = args.output.absolute()
     return args
 
 
 def _jobs(model: str, args: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
-    """The runs of one model, every second round in reverse."""
+    """The runs of one model, round by round."""
     steps = args.steps or STEPS[model]
     variants = dict.fromkeys(STOCK, ())
     for text in args.mortal or ["mortal"]:
         name, _, overrides = text.partition(":")
         variants[name] = tuple(filter(None, overrides.split(",")))
     for number in range(args.rounds):
-        names = list(variants) if number % 2 == 0 else list(variants)[::-1]
-        for name in names:
+        for name in in_turn(list(variants), number):
             run_id = f"{model}-{number}-{len(variants)}-{list(variants).index(name)}"
             yield {
                 "model": model,
@@ -121,23 +113,13 @@ def _train(job: dict[str, Any], weights: str, server: Server) -> TrainingStats:
     threads = STOCK.get(job["variant"])
     module = "benchmarks.vs_trl.stock" if threads else "benchmarks.overhead.variants"
     order = {**job, "model": weights} if threads else {**job, "variant": "flow"}
-    began = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", module, json.dumps(order)],
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": threads or "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=None,
-    )
-    whole_s = time.perf_counter() - began
-    outcome = json.loads(Path(job["output"]).read_text())
+    outcome = run_job(module, order, server, threads=threads or 1)
     if not threads:
-        wait_for_history(server, UUID(outcome["flow_run_id"]), completed=True)
         run = find_run(Path(job["runs_dir"]), job["run_id"])
         outcome["rewards"] = [row["reward"] for row in run.metrics()]
         outcome["stages"] = summarize(run).timings
     config = load_config(Path(job["config"]), job["overrides"])
-    return training_stats(job, outcome, rows=config.training.rows, whole_s=whole_s)
+    return training_stats(job, outcome, rows=config.training.rows)
 
 
 if __name__ == "__main__":

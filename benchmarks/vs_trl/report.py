@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.table import Table
-
-from benchmarks.output import console
-from benchmarks.overhead.meter import Stamp
+from benchmarks.output import console, results_table
+from benchmarks.overhead.meter import Stamp, steps_between
 
 WARM_UP = 3
 """First steps of a run, left out of the step time."""
@@ -53,15 +50,11 @@ class TrainingStats:
 
 
 def training_stats(
-    job: Mapping[str, Any], outcome: Mapping[str, Any], *, rows: int, whole_s: float
+    job: Mapping[str, Any], outcome: Mapping[str, Any], *, rows: int
 ) -> TrainingStats:
     """From the stamps at the start of each step."""
-    stamps = [Stamp(*stamp) for stamp in outcome["stamps"]][WARM_UP:]
-    steps = list(itertools.pairwise(stamps))
-    walls = [1e3 * (end.wall_s - begin.wall_s) for begin, end in steps]
-    cpu_s = [
-        end.cpu_s - begin.cpu_s + end.workers_cpu_s - begin.workers_cpu_s for begin, end in steps
-    ]
+    measured = steps_between([Stamp(*stamp) for stamp in outcome["stamps"]], warm_up=WARM_UP)
+    walls = [step.wall_ms for step in measured]
     step_ms = statistics.fmean(walls)
     return TrainingStats(
         model=job["model"],
@@ -70,9 +63,9 @@ def training_stats(
         steps=job["steps"],
         step_ms=step_ms,
         median_ms=statistics.median(walls),
-        cpu_ms=1e3 * statistics.fmean(cpu_s),
+        cpu_ms=statistics.fmean(step.cpu_ms + step.workers_cpu_ms for step in measured),
         samples_per_s=1e3 * rows / step_ms,
-        whole_s=whole_s,
+        whole_s=outcome["whole_s"],
         first_reward=statistics.fmean(outcome["rewards"][:LAST]),
         last_reward=statistics.fmean(outcome["rewards"][-LAST:]),
         stages_ms={name: 1e3 * of["mean_s"] for name, of in outcome.get("stages", {}).items()},
@@ -81,8 +74,8 @@ def training_stats(
 
 def print_report(stats: Sequence[TrainingStats], server_s: float) -> None:
     """Medians over the rounds; the ratio is to the better of TRL's runs in the same round."""
-    table = Table(title="median of the rounds", title_justify="left")
-    for heading in (
+    table = results_table(
+        "median of the rounds",
         "model",
         "variant",
         "step, mean",
@@ -93,9 +86,8 @@ def print_report(stats: Sequence[TrainingStats], server_s: float) -> None:
         "with start-up",
         f"reward, first {LAST}",
         f"last {LAST}",
-    ):
-        left = heading in ("model", "variant")
-        table.add_column(heading, justify="left" if left else "right", overflow="fold")
+        left=("model", "variant"),
+    )
     for (model, variant), group in _grouped(stats).items():
         middle = {
             name: statistics.median(getattr(run, name) for run in group)
@@ -124,10 +116,9 @@ def print_report(stats: Sequence[TrainingStats], server_s: float) -> None:
 def _print_stages(stats: Sequence[TrainingStats]) -> None:
     """What a call of each stage takes inside its worker; the rest of a step is on the way there."""
     ours = {key: runs for key, runs in _grouped(stats).items() if runs[0].stages_ms}
-    table = Table(title="MORTAL: one call of a stage, inside its worker", title_justify="left")
+    title = "MORTAL: one call of a stage, inside its worker"
     stages = ("get_batch", "generate", "reward", "train_step", "sync_weights")
-    for heading in ("model", "variant", *stages):
-        table.add_column(heading, justify="left" if heading in ("model", "variant") else "right")
+    table = results_table(title, "model", "variant", *stages, left=("model", "variant"))
     for (model, variant), runs in ours.items():
         means = (statistics.median(run.stages_ms[stage] for run in runs) for stage in stages)
         table.add_row(model, variant, *(f"{mean:.1f} ms" for mean in means))

@@ -6,10 +6,8 @@ updates. The options are those MORTAL hands to TRL, the rows and the starting we
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
+from benchmarks.jobs import answer_job
 from benchmarks.overhead.meter import StepMeter
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
@@ -25,18 +24,12 @@ from mortal_steps.policy.trl_options import build_trl_config
 from mortal_steps.rewards.loading import load_reward
 
 
-def main() -> None:
-    job: dict[str, Any] = json.loads(sys.argv[1])
-    began = time.perf_counter()
+def measure(job: Mapping[str, Any]) -> dict[str, Any]:
+    """A stamp at the start of each step, and the rewards; there is no flow run."""
     config = load_config(Path(job["config"]), job["overrides"])
     meter = StepMeter()
     rewards = train(config, job["model"], Path(job["folder"]), meter)
-    outcome = {
-        "stamps": meter.stamps,
-        "seconds": time.perf_counter() - began,
-        "rewards": rewards,
-    }
-    Path(job["output"]).write_text(json.dumps(outcome))
+    return {"stamps": meter.stamps, "flow_run_id": None, "rewards": rewards}
 
 
 def train(config: RunConfig, model: str, folder: Path, meter: StepMeter) -> list[float]:
@@ -70,4 +63,4 @@ class _Stamps(TrainerCallback):
 
 
 if __name__ == "__main__":
-    main()
+    answer_job(measure)

@@ -120,8 +120,7 @@ class Actor:
         result = journal.find_result(self._store, request.step)
         entry = JournalEntry(batch_sha256=digest, request=request)
         if result is None:
-            self._hold(request.step)
-            result = self._take(entry)
+            result = self._take(self._hold(request.step), entry)
         else:
             result = self._answer(entry, result)
         busy_s = time.perf_counter() - started
@@ -184,34 +183,38 @@ class Actor:
             saved = checkpoints.newest_whole(self._store, at_most=step)
             nearest = saved.step if saved else 0
             if self._held is None or not nearest <= self._held.step <= step:
-                self._restore(saved)
-        while self._held.step < step:
-            entry = journal.find_entry(self._store, self._held.step)
+                self._held = self._restored(saved)
+        held = self._held
+        while held.step < step:
+            entry = journal.find_entry(self._store, held.step)
             if entry is None:
                 raise ActorStateError(
-                    f"the state after {step} train steps is out of reach: step {self._held.step} "
+                    f"the state after {step} train steps is out of reach: step {held.step} "
                     f"was never taken in {self._store.root}"
                 )
-            self._take(entry)
-        return self._held
+            self._take(held, entry)
+        return held
 
-    def _restore(self, saved: Checkpoint | None) -> None:
+    def _restored(self, saved: Checkpoint | None) -> Held:
+        """The state that a checkpoint holds, or the first; what was held before is given up."""
         from mortal_steps.policy.trl_adapter import GRPOStepper
 
         self._discard()
         self._remove_leftovers()
         if saved is None:
             recovery.check_begins_here(self._store, 0)
-        folder = saved and checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
+        folder, forked = None, False
+        if saved is not None:
+            folder = checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
+            forked = checkpoints.is_forked(self._store, saved)
         stepper = GRPOStepper(
             self._config,
             model_path=model_folder(self._model_path, self._config.model),
             num_steps=self._num_steps,
             output_dir=self._store.path("logs"),
         )
-        forked = saved is not None and checkpoints.is_forked(self._store, saved)
         stepper.begin(folder, renewed_at=saved.step if saved and forked else None)
-        self._held = Held(
+        return Held(
             stepper=stepper,
             step=saved.step if saved else 0,
             state_id=saved.state_id if saved else journal.first_state_id(self._fingerprint),
@@ -253,7 +256,7 @@ class Actor:
             self._publisher.prune(step)
         return replace(recorded, weights=published)
 
-    def _take(self, entry: JournalEntry) -> StepResult:
+    def _take(self, held: Held, entry: JournalEntry) -> StepResult:
         """Train on a batch and commit the result, or compare it with the one committed.
 
         If that fails, the state is no longer what its step says: it is discarded.
@@ -263,7 +266,7 @@ class Actor:
         if recorded is None:
             journal.write_entry(self._store, entry)
         try:
-            return self._train(self._held, entry, batch, recorded)
+            return self._train(held, entry, batch, recorded)
         except BaseException:
             self._discard()
             raise

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError, CorruptFileError, EngineError, StoreError
 from mortal_steps.rewards.base import reward_weights, weighted_sum
-from mortal_steps.schedule import policy_version
+from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     FileRef,
@@ -151,11 +151,7 @@ def read_batch(store: RunStore, config: RunConfig, request: TrainRequest) -> Rol
     Raises `CorruptFileError` for a damaged shard, `StoreError` for shards that do not make the
     step's batch, `EngineError` for a completion that cannot be trained on.
     """
-    version = policy_version(
-        request.step,
-        staleness=config.rollout.staleness,
-        sync_weights_every=config.rollout.sync_weights_every,
-    )
+    version = sampling_version(config.rollout, request.step)
     weights = reward_weights(config)
     groups: list[RolloutGroup] = []
     for reference in request.rewards:

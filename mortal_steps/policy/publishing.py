@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import WeightsMismatchError
 from mortal_steps.policy import checkpoints, recovery, weights
+from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion, WeightsRef
 
@@ -43,7 +44,7 @@ class Publisher:
     def prune(self, step: int) -> None:
         """Delete the versions that nobody asks for any more once `step` is taken."""
         # A flow that lost the answer to this step still asks for its version; no earlier one.
-        oldest = recovery.sampling_version(self._config, step)
+        oldest = sampling_version(self._config.rollout, step)
         versions = weights.published_versions(self._store)
         keep = {v for v in versions if v >= oldest} | set(versions[-2:])
         # Nor does a checkpoint lead to the older versions that sample from it on.

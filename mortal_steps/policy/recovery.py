@@ -8,25 +8,17 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.identity import CONFIG_FILE, read_identity
 from mortal_steps.policy import checkpoints, journal, weights
-from mortal_steps.schedule import policy_version
+from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion
 
 logger = logging.getLogger(__name__)
 
 
-def sampling_version(config: RunConfig, step: int) -> PolicyVersion:
-    """The version that samples the batch of `step`."""
-    rollout = config.rollout
-    return policy_version(
-        step, staleness=rollout.staleness, sync_weights_every=rollout.sync_weights_every
-    )
-
-
 def sampling_versions(config: RunConfig, step: int) -> list[PolicyVersion]:
     """Those that sample `step` and, with staleness, the steps generated beside it, oldest first."""
     ahead = range(config.rollout.staleness + 1)
-    return sorted({sampling_version(config, step + steps) for steps in ahead})
+    return sorted({sampling_version(config.rollout, step + steps) for steps in ahead})
 
 
 def versions_before(config: RunConfig, step: int) -> list[PolicyVersion]:

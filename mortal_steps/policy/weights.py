@@ -23,15 +23,15 @@ from typing import Any, Protocol
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, StoreError, WeightsMismatchError
 from mortal_steps.files import digest_file
+from mortal_steps.identity import TRAIN_PROBLEMS
 from mortal_steps.rollout.prompts import template_options, tokenize_prompts
+from mortal_steps.rollout.weight_sync import PROBE_FILE
 from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion, Problem, WeightsRef
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "weights"
-PROBE_FILE = "probe.json"
-TRAIN_PROBLEMS = "data/train.json"
 SHORTEST_PROBE, LONGEST_PROBE = 8, 64
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.chaos.project import write_words
+from benchmarks.chaos.project import MODEL_AND_DATA, write_words
 from mortal.prefect_server import prefect_server
 from mortal_steps.errors import RunNotFoundError
 from mortal_steps.run import find_run
@@ -25,21 +25,10 @@ def matches(completions, answer, **kwargs):
     ]
 '''
 
-CONFIG = """
+CONFIG = f"""
 name = "tiny"
 seed = 7
-
-[model.new]
-hidden_size = 32
-head_dim = 32
-num_layers = 1
-intermediate_size = 32
-max_position_embeddings = 64
-
-[data]
-source = "train.jsonl"
-eval_samples = 8
-
+{MODEL_AND_DATA}
 [rollout]
 engine = "transformers"
 num_rollout_workers = 1

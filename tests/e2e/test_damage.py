@@ -3,11 +3,7 @@
 import json
 import shutil
 
-
-def flip_a_byte(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+from tests.damage import flip_a_byte
 
 
 def test_a_completed_run_that_lost_its_end_comes_by_it_again(mortal):

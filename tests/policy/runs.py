@@ -8,7 +8,7 @@ from pathlib import Path
 from mortal_steps.files import digest_file
 from mortal_steps.policy.actor import Actor
 from mortal_steps.rewards.base import reward_weights
-from mortal_steps.schedule import policy_version
+from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     GeneratedGroup,
@@ -22,7 +22,24 @@ from mortal_steps.types import (
 )
 from tests.policy.rollouts import make_batch
 
-STATE_FILES = {"model.safetensors", "adapter_model.safetensors", "optimizer.pt", "scheduler.pt"}
+NUM_STEPS = 5
+ACCUMULATED = {"gradient_accumulation_steps": 4, "num_iterations": 2, "beta": 0.05}
+LORA = {"use_lora": True, "lora": {"dropout": 0.2}}
+SETUPS = {
+    "full": {},
+    "lora": LORA,
+    "accumulated": ACCUMULATED,
+    "lora-accumulated": {**LORA, **ACCUMULATED},
+    "moving-reference": {
+        **ACCUMULATED,
+        "trl": {
+            "sync_ref_model": True,
+            "ref_model_sync_steps": 3,
+            "use_adaptive_entropy": True,
+            "entropy_target": 5.0,
+        },
+    },
+}
 
 
 @dataclasses.dataclass
@@ -55,10 +72,7 @@ class MadeRun:
         return TrainRequest(step=step, rewards=rewards, publish=publish)
 
     def _commit(self, step, shard, groups, side_metrics):
-        rollout = self.config.rollout
-        version = policy_version(
-            step, staleness=rollout.staleness, sync_weights_every=rollout.sync_weights_every
-        )
+        version = sampling_version(self.config.rollout, step)
         generated = GeneratedShard(
             step=step,
             shard=shard,
@@ -141,3 +155,8 @@ def train_until_killed(run: MadeRun, num_whole_steps: int) -> None:
 
     actor._held.stepper.export_weights = export_half_and_die
     run.train(actor, [num_whole_steps + 1])
+
+
+def untimed(answer):
+    """What an actor answers, without how long it took."""
+    return dataclasses.replace(answer, timing=None)

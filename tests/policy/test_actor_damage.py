@@ -5,20 +5,11 @@ import logging
 import pytest
 
 from mortal_steps.policy import journal, weights
+from tests.damage import flip_a_byte
 from tests.policy.rollouts import make_config
-from tests.policy.runs import make_run
+from tests.policy.runs import NUM_STEPS, make_run
 
-NUM_STEPS = 5
 DAMAGED_STEP = 2
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(model_path, tmp_path_factory):
-    """Everything at the end of a run that nothing disturbed."""
-    run = make_run(tmp_path_factory.mktemp("whole"), make_config(), model_path)
-    actor = run.actor()
-    run.train(actor, range(NUM_STEPS))
-    return run.state_digests(actor, NUM_STEPS)
 
 
 @pytest.fixture
@@ -31,12 +22,6 @@ def run(model_path, tmp_path):
     actor.checkpoint(step=1, best_score=None)
     run.train(actor, [1, 2, 3])
     return run
-
-
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def damaged(run, name):
@@ -53,7 +38,7 @@ def damaged(run, name):
     ],
 )
 def test_the_run_goes_back_to_the_step_of_a_lost_record(run, uninterrupted, caplog, name, how):
-    flip(damaged(run, name)) if how == "flipped" else damaged(run, name).unlink()
+    flip_a_byte(damaged(run, name)) if how == "flipped" else damaged(run, name).unlink()
     actor = run.actor()
     with caplog.at_level(logging.WARNING):
         ready = actor.prepare(step=4)
@@ -66,20 +51,20 @@ def test_the_run_goes_back_to_the_step_of_a_lost_record(run, uninterrupted, capl
         assert weights.find(run.store, result.weights.version) == result.weights
     assert len(weights.published_versions(run.store)) == 2
     journal.check_entry(run.store, DAMAGED_STEP)
-    assert run.state_digests(actor, NUM_STEPS) == uninterrupted
+    assert run.state_digests(actor, NUM_STEPS) == uninterrupted("full")
     assert run.actor().prepare(step=5).step == 5
 
 
 def test_a_damaged_result_is_made_again_from_the_journal(run, uninterrupted, caplog):
     path = damaged(run, "result.json")
     whole = path.read_bytes()
-    flip(path)
+    flip_a_byte(path)
     actor = run.actor()
     assert actor.prepare(step=4).step == 4
     assert "result.json is damaged" in caplog.text
     assert path.read_bytes() == whole
     run.train(actor, [4])
-    assert run.state_digests(actor, NUM_STEPS) == uninterrupted
+    assert run.state_digests(actor, NUM_STEPS) == uninterrupted("full")
 
 
 def test_a_damaged_result_of_a_step_the_actor_holds_is_made_again(run):
@@ -87,13 +72,13 @@ def test_a_damaged_result_of_a_step_the_actor_holds_is_made_again(run):
     actor.prepare(step=4)
     path = damaged(run, "result.json")
     whole = path.read_bytes()
-    flip(path)
+    flip_a_byte(path)
     run.train(actor, [DAMAGED_STEP])
     assert path.read_bytes() == whole
 
 
 def test_records_before_the_checkpoint_are_not_needed(run):
-    flip(run.store.path("steps/000000/generations-0.json"))
+    flip_a_byte(run.store.path("steps/000000/generations-0.json"))
     assert run.actor().prepare(step=4).step == 4
 
 
@@ -106,14 +91,14 @@ def test_with_staleness_the_run_goes_back_far_enough_to_sample_with_the_older_ve
     actor.checkpoint(step=4, best_score=None)
     assert run.actor().prepare(step=4).step == 4
     run.store.remove_folder("weights/v2")  # samples step 4, and is led to by steps 0 and 1
-    flip(run.store.path("steps/000001/generations-0.json"))
+    flip_a_byte(run.store.path("steps/000001/generations-0.json"))
     ready = run.actor().prepare(step=4)
     assert (ready.step, [w.version for w in ready.weights]) == (1, [0, 1])
 
 
 def test_scores_made_again_with_other_side_metrics_are_journaled(run):
     path = damaged(run, "rewards-0.json")
-    flip(path)
+    flip_a_byte(path)
     actor = run.actor()
     actor.prepare(step=4)
     request = run.request(DAMAGED_STEP, side_metrics={"seconds": 0.25})

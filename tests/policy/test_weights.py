@@ -15,6 +15,7 @@ from mortal_steps.policy.new_model import build_model
 from mortal_steps.policy.trl_adapter import GRPOStepper
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
+from tests.damage import flip_a_byte
 from tests.policy.rollouts import make_batch, make_config
 
 PROBE = [5, 6, 7, 30, 5, 6, 7, 30]
@@ -145,10 +146,7 @@ def test_a_version_is_published_once(model_path, tmp_path, store):
 def test_a_damaged_version_is_noticed(model_path, tmp_path, store, caplog, name):
     stepper = make_stepper(model_path, tmp_path / "out", num_steps=1)
     reference = weights.publish(store, stepper, 1, PROBE)
-    path = store.path(f"weights/v1/{name}")
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    flip_a_byte(store.path(f"weights/v1/{name}"))
     with pytest.raises(CorruptFileError):
         store.verify_folder(reference.path, reference.sha256)
     if name != "manifest.json":  # whoever has no reference cannot tell an altered manifest

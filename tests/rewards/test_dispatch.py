@@ -1,34 +1,16 @@
-"""mortal_steps.rewards.dispatch: functions are called as TRL calls them, and never believed."""
+"""mortal_steps.rewards.dispatch: functions are called as TRL calls them."""
 
 import asyncio
 import functools
 import threading
-import time
 from typing import Any
 
 import numpy
 import pytest
 import torch
 
-from mortal_steps.errors import TransientError
-from mortal_steps.rewards.base import TrainerState, text_of, weighted_sum
-from mortal_steps.rewards.calls import CallFailure, CallScores, Outcome, arguments_of
-from mortal_steps.rewards.dispatch import call_functions
+from tests.rewards.calling import STATE, call, scored, slow
 from tests.rewards.shards import CHAT, make_shard
-
-STATE = TrainerState(global_step=8, max_steps=20)
-SHARD = make_shard(("ba", "b"), ("", "baba"))
-
-
-def call(shard: Any = SHARD, timeout_s: float = 10.0, **functions: Any) -> dict[str, Outcome]:
-    return call_functions(functions, arguments_of(shard.groups, STATE), timeout_s=timeout_s)
-
-
-def scored(function: Any, shard: Any = SHARD) -> CallScores:
-    outcome = call(shard, f=function)["f"]
-    assert isinstance(outcome, CallScores), outcome
-    return outcome
-
 
 # --- how a function is called ---------------------------------------------------------------------
 
@@ -184,11 +166,6 @@ class AsyncObject:
         return [2.0] * len(completions)
 
 
-async def _slow(completions: list[str], scale: float = 1.0, **kwargs: Any) -> list[float]:
-    await asyncio.sleep(0)
-    return [scale] * len(completions)
-
-
 def test_async_functions_run_together_and_plain_ones_before() -> None:
     order: list[str] = []
     together = asyncio.Barrier(2)
@@ -211,8 +188,8 @@ def test_async_functions_run_together_and_plain_ones_before() -> None:
 
 
 def test_async_callables_of_every_form() -> None:
-    partial = functools.partial(_slow, scale=3.0)
-    outcomes = call(object=AsyncObject(), partial=partial, function=_slow)
+    partial = functools.partial(slow, scale=3.0)
+    outcomes = call(object=AsyncObject(), partial=partial, function=slow)
     assert first_scores(outcomes) == {"object": 2.0, "partial": 3.0, "function": 1.0}
 
 
@@ -229,140 +206,3 @@ async def test_async_functions_keep_their_loop_wherever_they_are_called_from() -
     thread.start()
     thread.join()
     assert len(loops) == 1
-
-
-# --- failures -------------------------------------------------------------------------------------
-
-
-def raises(**kwargs: Any) -> list[float]:
-    def inner() -> None:
-        raise KeyError("column")
-
-    inner()
-    return []
-
-
-async def raises_later(**kwargs: Any) -> list[float]:
-    raise KeyError("column")
-
-
-def exits(**kwargs: Any) -> list[float]:
-    raise SystemExit(2)
-
-
-def no_kwargs(completions: list[str]) -> list[float]:
-    return [0.0] * len(completions)
-
-
-def bad_metric(log_metric: Any, **kwargs: Any) -> list[float]:
-    log_metric("length", "long")
-    return []
-
-
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (
-            raises,
-            ["raised KeyError: 'column'", "in inner", 'raise KeyError("column")', "never scored 0"],
-        ),
-        (raises_later, ["raised KeyError: 'column'", "in raises_later"]),
-        (exits, ["raised SystemExit: 2"]),
-        (no_kwargs, ["unexpected keyword argument", "and **kwargs"]),
-        (bad_metric, ["log_metric('length', 'long')", "no finite number"]),
-    ],
-)
-def test_what_raises_is_named(function: Any, expected: list[str]) -> None:
-    failure = call(f=function)["f"]
-    assert isinstance(failure, CallFailure)
-    assert failure.kind == "exception"
-    assert "\n" not in failure.message
-    for part in expected:
-        assert part in f"{failure.message} {failure.remedy} {failure.trace}"
-
-
-@pytest.mark.parametrize(
-    ("returned", "expected"),
-    [
-        ([1.0], "returned 1 scores for 4 completions"),
-        ([1.0] * 5, "returned 5 scores for 4 completions"),
-        (3, "returned 3 (int)"),
-        (None, "returned None (NoneType)"),
-        ("1111", "returned '1111' (str)"),
-        ({"a": 1}, "returned {'a': 1} (dict)"),
-        (torch.tensor(1.0), "returned 1.0 (float)"),
-        ([0, 0, 0, float("nan")], "returned nan (float) for problem train-1 (completion 1 of it)"),
-        ([0, float("inf"), 0, 0], "returned inf (float) for problem train-0 (completion 1 of it)"),
-        ([0, 0, 1e39, 0], "returned 1e+39 (float) for problem train-1 (completion 0 of it)"),
-        ([10**400, 0, 0, 0], "... (int) for problem train-0"),
-        (["1", 0, 0, 0], "'1' (str) for problem train-0"),
-        ([[1.0], 0, 0, 0], "[1.0] (list) for problem train-0"),
-        (numpy.ones((4, 2)), "[1.0, 1.0] (list) for problem train-0"),
-    ],
-)
-def test_what_are_no_scores_is_named(returned: Any, expected: str) -> None:
-    failure = call(f=lambda **kwargs: returned)["f"]
-    assert isinstance(failure, CallFailure)
-    assert failure.kind == "invalid"
-    assert expected in failure.message
-
-
-def test_the_failure_of_one_is_not_that_of_the_others() -> None:
-    outcomes = call(bad=raises, later=raises_later, good=_slow)
-    assert [type(outcomes[name]) for name in ("bad", "later", "good")] == [
-        CallFailure,
-        CallFailure,
-        CallScores,
-    ]
-
-
-def test_an_async_function_has_its_own_timeout() -> None:
-    async def sleeps(**kwargs: Any) -> list[float]:
-        await asyncio.sleep(30)
-        return []
-
-    async def times_out_itself(**kwargs: Any) -> list[float]:
-        raise TimeoutError("the judge")
-
-    began = time.monotonic()
-    outcomes: dict[str, Any] = call(timeout_s=0.2, a=sleeps, b=_slow, c=times_out_itself)
-    assert time.monotonic() - began < 5
-    assert (outcomes["a"].kind, outcomes["a"].message) == ("timeout", "gave no answer within 0.2 s")
-    assert "in sleeps" in outcomes["a"].trace
-    assert outcomes["b"].scores == [1.0] * 4
-    assert (outcomes["c"].kind, outcomes["c"].message) == (
-        "exception",
-        "raised TimeoutError: the judge",
-    )
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-def test_errors_that_may_pass_stay_what_they_are(is_async: bool) -> None:
-    def unreachable(**kwargs: Any) -> list[float]:
-        raise TransientError("the judge is busy")
-
-    async def unreachable_async(**kwargs: Any) -> list[float]:
-        raise TransientError("the judge is busy")
-
-    with pytest.raises(TransientError, match="the judge is busy"):
-        call(f=unreachable_async if is_async else unreachable)
-
-
-# --- what is made of scores -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("scores", "expected"),
-    [
-        ({"a": 1.0, "b": 2.0}, 5.0),
-        ({"a": 1.0, "b": None}, 1.0),
-        ({"a": None, "b": 0.0}, 0.0),
-        ({"a": None, "b": None}, None),
-    ],
-)
-def test_weighted_sum_is_over_the_functions_that_scored(scores: Any, expected: Any) -> None:
-    assert weighted_sum(scores, {"a": 1.0, "b": 2.0}) == expected
-
-
-def test_text_of_a_completion() -> None:
-    assert text_of("ba") == text_of([{"role": "assistant", "content": "ba"}]) == "ba"

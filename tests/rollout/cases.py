@@ -1,4 +1,4 @@
-"""What both sides of the vLLM checks use: the driver that samples and the tests that judge."""
+"""What the tests of both engines use, and the driver that samples with vLLM for them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ PROMPTS_IDS = [
     [3 + (7 * position) % 70 for position in range(300)],
     [3 + (7 * position) % 70 for position in range(300)],
 ]
-PARAMS = {
+DRAWS = {
     "plain": SamplingParams(max_tokens=12),
     "cool": SamplingParams(max_tokens=12, temperature=0.6),
     "top_k": SamplingParams(max_tokens=12, top_k=5),
     "top_p": SamplingParams(max_tokens=12, top_p=0.7),
     "min_p": SamplingParams(max_tokens=12, min_p=0.1),
     "all": SamplingParams(max_tokens=12, temperature=0.8, top_k=20, top_p=0.8, min_p=0.05),
+}
+PARAMS = {
+    **DRAWS,
     "greedy": SamplingParams(max_tokens=12, temperature=0.0, top_p=0.5),
     "stop": SamplingParams(max_tokens=100, temperature=1.2, stop=("a", "b", "cd", "7")),
     "to_the_end": SamplingParams(max_tokens=200, temperature=1.2),

@@ -31,6 +31,7 @@ from mortal_steps.types import (
     SamplingParams,
     WeightsRef,
 )
+from tests.damage import flip_a_byte
 from tests.rollout.tiny_model import publish
 
 PROBLEMS = [Problem(id=f"train-{row}", prompt=f"{row}abc=>") for row in range(4)]
@@ -180,10 +181,7 @@ def test_a_problem_that_comes_twice_gets_other_completions(batch, v0):
 
 
 def test_one_flipped_bit_in_the_weights_is_refused(store, worker, batch, v0):
-    file = store.path("weights/v0/model.safetensors")
-    content = bytearray(file.read_bytes())
-    content[-100] ^= 1
-    file.write_bytes(content)
+    flip_a_byte(store.path("weights/v0/model.safetensors"))
     with pytest.raises(CorruptFileError, match=r"model\.safetensors is damaged"):
         worker.generate(request=request(batch, v0))
     assert not store.path("steps/000003/generations-1.json").exists()

@@ -1,0 +1,52 @@
+"""Measured runs, each in a process of its own that is told what to do by a job in JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+from mortal.prefect_server import Server, wait_for_history
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).parents[1]
+"""Where configurations name their data from."""
+
+
+def in_turn(variants: Sequence[T], number: int) -> Sequence[T]:
+    """The order of a round: every second one in reverse, so that a slow minute of the machine does
+    not fall on one of the variants."""
+    return variants if number % 2 == 0 else variants[::-1]
+
+
+def run_job(
+    module: str, job: Mapping[str, Any], server: Server, *, threads: int | None = None
+) -> dict[str, Any]:
+    """What `python -m MODULE JOB` has measured, and as `whole_s` how long the process took.
+
+    Returns when the server has written down its history. `threads`: OMP_NUM_THREADS, if given.
+    """
+    env = dict(os.environ)
+    if threads is not None:
+        env["OMP_NUM_THREADS"] = str(threads)
+    command = [sys.executable, "-m", module, json.dumps(job)]
+    began = time.perf_counter()
+    subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL)
+    whole_s = time.perf_counter() - began
+    outcome = json.loads(Path(job["output"]).read_text())
+    if outcome["flow_run_id"] is not None:
+        wait_for_history(server, UUID(outcome["flow_run_id"]), completed=True)
+    return {**outcome, "whole_s": whole_s}
+
+
+def answer_job(measure: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
+    """The inside of such a process: measure as the job says, and write down what came of it."""
+    job: dict[str, Any] = json.loads(sys.argv[1])
+    Path(job["output"]).write_text(json.dumps(measure(job)))

@@ -1,0 +1,48 @@
+"""`options`, `new-model`: what a configuration is written from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mortal_steps.config import NewModelConfig
+from mortal_steps.errors import ModelError
+
+
+def options(
+    section: Annotated[str | None, typer.Argument(help="Such as training, or model.new.")] = None,
+) -> None:
+    """Print every key of a configuration with its default and meaning, as TOML."""
+    from mortal_steps.config.reference import reference_toml
+
+    typer.echo(reference_toml(section), nl=False)
+
+
+def new_model(
+    folder: Annotated[Path, typer.Argument(help="Where the model goes; must not exist.")],
+    seed: Annotated[int, typer.Option(help="Seed of the weights.")] = 0,
+    hidden_size: Annotated[int, typer.Option(help="Width of the model.")] = 64,
+    num_layers: Annotated[int, typer.Option(help="Transformer layers.")] = 2,
+    head_dim: Annotated[int, typer.Option(help="Size of a head; vLLM needs 32 or more.")] = 32,
+    intermediate_size: Annotated[int, typer.Option(help="Width of the MLP.")] = 128,
+    context: Annotated[int, typer.Option(help="Context length in tokens.")] = 512,
+    alphabet: Annotated[str | None, typer.Option(help="Characters the tokenizer knows.")] = None,
+) -> None:
+    """Build a tiny Qwen2-shaped model with a character tokenizer."""
+    if folder.exists():
+        raise ModelError(f"{folder} exists; name a folder that does not")
+    from mortal_steps.policy.new_model import build_model
+
+    shape: dict[str, Any] = {
+        "hidden_size": hidden_size,
+        "num_layers": num_layers,
+        "head_dim": head_dim,
+        "intermediate_size": intermediate_size,
+        "max_position_embeddings": context,
+    }
+    if alphabet is not None:
+        shape["alphabet"] = alphabet
+    build_model(folder, NewModelConfig(**shape), seed)
+    typer.echo(f"{folder}: a model to name in [model] name_or_path")

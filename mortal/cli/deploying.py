@@ -1,0 +1,36 @@
+"""`deploy`, `doctor`: the commands about what is on Modal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mortal_steps.config import ModalConfig
+
+ModalSettings = Annotated[
+    Path | None,
+    typer.Argument(help="TOML file of a run; its section compute.modal says what that needs."),
+]
+
+
+def deploy(config: ModalSettings = None) -> None:
+    """Bring the app to Modal, check it, and apply the Prefect deployments."""
+    from mortal import modal_deploy
+
+    modal_deploy.deploy(_modal_options(config))
+
+
+def doctor(config: ModalSettings = None) -> None:
+    """Check what runs on Modal need: account, Volume, secrets, versions on both sides."""
+    from mortal.modal_deploy import examine
+
+    raise typer.Exit(0 if examine(_modal_options(config)) else 1)
+
+
+def _modal_options(config: Path | None) -> ModalConfig:
+    """`[compute.modal]` of a configuration file."""
+    from mortal_steps.config.loader import load_config
+
+    return load_config(config).compute.modal if config else ModalConfig()

@@ -1,0 +1,43 @@
+"""`server`, `automate`: the commands about the Prefect server."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from mortal.cli.arguments import Port
+
+
+def server(port: Port = 4200) -> None:
+    """Run mortal's own Prefect server until Ctrl-C, to look at past runs in the UI."""
+    from mortal.prefect_server import prefect_server
+
+    with prefect_server(port=port, keep=False, say=typer.echo) as running:
+        typer.echo(f"Prefect UI: {running.ui_url}  (Ctrl-C stops it)")
+        while True:
+            time.sleep(3600)
+
+
+def automate(
+    silence_s: Annotated[
+        float, typer.Option(min=10, help="Seconds without a heartbeat or a start: it has crashed.")
+    ] = 90,
+    pause_s: Annotated[
+        float, typer.Option(min=10, help="Seconds between a crash and the new schedule.")
+    ] = 20,
+    attempts: Annotated[
+        int, typer.Option(min=2, help="Starts of one flow run, the first one included.")
+    ] = 5,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the automations.")] = False,
+) -> None:
+    """Let the Prefect server bring crashed runs of the deployments back by itself."""
+    from mortal.prefect_server import prefect_server
+
+    with prefect_server(port=0, keep=False, say=typer.echo):
+        from mortal import automations  # Prefect reads its settings when it is imported
+
+        recovery = automations.Recovery(silence_s=silence_s, pause_s=pause_s, attempts=attempts)
+        for line in automations.remove() if remove else automations.automate(recovery):
+            typer.echo(line)

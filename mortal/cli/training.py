@@ -1,0 +1,117 @@
+"""`train`, `resume`, `fork`: the commands that drive a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mortal.cli.arguments import KeepServer, Port, RunId, RunsDir, Volume
+from mortal_steps.config import RunConfig
+
+Detach = Annotated[
+    bool,
+    typer.Option("--detach", help="Let a container on Modal drive the run; return at once."),
+]
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="TOML file; see deployments/configs.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override: section.key=value. Repeatable."),
+    ] = None,
+    run_id: Annotated[
+        str | None, typer.Option(help="Identity of the run; the same id goes on with it.")
+    ] = None,
+    runs_dir: Annotated[Path | None, typer.Option(help="Folder of all runs.")] = None,
+    detach: Detach = False,
+    port: Port = 0,
+    keep_server: KeepServer = False,
+) -> None:
+    """Train the model of a configuration file."""
+    from mortal_steps.config.loader import load_config
+    from mortal_steps.run import new_run_id
+
+    settings = load_config(config, overrides or [])
+    changes: dict[str, Any] = {"run_id": run_id or settings.run_id or new_run_id(settings)}
+    if runs_dir is not None:
+        changes["runs_dir"] = str(runs_dir)
+    _drive(settings.model_copy(update=changes), port=port, keep_server=keep_server, detach=detach)
+
+
+def resume(
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+    detach: Detach = False,
+    port: Port = 0,
+    keep_server: KeepServer = False,
+) -> None:
+    """Go on with a run after its last checkpoint, reusing what was already generated."""
+    from mortal_steps.run import find_run
+
+    if volume is not None:
+        from mortal.modal_runs import bring
+
+        bring(volume, run_id, runs_dir)
+    run = find_run(runs_dir, run_id)
+    settings = run.config.model_copy(
+        update={"run_id": run_id, "runs_dir": str(runs_dir.absolute())}
+    )
+    os.chdir(run.working_dir())
+    _drive(settings, port=port, keep_server=keep_server, detach=detach)
+
+
+def fork(
+    run_id: RunId,
+    at_step: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="One of its checkpoints, as `mortal show` lists them; default: the newest."
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change against the parent: section.key=value. Repeatable."),
+    ] = None,
+    new_id: Annotated[str | None, typer.Option("--run-id", help="Identity of the new run.")] = None,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+    port: Port = 0,
+    keep_server: KeepServer = False,
+) -> None:
+    """Train a new run from a checkpoint of another one, with other settings.
+
+    The parent is only read; relative paths start where its own do. Weights,
+    optimizer moments and logs go on; the learning rate and all other settings
+    are the new run's from its first step.
+    """
+    from mortal_steps.fork import fork_run
+    from mortal_steps.run import find_run
+
+    if volume is not None:
+        from mortal.modal_runs import fetch_run
+
+        fetch_run(volume, run_id, runs_dir, everything=True)
+    parent = find_run(runs_dir.absolute(), run_id)
+    os.chdir(parent.working_dir())
+    forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id)
+    typer.echo(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
+    _drive(forked.config, port=port, keep_server=keep_server)
+
+
+def _drive(settings: RunConfig, *, port: int, keep_server: bool, detach: bool = False) -> None:
+    """Run the flow against a server, then say what came of it; or let Modal do so."""
+    if detach:
+        from mortal import detach as detached
+
+        call_id, volume = detached.detach(settings), settings.compute.modal.volume
+        typer.echo(f"run {settings.run_id} goes on in Modal ({call_id}); look at it with")
+        typer.echo(f"    mortal show {settings.run_id} --volume {volume}")
+        return
+    from mortal.driver import drive
+
+    drive(settings, port=port, keep_server=keep_server)

@@ -1,0 +1,92 @@
+"""What travels between tasks in place of the data itself, which lies in the run store.
+
+`weakref_slot`: Prefect knows a result again by its id, and can tell by a weak reference whether
+that is still the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mortal_steps.types.rollouts import PolicyVersion
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
+class StageTiming:
+    """Where the time of one stage call went, in seconds."""
+
+    stage: str
+    """Name of the stage: the same word in flow, task, worker method and timing table."""
+    step: int
+    index: int = 0
+    """Shard or worker, where the stage is fanned out."""
+    busy_s: float = 0.0
+    """Inside the worker's method."""
+    wait_s: float = 0.0
+    """Waiting for a free worker and for the answer's way back."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileRef:
+    """A committed file of the run store."""
+
+    path: str
+    """Path relative to the run directory."""
+    sha256: str
+    """Digest of the file's bytes, hexadecimal."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
+class BatchRef:
+    """The problems of one step."""
+
+    step: int
+    file: FileRef
+    """Record of `list[Problem]`."""
+    num_problems: int
+    timing: StageTiming
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
+class WeightsRef:
+    """A published, immutable policy version."""
+
+    version: PolicyVersion
+    path: str
+    """Folder of the weights, relative to the run directory."""
+    sha256: str
+    """Digest of the folder's manifest, which lists the digest of every file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
+class GenerationRef:
+    """The completions of one shard of one step."""
+
+    step: int
+    shard: int
+    file: FileRef
+    num_completions: int
+    num_tokens: int
+    """Sampled tokens, prompts not counted."""
+    policy_version: PolicyVersion
+    timing: StageTiming
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
+class RewardRef:
+    """The rewards of one shard of one step, beside the generation they score."""
+
+    step: int
+    shard: int
+    file: FileRef
+    generation: GenerationRef
+    reward_sum: float
+    """Sum of the weighted rewards of the rollouts that have one."""
+    num_scored: int
+    """Rollouts with a reward (not None)."""
+    timing: StageTiming
+    failed_calls: Mapping[str, int] = field(default_factory=dict)
+    """Calls that failed, by reward function."""
+    masked: Mapping[str, int] = field(default_factory=dict)
+    """Completions masked, by the reward function that failed on them."""

@@ -1,0 +1,53 @@
+"""What the flow asks of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mortal_steps.types.references import FileRef, GenerationRef, RewardRef, WeightsRef
+from mortal_steps.types.rollouts import SamplingParams
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerateRequest:
+    """Sample completions for the problems [start, stop) of a committed list of problems."""
+
+    stage: str
+    """`generate`, or `evaluate` for held-out problems."""
+    step: int
+    shard: int
+    problems: FileRef
+    """Record of `list[Problem]`."""
+    start: int
+    stop: int
+    num_generations: int
+    """Completions per problem."""
+    sampling: SamplingParams
+    weights: WeightsRef
+    """The only version the worker may sample with."""
+    output: str
+    """Where the `GeneratedShard` goes, relative to the run directory. If a whole record is there
+    already, it is the answer and nothing is sampled."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewardRequest:
+    """Score one shard of completions."""
+
+    stage: str
+    """`reward`, or `evaluate` for held-out problems."""
+    generation: GenerationRef
+    output: str
+    """Where the `RewardedShard` goes, relative to the run directory; reused if whole."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainRequest:
+    """Take one train step."""
+
+    step: int
+    rewards: Sequence[RewardRef]
+    """One per shard, in shard order."""
+    publish: bool
+    """Whether the weights after the step are published for sampling."""

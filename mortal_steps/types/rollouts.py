@@ -1,0 +1,102 @@
+"""What one training step is made of, from a problem to the batch that the actor trains on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NewType
+
+PolicyVersion = NewType("PolicyVersion", int)
+"""How many train steps made these weights: version 0 is the model the run starts from.
+
+One train step consumes one `RolloutBatch`; with `num_iterations` or several mini-batches it takes
+more than one optimizer update (`StepResult.optimizer_steps` counts those).
+"""
+
+Prompt = str | list[dict[str, Any]]
+"""Plain text, or chat messages as `[{"role": "user", "content": "..."}]`, as in TRL."""
+
+FinishReason = Literal["stop", "length"]
+"""`stop`: end-of-sequence or a stop string; `length`: `max_tokens` was reached."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """One dataset row."""
+
+    id: str
+    """Stable name of the row inside its dataset, such as `train-7`."""
+    prompt: Prompt
+    """Text or chat messages."""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """Every other column; reward functions receive them as keyword arguments."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Completion:
+    """One sampled continuation of a prompt."""
+
+    token_ids: Sequence[int]
+    """Sampled token ids, the end-of-sequence token included; length T >= 1."""
+    logprobs: Sequence[float]
+    """Log-probability (nats) of each token under the distribution sampled from; length T."""
+    text: str
+    """The tokens as text, without special tokens."""
+    finish_reason: FinishReason
+    """Why sampling ended."""
+    seed: int
+    """Seed of this completion's random stream, 0 <= seed < 2**63."""
+    policy_version: PolicyVersion
+    """Version of the weights that sampled it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rollout:
+    """A completion and what it earned."""
+
+    completion: Completion
+    rewards: Mapping[str, float | None]
+    """Score of each reward function; None where the function abstained, as in TRL."""
+    reward: float | None
+    """Weighted sum over the functions that scored; None when every one abstained."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutGroup:
+    """The G rollouts of one problem; advantages are relative inside it."""
+
+    problem: Problem
+    prompt_ids: Sequence[int]
+    """Token ids of the rendered prompt; length P >= 1."""
+    rollouts: Sequence[Rollout]
+    """Length G = `num_generations`, in generation order."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutBatch:
+    """All groups of one step, in the order of the step's problems."""
+
+    step: int
+    """Index of the train step that consumes the batch, counted from 0."""
+    policy_version: PolicyVersion
+    """Version of the weights that sampled the batch."""
+    groups: Sequence[RolloutGroup]
+    """Length `batch_size`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingParams:
+    """How tokens are drawn; the same meaning for every engine."""
+
+    max_tokens: int
+    """Upper bound of tokens per completion, >= 1."""
+    temperature: float = 1.0
+    """Softmax temperature; 0 is greedy decoding."""
+    top_p: float = 1.0
+    """Nucleus mass in (0, 1]; 1 keeps every token."""
+    top_k: int = 0
+    """Number of most likely tokens kept; 0 keeps every token."""
+    min_p: float = 0.0
+    """Smallest probability kept, relative to the most likely token; 0 keeps every token."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a completion; they stay part of its tokens."""

@@ -1,0 +1,72 @@
+"""What a rollout worker and the reward worker commit to the store, a shard each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mortal_steps.types.rollouts import Completion, PolicyVersion, Problem
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GeneratedGroup:
+    """The completions of one problem, not yet scored."""
+
+    problem: Problem
+    prompt_ids: Sequence[int]
+    """Token ids of the rendered prompt; length P >= 1."""
+    completions: Sequence[Completion]
+    """Length G, in generation order."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GeneratedShard:
+    """One shard's part of a step, as a rollout worker commits it."""
+
+    step: int
+    shard: int
+    policy_version: PolicyVersion
+    groups: Sequence[GeneratedGroup]
+
+
+FailureKind = Literal["exception", "timeout", "crash", "invalid"]
+"""How a call of a reward function failed: it raised; it gave no answer in time; its process ended;
+what it returned are no scores."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewardFailure:
+    """A problem whose completions are masked because a reward function failed on it."""
+
+    function: str
+    problem_id: str
+    num_completions: int
+    """Completions of the problem that lost their scores."""
+    kind: FailureKind
+    """Of the last failure."""
+    message: str
+    """What the last failure was; one line."""
+    attempts: int
+    """Calls of the function with this problem, all of them failed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewardedShard:
+    """The scores of a `GeneratedShard`, aligned with its groups and completions."""
+
+    step: int
+    shard: int
+    generation_sha256: str
+    """Digest of the generations scored."""
+    rewards: Sequence[Sequence[Mapping[str, float | None]]]
+    """Per group, per completion: score of each function; None where it abstained. A masked
+    completion has None from every function, which takes it out of training."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Means of what reward functions reported through `log_metric`."""
+    extra: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Columns that reward functions reported through `log_extra`, one value per completion."""
+    failures: tuple[RewardFailure, ...] = ()
+    """What was masked; one entry per function and problem."""
+    failed_calls: Mapping[str, int] = field(default_factory=dict)
+    """Calls that failed, by function; those that a later try made good are counted too."""
