@@ -44,22 +44,20 @@ def find_commit(model: ModelConfig) -> str | None:
     if model.revision is not None and COMMIT.fullmatch(model.revision):
         return model.revision
     # Imported where used: takes a moment, and most commands need no hub.
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import (
-        HFValidationError,
-        HTTPError,  # type: ignore[attr-defined]  # of httpx or httpx2, whichever the hub uses
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import HfApi, errors
 
     try:
         return str(HfApi().model_info(model.name_or_path, revision=model.revision).sha)
-    except (RepositoryNotFoundError, RevisionNotFoundError, HFValidationError) as error:
+    except (
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+        errors.HFValidationError,
+    ) as error:
         raise ModelError(
             f"model.name_or_path = {model.name_or_path!r}{_of(model)}: the hub does not give it: "
             f"{error}"
         ) from error
-    except (OSError, HTTPError) as error:
+    except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]
         commit = _cached_commit(model)
         if commit is None:
             raise ModelError(
@@ -77,8 +75,7 @@ def model_folder(path: str, model: ModelConfig) -> str:
     """
     if path != model.name_or_path or not is_hub_model(model):
         return path
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]
+    from huggingface_hub import errors, snapshot_download
 
     try:
         for weights in WEIGHTS:
@@ -90,7 +87,7 @@ def model_folder(path: str, model: ModelConfig) -> str:
             )
             if any(Path(folder).glob(weights)):
                 return folder
-    except (OSError, ValueError, HTTPError) as error:
+    except (OSError, ValueError, errors.HTTPError) as error:  # type: ignore[attr-defined]
         raise ModelError(f"cannot get the model {path}{_of(model)}: {error}") from error
     raise ModelError(f"the model {path}{_of(model)} has no weights ({', '.join(WEIGHTS)})")
 
