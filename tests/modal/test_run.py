@@ -9,13 +9,18 @@ import pytest
 
 from benchmarks.chaos.comparison import digests
 from benchmarks.modal_chaos import ACTOR, ON_MODAL, ROLLOUT, Fire
+from mortal_steps.compute.modal.deployed import worker_of
+from mortal_steps.compute.modal.host import Order
+from mortal_steps.compute.modal.release import this_release
 from mortal_steps.config import NewModelConfig
 from mortal_steps.config.gpus import DOLLARS_PER_SECOND, WITHOUT_GPU
-from mortal_steps.errors import RunStoppedError
+from mortal_steps.errors import LeaseLostError, RunStoppedError
+from mortal_steps.files import digest_file
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.report.costs import COSTS, read_costs
 from mortal_steps.report.summary import summarize
 from mortal_steps.run import find_run
+from mortal_steps.types import FileRef
 from tests import bare_flow
 from tests.modal.conftest import SETTINGS, STEPS, project
 from tests.modal_plane.lint import lint
@@ -112,6 +117,7 @@ def test_a_run_under_fire_ends_with_the_same_bits(here, plane, tmp_path):
     waiting = call_id(fire, "actor-train_step-1-0")
     fire.start()
     plane.wait_for("call_attached", call=waiting)
+    asked_late = ask_with_an_old_lease(fire)
 
     assert fire.strike(ROLLOUT, "sampling steps/000002", plane.kill)
     assert fire.strike(ACTOR, "taking step 2", plane.kill)
@@ -119,11 +125,28 @@ def test_a_run_under_fire_ends_with_the_same_bits(here, plane, tmp_path):
     struck = call_id(fire, "actor-train_step-2-0")
     assert fire.strike(ACTOR, "taking step 2", plane.preempt)
     fire.finish()
+    with pytest.raises(LeaseLostError, match="holds its lease 2 on Modal; this is asked with lea"):
+        raise asked_late.get().error
     assert len(plane.events("input_rescheduled", call=struck)) == 2, "one call outlives them all"
     assert len(plane.events("input_finished", call=struck)) == 1
     assert fire.actors_follow_each_other()
     plane.run(*MORTAL, "fetch", "fire", "--runs-dir=fetched", "--all", **at(tmp_path))
     assert digests(tmp_path / "fetched/fire", STEPS) == digests(here.store.root, STEPS)
+
+
+def ask_with_an_old_lease(fire):
+    """What a flow would that slept while another one took its run over; Modal's call."""
+    run = find_run(fire.run_dir.parent, "fire")
+    (settings,) = fire.run_dir.glob("settings/*.json")
+    order = Order(
+        release=this_release(),
+        lease=1,
+        settings=FileRef(path=f"settings/{settings.name}", sha256=digest_file(settings)),
+        method="save_final",
+        payload={},
+        label="save_final/4/0",
+    )
+    return worker_of(run.config, "actor", "fire", 0).call.spawn(order)
 
 
 def call_id(fire, name):

@@ -113,6 +113,7 @@ class Line:
         await self._lease.check()
         order = Order(
             release=self._release,
+            lease=self._lease.number,
             settings=self._settings,
             method=method,
             payload=payload,
@@ -126,6 +127,8 @@ class Line:
             self.meter.lost(role, label, time.monotonic() - began)
             raise
         self.meter.answered(role, label, outcome)
+        if isinstance(outcome.error, LeaseLostError):
+            self._lease.note_lost(outcome.error)
         if outcome.error is not None:
             raise outcome.error
         await self.mirror.pull(outcome.value)
@@ -182,15 +185,18 @@ async def modal_compute(
     machine drives the run.
     """
     config, volume = settings.config, RunsVolume(settings.config.compute.modal.volume)
+    run_id = store.root.name
     await check_deployed(config)
-    held = await lease.acquire(store.root.name)
+    held = await lease.acquire(run_id, after=await lease.newest_fence(volume, run_id))
+    volume = RunsVolume(volume.name, may_write=held.check)
     try:
+        await lease.put_up_fence(volume, held, run_id)
         # Whoever held it last may have gone on since the run was opened here.
         await bring_here(volume, store)
         line = Line(settings, store, volume, held)
         await share_model(volume, settings)
         if settings.project_sha256 is not None:
-            await share_project(volume, store.root.name, config)
+            await share_project(volume, run_id, config)
         await line.mirror.begin()
         compute = await _compute(config, store, line, beside)
         try:

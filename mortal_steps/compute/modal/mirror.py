@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from mortal_steps.compute.modal.fence import FOLDER as LEASES
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.files import write_atomically
@@ -32,8 +33,8 @@ PROGRESS = (MANIFEST_FILE, *LOGS, COSTS, "reward_curve.png")
 
 EVALUATIONS = "evaluations"
 
-NOT_SHARED = {"lock", "lease.json", "calls", "logs"}
-"""What is about processes of this machine."""
+NOT_SHARED = {"lock", "lease.json", "calls", "logs", LEASES}
+"""What is about processes of one machine, or of one Volume."""
 
 
 class Mirror:

@@ -16,7 +16,7 @@ import modal
 
 from mortal_steps.compute.modal.asking import patiently
 from mortal_steps.compute.modal.lease import find_lease
-from mortal_steps.compute.modal.mirror import IDENTITY, PROGRESS
+from mortal_steps.compute.modal.mirror import IDENTITY, NOT_SHARED, PROGRESS
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
@@ -89,7 +89,7 @@ async def fetch(volume: RunsVolume, run_id: str, runs_dir: Path, *, everything: 
     )
     for path in [path for folder in wanted for path in await volume.files(folder)]:
         name = str(Path(path).relative_to(run_id))
-        if name not in (*IDENTITY, *PROGRESS):
+        if name not in (*IDENTITY, *PROGRESS) and name.split("/")[0] not in NOT_SHARED:
             await volume.download(path, store.path(name))
     if everything:
         await _fetch_base_model(volume, store)
