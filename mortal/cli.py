@@ -99,8 +99,31 @@ def resume(
     settings = run.config.model_copy(
         update={"run_id": run_id, "runs_dir": str(runs_dir.absolute())}
     )
+    if volume is not None:
+        from mortal.modal_runs import on_volume
+
+        settings = on_volume(settings, volume)
     os.chdir(run.working_dir())
     _drive(settings, port=port, keep_server=keep_server, detach=detach)
+
+
+@app.command()
+def stop(
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+    timeout_s: Annotated[float, typer.Option(help="Seconds to wait for the end.")] = 600,
+) -> None:
+    """End a run in order, as Ctrl-C does: its state is saved, its workers go."""
+    from mortal.stopping import stop_here, stop_there
+
+    if volume is not None:
+        ended = stop_there(volume, run_id, timeout_s)
+    else:
+        ended = stop_here(runs_dir, run_id, timeout_s)
+    typer.echo(f"{run_id}: {ended.status}, step {ended.step} of {ended.max_steps}")
+    typer.echo(ended.error or "")
+    raise typer.Exit(0 if ended.status in ("stopped", "completed") else 1)
 
 
 @app.command()
@@ -190,7 +213,7 @@ def verify(
 ) -> None:
     """Check every file of a run against its digest, and the chain of its steps."""
     from mortal.display import show_check
-    from mortal_steps.verify import FinishedCheck, RunCheck, check_run
+    from mortal_steps.verify import FinishedCheck, RunCheck, check_here
 
     check: RunCheck | FinishedCheck
     if volume is not None:
@@ -198,7 +221,7 @@ def verify(
 
         check = check_there(volume, run_id)
     else:
-        check = check_run(runs_dir, run_id)
+        check = check_here(runs_dir, run_id)
     raise typer.Exit(0 if show_check(check, as_json=as_json) else 1)
 
 

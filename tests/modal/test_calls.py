@@ -1,4 +1,5 @@
-"""Calls that nobody waits for any more: containers do not go on with them, and are not paid for."""
+"""Calls that nobody waits for any more: containers do not go on with them, and are not paid for.
+Who may ask at all: one machine of those that want a run."""
 
 import asyncio
 
@@ -7,11 +8,15 @@ import pytest
 from benchmarks.modal_chaos import ON_MODAL
 from mortal_steps import driving
 from mortal_steps.compute.base import CallKey
-from mortal_steps.errors import WorkerLostError
+from mortal_steps.compute.modal import lease
+from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.errors import StoreError, WorkerLostError
+from mortal_steps.lease import LeaseRecord
 from mortal_steps.run import open_run
 from tests.modal.conftest import project
 from tests.modal.test_run import bare
 
+VOLUME = RunsVolume("mortal-runs")
 START = CallKey(run_id="late", stage="start_workers", step=0)
 
 
@@ -30,13 +35,31 @@ def test_a_call_beyond_its_deadline_or_of_a_run_that_ends_is_cancelled(plane, tm
         working.cancel()
         await working
 
+    before = len(plane.events("call_cancelled"))
     with bare(tmp_path):
         run = open_run(config)
         with pytest.raises(WorkerLostError, match=r"has no outcome after 1 s \(compute.modal.dead"):
             asyncio.run(wait_too_long(run))
-        assert len(plane.events("call_cancelled")) == 1
+        assert len(plane.events("call_cancelled")) == before + 1
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(give_up(run))
-    assert len(plane.events("call_cancelled")) == 2
+    assert len(plane.events("call_cancelled")) == before + 2
     assert list(calls.iterdir()) == []
     plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 10)
+
+
+def test_of_machines_that_want_one_run_one_drives_it(plane, monkeypatch):
+    monkeypatch.setattr(LeaseRecord, "is_here", lambda record: False)
+
+    async def want_it(number):
+        asking = [lease.acquire("wanted") for _ in range(4)]
+        tried = await asyncio.gather(*asking, return_exceptions=True)
+        (held,) = [one for one in tried if isinstance(one, lease.ModalLease)]
+        assert [type(one) for one in tried].count(StoreError) == 3
+        assert held.number == number
+        await lease.put_up_fence(VOLUME, held, "wanted")
+        assert await lease.newest_fence(VOLUME, "wanted") == number
+        await held.release()
+
+    for number in (1, 2):
+        asyncio.run(want_it(number))

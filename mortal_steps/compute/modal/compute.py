@@ -173,9 +173,13 @@ class ModalContainer:
 
 @contextlib.asynccontextmanager
 async def modal_compute(
-    settings: Settings, store: RunStore, beside: LocalCompute
+    settings: Settings,
+    store: RunStore,
+    beside: LocalCompute,
+    on_stop: Callable[[str], None] | None = None,
 ) -> AsyncIterator[ModalCompute]:
-    """The run's workers on Modal, for the time of the block; none is started yet.
+    """The run's workers on Modal, for the time of the block; none is started yet. `on_stop` is told
+    who asks the run to stop by `mortal stop`.
 
     At its beginning the run directory here stands where the one on the Volume does. At its end what
     is under way is cancelled, every container goes, and the Volume knows where the run stands; none
@@ -188,6 +192,7 @@ async def modal_compute(
     run_id = store.root.name
     await check_deployed(config)
     held = await lease.acquire(run_id, after=await lease.newest_fence(volume, run_id))
+    held.on_stop = on_stop
     volume = RunsVolume(volume.name, may_write=held.check)
     try:
         await lease.put_up_fence(volume, held, run_id)

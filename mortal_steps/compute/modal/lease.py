@@ -2,8 +2,9 @@
 
 A Modal Dict has an entry for every lease that the run ever had, by number:
 
-    RUN/3   the third one's holder, renewed every few seconds; None once it was given back
-    RUN     3, or less: where to begin to look for the newest
+    RUN/3        the third one's holder, renewed every few seconds; None once it was given back
+    RUN/3/stop   who asked that holder to stop; it looks whenever it renews
+    RUN          3, or less: where to begin to look for the newest
 
 The rules are those of `mortal_steps.lease`: a lease holds until its process is gone, as far as can
 be told from here, or it was not renewed for `LEASE_TTL_S`. Then the next number is free, and Modal
@@ -19,6 +20,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -46,6 +48,8 @@ class ModalLease:
         self._leases = leases
         self.record = record
         """Who holds it: this process."""
+        self.on_stop: Callable[[str], None] | None = None
+        """Told who asked the run to stop."""
         self._lost: LeaseLostError | None = None
         self._released = asyncio.Event()
         self._renewing = asyncio.create_task(self._renew_until_released())
@@ -108,6 +112,9 @@ class ModalLease:
             {self._run_id: self.number, _entry(self._run_id, self.number): renewed}
         )
         self.record = renewed
+        who = await self._leases.get.aio(_stop_entry(self._run_id, self.number))
+        if who is not None and self.on_stop is not None:
+            self.on_stop(who)
 
 
 async def put_up_fence(volume: RunsVolume, held: ModalLease, run_id: str) -> None:
@@ -126,6 +133,20 @@ async def find_lease(run_id: str) -> LeaseRecord | None:
     """Who drives the run on Modal, as far as the record tells; None if it was given back."""
     leases = modal.Dict.from_name(LEASES, create_if_missing=True)
     _, holder = await patiently(LEASES, partial(_newest, leases, run_id))
+    return holder
+
+
+async def ask_to_stop(run_id: str, who: str) -> LeaseRecord:
+    """Let whoever drives the run on Modal hear that `who` wants it to stop; returns the driver.
+
+    Raises `StoreError` if nobody drives it.
+    """
+    leases = modal.Dict.from_name(LEASES, create_if_missing=True)
+    number, holder = await patiently(LEASES, partial(_newest, leases, run_id))
+    if holder is None or not holder.holds():
+        raise StoreError(f"no process drives run {run_id} on Modal; there is nothing to stop")
+    asking = leases.put.aio
+    await patiently(LEASES, lambda: asking(_stop_entry(run_id, number), who))
     return holder
 
 
@@ -184,3 +205,7 @@ def _this_process() -> LeaseRecord:
 
 def _entry(run_id: str, number: int) -> str:
     return f"{run_id}/{number}"
+
+
+def _stop_entry(run_id: str, number: int) -> str:
+    return f"{_entry(run_id, number)}/stop"
