@@ -4,13 +4,14 @@ import contextlib
 import time
 
 import pytest
+from modal import exception
 
 from mortal_steps import driving
-from mortal_steps.compute.modal import runs
+from mortal_steps.compute.modal import asking, runs
 from mortal_steps.compute.modal.asking import patiently
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.files import write_atomically
 from mortal_steps.identity import write_identity
 from mortal_steps.manifest import MANIFEST_FILE, RunManifest
@@ -186,3 +187,26 @@ async def test_an_error_about_a_file_here_is_not_put_down_to_modal(tmp_path):
 
     with pytest.raises(FileNotFoundError):
         await patiently("something", ask, until=time.time() + 60)
+
+
+async def test_every_try_of_an_upload_asks_whether_this_process_may(monkeypatch):
+    """A machine that slept between two of them has lost the run by then."""
+    monkeypatch.setattr(asking, "BACKOFF_S", (0.01,))
+    holds, tried = [True, True, False], []
+
+    async def may_write():
+        if not holds.pop(0):
+            raise LeaseLostError("another one drives the run")
+
+    class Away:
+        class batch_upload:
+            @staticmethod
+            def aio(force):
+                tried.append(force)
+                raise exception.ConnectionError("no route")
+
+    volume = RunsVolume("any", may_write)
+    volume._volume = Away
+    with pytest.raises(LeaseLostError):
+        await volume.upload({"run/manifest.json": b"{}"})
+    assert len(tried) == 2
