@@ -114,7 +114,10 @@ def stop(
     volume: Volume = None,
     timeout_s: Annotated[float, typer.Option(help="Seconds to wait for the end.")] = 600,
 ) -> None:
-    """End a run in order, as Ctrl-C does: its state is saved, its workers go."""
+    """End a run in order, as Ctrl-C does: its state is saved, its workers go.
+
+    Asked a second time, a run on this machine ends at once.
+    """
     from mortal.stopping import stop_here, stop_there
 
     if volume is not None:
