@@ -35,7 +35,8 @@ from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, Problem
 
 SHAPE = (
-    *("model.name_or_path", "model.dtype", "model.new", "model.warm_start", "training.use_lora"),
+    *("model.name_or_path", "model.revision", "model.dtype", "model.new", "model.warm_start"),
+    "training.use_lora",
     *("training.trl.optim", "training.trl.optim_args", "training.trl.optim_target_modules"),
     "training.trl.fp16",
 )

@@ -18,9 +18,10 @@ from pathlib import Path
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import call_once
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import ModalConfig, ModelConfig, RunConfig
+from mortal_steps.config import ModalConfig, RunConfig
 from mortal_steps.data import load_problems
 from mortal_steps.errors import ConfigError, ModelError, StoreError
+from mortal_steps.hub import is_hub_model
 from mortal_steps.types import Problem
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -86,18 +87,13 @@ def check_model(config: RunConfig) -> None:
     context = model.max_model_len
     if model.new:
         context = min(context, model.new.max_position_embeddings)
-    elif _is_local(model):
+    elif not is_hub_model(model):
         context = min(context, _check_model_folder(Path(model.name_or_path)))
     if config.rollout.max_tokens >= context:
         raise ConfigError(
             f"rollout.max_tokens = {config.rollout.max_tokens} leaves no room for a prompt: the "
             f"context is {context} tokens (the smaller of model.max_model_len and the model's own)"
         )
-
-
-def _is_local(model: ModelConfig) -> bool:
-    path = Path(model.name_or_path)
-    return path.exists() or path.is_absolute() or model.name_or_path.startswith((".", "~"))
 
 
 def _check_model_folder(folder: Path) -> int:

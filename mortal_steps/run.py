@@ -17,6 +17,7 @@ from typing import Any
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
+from mortal_steps.hub import find_commit
 from mortal_steps.identity import (
     CONFIG_FILE,
     IDENTITY_FILE,
@@ -209,7 +210,7 @@ def open_run(config: RunConfig) -> Run:
         _bring_here(config, root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
-        config = config.settled(cores=_cores())
+        config = config.settled(cores=_cores(), commit=find_commit(config.model))
         problems = check(config)
         _create(root, config, *problems)
     run = find_run(root.parent, root.name)

@@ -76,7 +76,7 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=40, help="train steps of a run")
+    parser.add_argument("--steps", type=int, default=60, help="train steps of a run")
     parser.add_argument("--set", action="append", default=[], help="section.key=value; repeatable")
     parser.add_argument("--output", type=Path, default=RESULTS / "overlap.json")
     args = parser.parse_args()

@@ -39,6 +39,8 @@ class ModelConfig(Section):
 
     name_or_path: str = "Qwen/Qwen2.5-0.5B-Instruct"
     """A hub name or a local folder; not used with `[model.new]`."""
+    revision: str | None = None
+    """Branch, tag or commit of a hub model; a run stays with the commit that it began with."""
     max_model_len: int = Field(16384, ge=2)
     """Longest prompt plus completion, in tokens."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from mortal_steps.config.rollout import EvaluationConfig, RewardsConfig, Rollout
 from mortal_steps.config.section import Section
 from mortal_steps.config.training import TrainingConfig
 
+COMMIT = re.compile(r"[0-9a-f]{40}")
+"""A `model.revision` that never stands for other files."""
 MOST_THREADS = 4
 """What an actor takes of a machine's cores by default, at most."""
 
@@ -75,20 +78,28 @@ class RunConfig(Section):
         stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
         return chosen if chosen is not None else stale or self.rollout.engine == "vllm"
 
-    def settled(self, *, cores: int) -> RunConfig:
-        """The same with numbers for what defaults to the machine, which has `cores` CPU cores."""
+    def settled(self, *, cores: int, commit: str | None = None) -> RunConfig:
+        """The same with numbers for what defaults to the machine, which has `cores` CPU cores, and
+        with the `commit` of a hub model."""
         actor = 1 if self.rollout.staleness else min(cores, MOST_THREADS)
-        return self._settle(self.num_shards, {"actor": actor, "rollout": 1, "reward": 1})
+        threads = {"actor": actor, "rollout": 1, "reward": 1}
+        return self._settle(self.num_shards, threads, commit)
 
     def settled_like(self, begun: RunConfig) -> RunConfig:
-        """The same with what a settled configuration has for what defaults to the machine."""
+        """The same with what a settled configuration has for what defaults to the machine, and with
+        its commit of a hub model."""
         places = begun.compute.local
         roles = {"actor": places.actor, "rollout": places.rollout, "reward": places.reward}
-        return self._settle(begun.num_shards, {role: at.threads for role, at in roles.items()})
+        threads = {role: at.threads for role, at in roles.items()}
+        return self._settle(begun.num_shards, threads, begun.model.revision)
 
-    def _settle(self, num_shards: int, threads: Mapping[str, int | None]) -> RunConfig:
+    def _settle(
+        self, num_shards: int, threads: Mapping[str, int | None], commit: str | None
+    ) -> RunConfig:
         values = self.model_dump()
         values["rollout"]["num_shards"] = self.rollout.num_shards or num_shards
+        if not COMMIT.fullmatch(self.model.revision or ""):
+            values["model"]["revision"] = commit or self.model.revision
         for role, place in values["compute"]["local"].items():
             place["threads"] = place["threads"] or threads[role]
         return RunConfig.model_validate(values)

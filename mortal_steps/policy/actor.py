@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError
+from mortal_steps.hub import model_folder
 from mortal_steps.policy import checkpoints, journal, recovery, weights
 from mortal_steps.policy.checkpoints import CheckpointState
 from mortal_steps.policy.journal import JournalEntry
@@ -204,7 +205,7 @@ class Actor:
         folder = saved and checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
         stepper = GRPOStepper(
             self._config,
-            model_path=self._model_path,
+            model_path=model_folder(self._model_path, self._config.model),
             num_steps=self._num_steps,
             output_dir=self._store.path("logs"),
         )

@@ -19,6 +19,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError, ModelError
 from mortal_steps.files import digest_file, writing
+from mortal_steps.hub import model_folder
 from mortal_steps.policy.weights import weights_digest
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
@@ -117,7 +118,7 @@ def _make(folder: Path, config: RunConfig, problems: Sequence[Problem]) -> None:
 
     model = config.model
     with tempfile.TemporaryDirectory() as scratch:
-        start = model.name_or_path
+        start = model_folder(model.name_or_path, model)
         if model.new is not None:
             start = str(folder) if model.warm_start is None else scratch
             build_model(Path(start), model.new, config.seed)
@@ -142,7 +143,8 @@ def _fingerprint(config: RunConfig, data: str) -> str:
     if model.new is not None:
         parts["new"] = model.new.model_dump(mode="json")
     else:
-        parts["start"] = [model.name_or_path, model.dtype, _digests(Path(model.name_or_path))]
+        start = Path(model.name_or_path)
+        parts["start"] = [model.name_or_path, model.revision, model.dtype, _digests(start)]
     if model.warm_start is not None:
         parts["warm_start"] = [model.warm_start.model_dump(mode="json"), data]
         parts["threads"] = config.compute.local.actor.threads

@@ -10,6 +10,11 @@ from peft import PeftModel
 from peft.utils import CONFIG_NAME
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from mortal_steps.config import ModelConfig
+from mortal_steps.hub import is_hub_model
+
+MODEL_CARD = "README.md"
+
 
 def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> None:
     """A plain `from_pretrained` folder (no tokenizer); an adapter is added to its base weights."""
@@ -20,11 +25,13 @@ def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> None:
         model.save_pretrained(folder)
 
 
-def save_trained(model: PreTrainedModel | PeftModel, folder: Path) -> None:
+def save_trained(model: PreTrainedModel | PeftModel, folder: Path, source: ModelConfig) -> None:
     """What training changes: the model, or the adapter alone where there is one."""
     model.save_pretrained(folder)
     if isinstance(model, PeftModel):
         _order_modules(folder / CONFIG_NAME)
+        if is_hub_model(source):
+            _name_base(folder, model.get_base_model().name_or_path, source)
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
@@ -43,6 +50,18 @@ def _order_modules(path: Path) -> None:
         if isinstance(config[key], list):
             config[key].sort()
     path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+
+
+def _name_base(folder: Path, path: str, source: ModelConfig) -> None:
+    """Let the adapter name its base by where it is from, not by where this machine keeps it."""
+    for name in (CONFIG_NAME, MODEL_CARD):
+        file = folder / name
+        text = file.read_text(encoding="utf-8").replace(path, source.name_or_path)
+        file.write_text(text, encoding="utf-8")
+    config = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
+    config["revision"] = source.revision
+    text = json.dumps(config, indent=2, sort_keys=True)
+    (folder / CONFIG_NAME).write_text(text, encoding="utf-8")
 
 
 @torch.no_grad()

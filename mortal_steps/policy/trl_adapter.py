@@ -168,7 +168,7 @@ class GRPOStepper:
         its period, which is as good as 0, and the other is used up.
         """
         trainer = self._trainer
-        save_trained(trainer.model, folder)
+        save_trained(trainer.model, folder, self._config.model)
         trainer._save_optimizer_and_scheduler(str(folder))
         trainer._save_scaler(str(folder))
         trainer.state.save_to_json(str(folder / "trainer_state.json"))
@@ -187,7 +187,7 @@ class GRPOStepper:
 
     def save_final(self, folder: Path) -> None:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""
-        save_trained(self._trainer.model, folder)
+        save_trained(self._trainer.model, folder, self._config.model)
         save_tokenizer(self.tokenizer, folder)
 
     def save_merged(self, folder: Path) -> None:

@@ -67,7 +67,7 @@ class VllmEngine:
             **rollout.engine_options,
         }
         self._llm = self._start(model_path)
-        self._shapes = tensor_shapes(_model_folder(model_path))
+        self._shapes = tensor_shapes(Path(model_path))
         dtype = self._llm.llm_engine.model_config.dtype
         self.dtype = str(dtype).removeprefix("torch.")
 
@@ -235,16 +235,6 @@ def _read_model_config(model_path: str, trust_remote_code: bool) -> Any:
         return AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot read the model {model_path}: {error}") from error
-
-
-def _model_folder(model_path: str) -> Path:
-    """The folder itself, or the hub cache's folder of a model that vLLM has just loaded."""
-    from huggingface_hub import snapshot_download
-
-    folder = Path(model_path)
-    if folder.is_dir():
-        return folder
-    return Path(snapshot_download(model_path, allow_patterns=["*.safetensors", "*.json"]))
 
 
 def tensor_shapes(folder: Path) -> TensorShapes:

@@ -11,6 +11,7 @@ from typing import Any
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, CorruptFileError, DataError, ModelError
+from mortal_steps.hub import model_folder
 from mortal_steps.rollout.engine import Engine, SampledTokens
 from mortal_steps.rollout.prompts import check_lengths, template_options, tokenize_prompts
 from mortal_steps.rollout.weight_sync import load_weights
@@ -104,6 +105,7 @@ class RolloutWorker:
                 "rollout.weight_sync_method = 'direct' does not work yet: actor and rollout "
                 "workers share no memory; use reload, volume or checkpoint"
             )
+        self._model_path = model_folder(self._model_path, self._config.model)
         if self._config.rollout.engine == "vllm":
             # Before anything imports torch: vLLM's module sets the environment torch reads.
             self._engine = self._build_vllm_engine()

@@ -1,0 +1,106 @@
+"""Models of the hub, from the cache that a download leaves: a run stays with its commit."""
+
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+
+from mortal_steps import hub
+from mortal_steps.config import (
+    LoraConfig,
+    ModelConfig,
+    NewModelConfig,
+    RewardsConfig,
+    RunConfig,
+    TrainingConfig,
+)
+from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.policy.new_model import build_model
+from mortal_steps.policy.trl_adapter import GRPOStepper
+from mortal_steps.policy.weights import weights_digest
+from mortal_steps.run import _create, find_run, open_run
+
+NAME = "somebody/tiny"
+FIRST, SECOND = "1" * 40, "2" * 40
+SHAPE = NewModelConfig(hidden_size=32, num_layers=1, intermediate_size=32)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The hub's cache with two commits of a model, the branch `main` at the first."""
+    folder = tmp_path / "hub"
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder))
+    model = folder / "models--somebody--tiny"
+    for seed, commit in enumerate((FIRST, SECOND)):
+        build_model(model / "snapshots" / commit, SHAPE, seed)
+    (model / "refs").mkdir()
+    move_branch(folder, FIRST)
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def move_branch(cache, commit):
+    (cache / "models--somebody--tiny" / "refs" / "main").write_text(commit)
+
+
+def model_of(run):
+    return hub.model_folder(run.config.model.name_or_path, run.config.model)
+
+
+def test_a_run_stays_with_the_commit_that_it_began_with(cache):
+    config = RunConfig(run_id="run", runs_dir="runs", model=ModelConfig(name_or_path=NAME))
+    _create(Path("runs/run"), config.settled(cores=2, commit=hub.find_commit(config.model)), [], [])
+    begun = find_run(Path("runs"), "run")
+    assert begun.config.model.revision == FIRST
+    move_branch(cache, SECOND)
+    for revision in (None, "main", FIRST):
+        again = config.model_copy(
+            update={"model": ModelConfig(name_or_path=NAME, revision=revision)}
+        )
+        went_on = open_run(again)
+        assert went_on.config.fingerprint() == begun.info.fingerprint
+        assert weights_digest(Path(model_of(went_on))) == weights_digest(
+            cache / "models--somebody--tiny/snapshots" / FIRST
+        )
+
+
+def test_what_is_asked_for_is_a_commit_in_the_end(cache):
+    assert hub.find_commit(ModelConfig(name_or_path=NAME)) == FIRST
+    assert hub.find_commit(ModelConfig(name_or_path=NAME, revision="main")) == FIRST
+    assert hub.find_commit(ModelConfig(name_or_path=NAME, revision=SECOND)) == SECOND
+    assert hub.find_commit(ModelConfig(new=SHAPE)) is None
+    with pytest.raises(ModelError, match=r"'somebody/tiny' \(model.revision = 'v2'\).* its cache"):
+        hub.find_commit(ModelConfig(name_or_path=NAME, revision="v2"))
+    with pytest.raises(ModelError, match=r"'nobody/nothing': there is no such folder"):
+        hub.find_commit(ModelConfig(name_or_path="nobody/nothing"))
+    with pytest.raises(ModelError, match=r"does not give it"):
+        hub.find_commit(ModelConfig(name_or_path="no/model/name"))
+    with pytest.raises(ConfigError, match=r"model.revision = 'v1' is for a model of the hub"):
+        hub.find_commit(ModelConfig(name_or_path=str(cache), revision="v1"))
+
+
+def test_a_commit_that_cannot_be_had_is_named(cache):
+    with pytest.raises(ModelError, match=rf"cannot get the model somebody/tiny .*'{'3' * 40}'"):
+        hub.model_folder(NAME, ModelConfig(name_or_path=NAME, revision="3" * 40))
+    for path in (cache / "models--somebody--tiny" / "snapshots" / SECOND).glob("*.safetensors"):
+        path.unlink()
+    with pytest.raises(ModelError, match=r"somebody/tiny .* has no weights"):
+        hub.model_folder(NAME, ModelConfig(name_or_path=NAME, revision=SECOND))
+
+
+def test_an_adapter_names_its_base_by_commit(cache, tmp_path):
+    model = ModelConfig(name_or_path=NAME, revision=SECOND)
+    lora = TrainingConfig(use_lora=True, lora=LoraConfig(r=2), gradient_checkpointing=False)
+    rewards = RewardsConfig(functions=["rewards.py:any"])
+    config = RunConfig(model=model, training=lora, rewards=rewards)
+    folder = hub.model_folder(NAME, model)
+    assert Path(folder).name == SECOND
+    stepper = GRPOStepper(config, model_path=folder, num_steps=1, output_dir=tmp_path / "logs")
+    stepper.begin()
+    stepper.save_final(tmp_path / "final")
+    adapter = (tmp_path / "final" / "adapter_config.json").read_text()
+    assert f'"base_model_name_or_path": "{NAME}"' in adapter
+    assert f'"revision": "{SECOND}"' in adapter
+    card = (tmp_path / "final" / "README.md").read_text()
+    assert f"base_model: {NAME}" in card
+    assert str(cache) not in adapter + card
