@@ -41,11 +41,13 @@ def about() -> Release:
 @app.function(image=trainer_image, volumes={RUNS.as_posix(): runs}, timeout=6 * 3600)
 def verify(run_id: str) -> FinishedCheck:
     """Every file of a run against its digest, read beside the Volume."""
+    runs.reload()  # a container that has answered before
     return FinishedCheck(check_run(RUNS, run_id), driven=False)
 
 
 @app.function(
     image=orchestrator_image,
+    single_use_containers=True,  # Prefect's settings are a process's for good
     timeout=24 * 3600,
     retries=modal.Retries(max_retries=10, initial_delay=10.0),  # a long run's timeouts, say
 )

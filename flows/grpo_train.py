@@ -70,7 +70,7 @@ async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
     numbers = [signal.SIGINT] if _is_deployed() else [signal.SIGINT, signal.SIGTERM]
     try:
         async with watch_server(run.config.logging.server_patience_s) as server:
-            async with at_work(run, flow_run_url()) as session:
+            async with at_work(run, flow_run_url(), stop.request) as session:
                 with stop.on_signals(numbers, get_run_logger().warning):
                     await Training(session, stop, server).run()
             await server.back()

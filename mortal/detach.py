@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+import time
 from pathlib import Path
 
 import typer
@@ -21,7 +22,8 @@ from mortal_steps.compute.modal.project import fetch_project
 from mortal_steps.compute.modal.runs import runs_volume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, MortalError, TransientError
-from mortal_steps.run import open_run
+from mortal_steps.manifest import RunManifest
+from mortal_steps.run import find_run, open_run
 
 
 def detach(config: RunConfig) -> str:
@@ -48,8 +50,10 @@ def prepare(config: RunConfig) -> None:
 def drive_here(config: RunConfig) -> str:
     """What the orchestrator's container does: drive the run to its end; how it ended.
 
-    Only what another attempt may mend is raised.
+    Only what another attempt may mend is raised, and `KeyboardInterrupt` where the container is
+    taken away: Modal calls this again in another one then.
     """
+    began = time.time()
     os.chdir(tempfile.mkdtemp())
     os.environ["PYTHONPATH"] = str(Path(mortal_steps.__file__).parents[1])  # for its processes
     asyncio.run(fetch_project(runs_volume(config), str(config.run_id)))
@@ -57,7 +61,18 @@ def drive_here(config: RunConfig) -> str:
         drive(config.model_copy(update={"runs_dir": "runs"}), port=0, keep_server=False)
     except TransientError:
         raise
+    except KeyboardInterrupt:
+        ended = find_run(Path("runs"), str(config.run_id)).manifest
+        if ended.updated_at < began or not _was_asked_to_stop(ended):
+            raise
+        return str(ended.error)
     except MortalError as error:
         typer.secho(f"error: {error}", err=True, fg="red")
         return str(error)
     return "completed"
+
+
+def _was_asked_to_stop(ended: RunManifest) -> bool:
+    """Whether the run was told to stop, by `mortal stop` or by its cost, and not this process."""
+    why = ended.error or ""
+    return why.startswith("stopped by ") and not why.startswith("stopped by SIG")

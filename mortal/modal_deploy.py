@@ -13,7 +13,7 @@ import typer
 import deployments
 from mortal_steps.compute.modal.deployed import Check, checks
 from mortal_steps.config import ModalConfig
-from mortal_steps.errors import ComputeError, MortalError
+from mortal_steps.errors import ComputeError, MortalError, ServerError
 
 APP = "deployments.modal_app"
 FOLDER = Path(deployments.__file__).parent
@@ -36,8 +36,29 @@ def deploy(options: ModalConfig) -> None:
     if not os.environ.get("PREFECT_API_URL"):
         typer.echo("PREFECT_API_URL is not set: no Prefect deployments")
         return
-    _run("prefect", "work-pool", "create", POOL, "--type", "process", "--overwrite")
+    make_pool()
     _run("prefect", "--no-prompt", "deploy", "--all", "--prefect-file", f"{FOLDER}/prefect.yaml")
+
+
+def make_pool() -> None:
+    """The work pool of the deployments, unless there is one, whose template may have been edited.
+
+    Raises `ServerError` if the server of PREFECT_API_URL does not answer.
+    """
+    import httpx  # Prefect reads its settings when it is imported
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+
+    try:
+        with get_client(sync_client=True) as client:
+            pool = client.read_work_pool(POOL)
+    except ObjectNotFound:
+        _run("prefect", "work-pool", "create", POOL, "--type", "process")
+    except httpx.HTTPError as error:
+        url = os.environ["PREFECT_API_URL"]
+        raise ServerError(f"the Prefect server at {url} does not answer: {error}") from error
+    else:
+        typer.echo(f"work pool {POOL} ({pool.type}) is there and left as it is")
 
 
 def examine(options: ModalConfig) -> bool:

@@ -8,9 +8,11 @@ import logging
 import tempfile
 from pathlib import Path
 
-from mortal_steps.compute.modal import runs
+from mortal_steps.compute.modal import lease, runs
 from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, RunNotFoundError
+from mortal_steps.lease import LeaseRecord
 from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.store import RunStore
 from mortal_steps.verify import FinishedCheck
@@ -22,6 +24,13 @@ def bring(volume: str, run_id: str, runs_dir: Path) -> None:
     """Let a run be gone on with from here; raises `RunNotFoundError` if the Volume has none."""
     if not asyncio.run(runs.bring_here(RunsVolume(volume), RunStore(runs_dir / run_id))):
         raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume}")
+
+
+def on_volume(config: RunConfig, volume: str) -> RunConfig:
+    """The configuration of a run that goes on where its files are: it may have begun locally."""
+    modal = config.compute.modal.model_copy(update={"volume": volume})
+    compute = config.compute.model_copy(update={"backend": "modal", "modal": modal})
+    return config.model_copy(update={"compute": compute})
 
 
 def summary_there(volume: str, run_id: str) -> RunSummary:
@@ -50,6 +59,16 @@ def check_there(volume: str, run_id: str) -> FinishedCheck:
     summary_there(volume, run_id)  # there is such a run
     check: FinishedCheck = asyncio.run(runs.check_there("mortal", run_id))
     return check
+
+
+def ask_to_stop(run_id: str, who: str) -> LeaseRecord:
+    """Let the run's driver hear of it; returns who that is. Raises `StoreError` if nobody is."""
+    return asyncio.run(lease.ask_to_stop(run_id, who))
+
+
+def find_driver(run_id: str) -> LeaseRecord | None:
+    """Who drives the run, as far as the record tells."""
+    return asyncio.run(lease.find_lease(run_id))
 
 
 def fetch_run(volume: str, run_id: str, runs_dir: Path, *, everything: bool) -> str:

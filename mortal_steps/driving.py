@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
@@ -21,17 +21,20 @@ logger = logging.getLogger(__name__)
 
 
 @contextlib.asynccontextmanager
-async def at_work(run: Run, ui_url: str | None = None) -> AsyncIterator[Session]:
+async def at_work(
+    run: Run, ui_url: str | None = None, on_stop: Callable[[str], None] | None = None
+) -> AsyncIterator[Session]:
     """The run's workers, for as long as this process drives it.
 
-    The manifest's status tells how it ended. Raises `StoreError` if another process drives it, and
+    `on_stop` is told who asks a run on Modal to stop; to others `mortal stop` sends SIGINT. The
+    manifest's status tells how it ended. Raises `StoreError` if another process drives it, and
     `ComputeError` where its workers cannot be had.
     """
     async with contextlib.AsyncExitStack() as held:
         lease = run.acquire()
         held.callback(run.release)
         try:
-            compute = await held.enter_async_context(_workers(run, lease))
+            compute = await held.enter_async_context(_workers(run, lease, on_stop))
             run.update(status="running", error=None, ui_url=ui_url)
             yield Session(run, compute)
             run.update(status="completed")
@@ -48,7 +51,9 @@ async def at_work(run: Run, ui_url: str | None = None) -> AsyncIterator[Session]
 
 
 @contextlib.asynccontextmanager
-async def _workers(run: Run, lease: Lease) -> AsyncIterator[Compute]:
+async def _workers(
+    run: Run, lease: Lease, on_stop: Callable[[str], None] | None
+) -> AsyncIterator[Compute]:
     """The run's workers, where the configuration wants them; at the end of the block they go."""
     specs = worker_specs(
         run.config,
@@ -65,7 +70,7 @@ async def _workers(run: Run, lease: Lease) -> AsyncIterator[Compute]:
     )
     try:
         if on_modal:
-            async with _modal_workers(run, here) as compute:
+            async with _modal_workers(run, here, on_stop) as compute:
                 run.read_again()  # another machine may have gone on with it until now
                 yield compute
         else:
@@ -75,13 +80,13 @@ async def _workers(run: Run, lease: Lease) -> AsyncIterator[Compute]:
 
 
 def _modal_workers(
-    run: Run, beside: LocalCompute
+    run: Run, beside: LocalCompute, on_stop: Callable[[str], None] | None
 ) -> contextlib.AbstractAsyncContextManager[Compute]:
     # Imported where used: a local run needs no client of Modal's.
     from mortal_steps.compute.modal.compute import modal_compute
     from mortal_steps.compute.modal.handover import settings_of
 
-    return modal_compute(settings_of(run), run.store, beside)
+    return modal_compute(settings_of(run), run.store, beside, on_stop)
 
 
 def _note_end(run: Run, *, status: Status, error: str) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from mortal_steps.errors import CorruptFileError
+from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.files import digest_file
 from mortal_steps.identity import CONFIG_FILE, IDENTITY_FILE, RunInfo
 from mortal_steps.lease import RECORD_FILE, LeaseRecord, is_driven
@@ -22,6 +22,7 @@ from mortal_steps.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.policy import base_model, checkpoints, journal, weights
 from mortal_steps.policy.checkpoints import BestCheckpoint
 from mortal_steps.policy.journal import JournalEntry
+from mortal_steps.report.costs import COSTS
 from mortal_steps.run import find_run
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef, GeneratedShard, Problem, RewardedShard, StepResult
@@ -256,6 +257,26 @@ class FinishedCheck:
     def files(self) -> Iterator[Checked]:
         """See `RunCheck.files`."""
         return iter(self._files)
+
+
+def check_here(runs_dir: Path, run_id: str) -> RunCheck:
+    """`check_run`, of a directory on the machine that the flow runs on.
+
+    Raises `StoreError` where most of the run is on a Volume alone.
+    """
+    check = check_run(runs_dir, run_id)
+    with contextlib.suppress(CorruptFileError, RunNotFoundError):
+        run = find_run(runs_dir, run_id)
+        modal, last = run.config.compute.modal, run.manifest.step - 1
+        was_there = run.config.compute.backend == "modal" or run.store.path(COSTS).exists()
+        here = last < 0 or run.store.path(f"steps/{last:06d}/result.json").exists()
+        if was_there and not here:
+            raise StoreError(
+                f"most files of run {run_id} are on the Volume {modal.volume}, not in {runs_dir}; "
+                f"`mortal verify {run_id} --volume {modal.volume}` checks them there, `mortal "
+                f"fetch {run_id} --volume {modal.volume} --all` brings them here"
+            )
+    return check
 
 
 def check_run(runs_dir: Path, run_id: str) -> RunCheck:

@@ -12,7 +12,7 @@ from mortal.cli.configuring import new_model, options
 from mortal.cli.deploying import deploy, doctor
 from mortal.cli.looking import fetch, runs, show, verify
 from mortal.cli.serving import automate, server
-from mortal.cli.training import fork, resume, train
+from mortal.cli.training import fork, resume, stop, train
 from mortal_steps.errors import MortalError
 
 app = typer.Typer(
@@ -25,7 +25,7 @@ app = typer.Typer(
 )
 
 for command in (
-    *(train, resume, fork),
+    *(train, resume, stop, fork),
     *(runs, show, verify, fetch),
     *(options, new_model),
     *(server, automate),

@@ -57,7 +57,7 @@ def verify(
 ) -> None:
     """Check every file of a run against its digest, and the chain of its steps."""
     from mortal.display import show_check
-    from mortal_steps.verify import FinishedCheck, RunCheck, check_run
+    from mortal_steps.verify import FinishedCheck, RunCheck, check_here
 
     check: RunCheck | FinishedCheck
     if volume is not None:
@@ -65,7 +65,7 @@ def verify(
 
         check = check_there(volume, run_id)
     else:
-        check = check_run(runs_dir, run_id)
+        check = check_here(runs_dir, run_id)
     raise typer.Exit(0 if show_check(check, as_json=as_json) else 1)
 
 

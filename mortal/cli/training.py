@@ -1,4 +1,4 @@
-"""`train`, `resume`, `fork`: the commands that drive a run."""
+"""`train`, `resume`, `stop`, `fork`: the commands that drive a run."""
 
 from __future__ import annotations
 
@@ -61,8 +61,33 @@ def resume(
     settings = run.config.model_copy(
         update={"run_id": run_id, "runs_dir": str(runs_dir.absolute())}
     )
+    if volume is not None:
+        from mortal.modal_runs import on_volume
+
+        settings = on_volume(settings, volume)
     os.chdir(run.working_dir())
     _drive(settings, port=port, keep_server=keep_server, detach=detach)
+
+
+def stop(
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+    timeout_s: Annotated[float, typer.Option(help="Seconds to wait for the end.")] = 600,
+) -> None:
+    """End a run in order, as Ctrl-C does: its state is saved, its workers go.
+
+    Asked a second time, a run on this machine ends at once.
+    """
+    from mortal.stopping import stop_here, stop_there
+
+    if volume is not None:
+        ended = stop_there(volume, run_id, timeout_s)
+    else:
+        ended = stop_here(runs_dir, run_id, timeout_s)
+    typer.echo(f"{run_id}: {ended.status}, step {ended.step} of {ended.max_steps}")
+    typer.echo(ended.error or "")
+    raise typer.Exit(0 if ended.status in ("stopped", "completed") else 1)
 
 
 def fork(

@@ -28,6 +28,13 @@ def read_costs(path: Path) -> list[dict[str, Any]]:
     return read_lines(path, needs=("step", "stage", "kind", "dollars"))
 
 
+def merge_costs(one: bytes, other: bytes) -> bytes:
+    """Two costs.jsonl of a run in one: lines in both are about the same seconds of a container, and
+    count once. A last line that a kill has cut short is left out."""
+    whole = [content[: content.rfind(b"\n") + 1].splitlines(True) for content in (one, other)]
+    return b"".join(dict.fromkeys([*whole[0], *whole[1]]))
+
+
 def add_up(path: Path) -> Costs | None:
     """The costs of a run; None for one that cost nothing."""
     rows = read_costs(path)

@@ -1,6 +1,8 @@
 """The shipped deployments on a real server, run by a real process worker."""
 
 import json
+import subprocess
+import sys
 import time
 import tomllib
 
@@ -36,6 +38,18 @@ def test_a_deployment_runs_the_same_job(prefect, mortal, project):
         time.sleep(0.5)
     assert {f"train_step/{step}" for step in range(5)} <= set(runs)
     assert {f"generate/{step}/3" for step in range(5)} <= set(runs)
+
+
+def test_a_work_pool_that_is_there_keeps_its_template(prefect):
+    pool = prefect.http.get("/work_pools/local").json()
+    pool["base_job_template"]["variables"]["properties"]["edited"] = {"type": "string"}
+    edited = {"base_job_template": pool["base_job_template"]}
+    prefect.http.patch("/work_pools/local", json=edited)
+    make = [sys.executable, "-c", "from mortal.modal_deploy import make_pool; make_pool()"]
+    done = subprocess.run(make, cwd=ROOT, env=prefect.env, capture_output=True, text=True)
+    assert "work pool local (process) is there" in done.stdout, done.stderr
+    found = prefect.http.get("/work_pools/local").json()["base_job_template"]
+    assert "edited" in found["variables"]["properties"]
 
 
 def test_a_bad_parameter_is_refused_before_anything_runs(prefect):

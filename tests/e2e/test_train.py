@@ -115,10 +115,11 @@ def test_a_living_run_is_nobody_elses_and_an_interruption_says_how_to_go_on(trai
     names = [state["name"] for state in sorted(states, key=lambda state: state["timestamp"])]
     assert names[-2:] == ["Crashed", "Running"], "a server that gives up a living run is told so"
     assert "run busy is in use by process" in refused
-    process.send_signal(signal.SIGINT)
+    assert "busy: stopped, step" in trained("stop", "busy")
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
     assert "mortal resume busy" in output
+    assert "no process drives run busy" in trained("stop", "busy", code=1)
     stopped = trained.show("busy")
     assert stopped["status"] == "stopped"
     assert stopped["checkpoint_step"] >= stopped["step"] >= 1, "the state was saved"

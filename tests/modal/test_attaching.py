@@ -7,18 +7,21 @@ from mortal_steps.compute.modal import asking
 from mortal_steps.compute.modal.calls import Calls
 from mortal_steps.compute.modal.host import Order, Outcome
 from mortal_steps.compute.modal.release import this_release
-from mortal_steps.errors import ComputeError, TransientError, WorkerLostError
+from mortal_steps.errors import ComputeError, LeaseLostError, TransientError, WorkerLostError
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef
 
 ORDER = Order(
     release=this_release(),
+    lease=1,
     settings=FileRef(path="settings/1.json", sha256="1"),
     method="prepare",
     payload={"step": 3},
     label="start_workers/3/0",
 )
 OTHER = Order(**{name: getattr(ORDER, name) for name in Order.__slots__} | {"payload": {"step": 4}})
+NEXT = Order(**{name: getattr(ORDER, name) for name in Order.__slots__} | {"lease": 2})
+REFUSED = Outcome(error=LeaseLostError("the run has had a lease since"))
 
 
 class Account:
@@ -105,3 +108,18 @@ async def test_a_call_that_modal_does_not_know_is_lost(account, calls):
         await calls.outcome("actor/a", account, ORDER)
     account.gives["fc-2"] = Outcome(value=3)
     assert (await calls.outcome("actor/a", account, ORDER)).value == 3
+
+
+async def test_what_an_earlier_flow_asked_too_late_is_asked_anew(account, calls):
+    """Its call is attached to; but if it had not begun, the container refuses its lease."""
+    for fc, then in (("fc-1", Outcome(value=3)), ("fc-2", REFUSED)):
+        account.gives[fc] = exception.AuthError("and the flow dies")
+        with pytest.raises(ComputeError):
+            await calls.outcome("actor/a", account, ORDER)
+        account.gives |= {fc: then, "fc-3": Outcome(value=4)}
+        assert (await calls.outcome("actor/a", account, NEXT)).value in (3, 4)
+    assert account.spawned == 3
+    account.gives["fc-4"] = REFUSED
+    outcome = await calls.outcome("actor/a", account, NEXT)
+    assert type(outcome.error) is LeaseLostError, "its own lease: another flow has the run"
+    assert (account.spawned, account.cancelled) == (4, [])

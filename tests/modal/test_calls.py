@@ -1,18 +1,42 @@
-"""Calls that nobody waits for any more: containers do not go on with them, and are not paid for."""
+"""Calls that nobody waits for any more: containers do not go on with them, and are not paid for.
+Who may ask at all: one machine of those that want a run."""
 
 import asyncio
+import contextlib
+import os
+import signal
+import threading
+import time
 
 import pytest
+from prefect.exceptions import TerminationSignal
+from prefect.utilities.engine import capture_sigterm
 
 from benchmarks.modal_chaos import ON_MODAL
+from flows.stop import Stop, StopRequested
 from mortal_steps import driving
 from mortal_steps.compute.base import CallKey
-from mortal_steps.errors import WorkerLostError
+from mortal_steps.compute.modal import lease
+from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.errors import StoreError, WorkerLostError
+from mortal_steps.lease import LeaseRecord
 from mortal_steps.run import open_run
 from tests.modal.conftest import project
 from tests.modal.test_run import bare
 
+VOLUME = RunsVolume("mortal-runs")
 START = CallKey(run_id="late", stage="start_workers", step=0)
+
+
+@contextlib.contextmanager
+def prefect_in_charge():
+    """SIGTERM is Prefect's, as in the process of a deployment's run."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with capture_sigterm():
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_a_call_beyond_its_deadline_or_of_a_run_that_ends_is_cancelled(plane, tmp_path):
@@ -23,20 +47,43 @@ def test_a_call_beyond_its_deadline_or_of_a_run_that_ends_is_cancelled(plane, tm
         async with driving.at_work(run) as session:
             await session.compute.call("actor", "prepare", key=START, step=0)
 
-    async def give_up(run):
-        working = asyncio.create_task(wait_too_long(run))
-        while not calls.exists() or not list(calls.iterdir()):
-            await asyncio.sleep(0.01)
-        working.cancel()
-        await working
+    async def be_told_to_end(run):
+        with contextlib.suppress(StopRequested):
+            async with driving.at_work(run) as session:
+                await Stop().guard(session.compute.call("actor", "prepare", key=START, step=0))
 
+    def cancel():
+        """As Prefect's worker does."""
+        while not calls.exists() or not list(calls.iterdir()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = len(plane.events("call_cancelled"))
     with bare(tmp_path):
         run = open_run(config)
         with pytest.raises(WorkerLostError, match=r"has no outcome after 1 s \(compute.modal.dead"):
             asyncio.run(wait_too_long(run))
-        assert len(plane.events("call_cancelled")) == 1
-        with pytest.raises(asyncio.CancelledError):
-            asyncio.run(give_up(run))
-    assert len(plane.events("call_cancelled")) == 2
+        assert len(plane.events("call_cancelled")) == before + 1
+        with pytest.raises(TerminationSignal), prefect_in_charge():
+            threading.Thread(target=cancel).start()
+            asyncio.run(be_told_to_end(run))
+    assert len(plane.events("call_cancelled")) == before + 2
     assert list(calls.iterdir()) == []
     plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 10)
+
+
+def test_of_machines_that_want_one_run_one_drives_it(plane, monkeypatch):
+    monkeypatch.setattr(LeaseRecord, "is_here", lambda record: False)
+
+    async def want_it(number):
+        asking = [lease.acquire("wanted") for _ in range(4)]
+        tried = await asyncio.gather(*asking, return_exceptions=True)
+        (held,) = [one for one in tried if isinstance(one, lease.ModalLease)]
+        assert [type(one) for one in tried].count(StoreError) == 3
+        assert held.number == number
+        await lease.put_up_fence(VOLUME, held, "wanted")
+        assert await lease.newest_fence(VOLUME, "wanted") == number
+        await held.release()
+
+    for number in (1, 2):
+        asyncio.run(want_it(number))

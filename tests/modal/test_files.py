@@ -4,19 +4,21 @@ import contextlib
 import time
 
 import pytest
+from modal import exception
 
 from mortal_steps import driving
-from mortal_steps.compute.modal import runs
+from mortal_steps.compute.modal import asking, runs
 from mortal_steps.compute.modal.asking import patiently
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.files import write_atomically
 from mortal_steps.identity import write_identity
 from mortal_steps.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.run import find_run
 from mortal_steps.store import RunStore
-from mortal_steps.types import Problem
+from mortal_steps.types import FinalModel, Problem
+from mortal_steps.verify import check_here
 
 
 class Folder:
@@ -34,6 +36,12 @@ class Folder:
     async def files(self, folder):
         below = (self._root / folder).rglob("*")
         return sorted(str(path.relative_to(self._root)) for path in below if path.is_file())
+
+    async def read(self, path):
+        return (self._root / path).read_bytes()
+
+    async def download(self, path, target):
+        write_atomically(target, await self.read(path))
 
     async def folders(self, folder):
         return sorted(path.name for path in (self._root / folder).iterdir())
@@ -92,13 +100,51 @@ async def test_a_run_brought_here_is_whole_however_often_that_is_cut_off(
     assert find_run(tmp_path / "here", "run").manifest.step == 2
 
 
+async def test_a_finished_run_gets_its_model_and_one_damaged_there_is_made_again(there, tmp_path):
+    volume, here = Folder(tmp_path / "volume"), RunStore(tmp_path / "here/run")
+    with there.committing_folder("final") as folder:
+        (folder / "weights").write_bytes(b"learned")
+    final = FinalModel(
+        path="final",
+        sha256=there.folder_digest("final"),
+        weights_sha256="w",
+        merged_path=None,
+        merged_sha256=None,
+    )
+    ended = RunManifest(status="completed", step=3, final=final)
+    there.write_record(MANIFEST_FILE, ended, RunManifest)
+    await runs.bring_here(volume, here)
+    run = find_run(tmp_path / "here", "run")
+    assert run.is_complete()
+    with pytest.raises(StoreError, match=r"most files .* on the Volume mortal-runs.*mortal verify"):
+        check_here(tmp_path / "here", "run")
+
+    here.path("final/weights").write_bytes(b"damaged")
+    there.path("final/weights").write_bytes(b"lost")
+    await runs.bring_here(volume, here)
+    assert not run.is_complete()
+    there.path("final/weights").write_bytes(b"learned")
+    await runs.bring_here(volume, here)
+    assert run.is_complete()
+
+
+async def test_what_two_machines_paid_in_turn_is_counted_once(there, tmp_path):
+    volume, here = Folder(tmp_path / "volume"), RunStore(tmp_path / "here/run")
+    paid = [f'{{"stage": "generate", "seconds": {n}}}\n'.encode() for n in range(5)]
+    write_atomically(there.path("costs.jsonl"), paid[0] + paid[1] + paid[2])
+    write_atomically(here.path("costs.jsonl"), paid[0] + paid[3] + paid[4][:9])
+    for _ in range(2):
+        await runs.bring_here(volume, here)
+        assert here.path("costs.jsonl").read_bytes() == b"".join(paid[:4])
+
+
 async def test_a_run_goes_on_where_the_volume_stood_when_its_lease_was_taken(
     there, tmp_path, monkeypatch
 ):
     """Another machine drove it until then, though it was opened before."""
 
     @contextlib.asynccontextmanager
-    async def workers(run, beside):
+    async def workers(run, beside, on_stop):
         further = RunManifest(status="running", step=3)
         run.store.write_record(MANIFEST_FILE, further, RunManifest)
         yield beside
@@ -141,3 +187,26 @@ async def test_an_error_about_a_file_here_is_not_put_down_to_modal(tmp_path):
 
     with pytest.raises(FileNotFoundError):
         await patiently("something", ask, until=time.time() + 60)
+
+
+async def test_every_try_of_an_upload_asks_whether_this_process_may(monkeypatch):
+    """A machine that slept between two of them has lost the run by then."""
+    monkeypatch.setattr(asking, "BACKOFF_S", (0.01,))
+    holds, tried = [True, True, False], []
+
+    async def may_write():
+        if not holds.pop(0):
+            raise LeaseLostError("another one drives the run")
+
+    class Away:
+        class batch_upload:
+            @staticmethod
+            def aio(force):
+                tried.append(force)
+                raise exception.ConnectionError("no route")
+
+    volume = RunsVolume("any", may_write)
+    volume._volume = Away
+    with pytest.raises(LeaseLostError):
+        await volume.upload({"run/manifest.json": b"{}"})
+    assert len(tried) == 2

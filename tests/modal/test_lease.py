@@ -68,13 +68,24 @@ async def test_of_many_that_find_a_lease_run_out_one_has_it(entries):
     await again.release()
 
 
+async def test_numbers_go_on_where_the_account_has_forgotten_the_leases(entries):
+    """A container refuses what is asked with a number older than one on the Volume."""
+    held = await lease.acquire("run", after=7)
+    assert held.number == 8
+    await asyncio.sleep(0.05)
+    await held.check()
+    with pytest.raises(StoreError, match="is driven on Modal by process"):
+        await lease.acquire("run", after=7)
+    await held.release()
+
+
 async def test_a_holder_that_slept_has_lost_the_run_and_does_not_take_it_back(entries, monkeypatch):
     slept = await lease.acquire("run")
     with pytest.raises(StoreError, match="is driven on Modal by process"):
         await lease.acquire("run")
     old = dataclasses.replace(entries["run/1"], renewed_at=GONE.renewed_at)
     slept._renewing.cancel()  # its machine stands still
-    entries["run/1"] = slept._record = old
+    entries["run/1"] = slept.record = old
     taker = await lease.acquire("run")
     with pytest.raises(LeaseLostError, match="was taken over by process"):
         await slept.check()
@@ -82,7 +93,7 @@ async def test_a_holder_that_slept_has_lost_the_run_and_does_not_take_it_back(en
     await slept.release()
     await asyncio.sleep(0.1)
     await taker.check()
-    assert (await lease.find_lease("run")).token == taker._record.token
+    assert (await lease.find_lease("run")).token == taker.record.token
     await taker.release()
 
 

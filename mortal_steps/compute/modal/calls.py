@@ -3,7 +3,8 @@
 A call is spawned, and its id committed to the run directory under the call's key before anything
 waits for it. A flow that was killed meanwhile finds the id there and waits for the same call. Only
 a death between the two spawns it twice, which the workers' methods allow: they answer from the
-store what is done already.
+store what is done already. A call that has not begun when another flow takes the run over is
+refused (fence.py); if that flow has attached to it, it asks anew.
 
 The id stays until the outcome is taken, or the call is known to be lost: whatever else goes wrong,
 the next one to ask attaches to it, or cancels it.
@@ -24,7 +25,7 @@ from modal import exception
 
 from mortal_steps.compute.modal.asking import LOST, REFUSED, UNREACHABLE, patiently
 from mortal_steps.compute.modal.host import Order, Outcome
-from mortal_steps.errors import CorruptFileError, WorkerError, WorkerLostError
+from mortal_steps.errors import CorruptFileError, LeaseLostError, WorkerError, WorkerLostError
 from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,8 @@ class Submitted:
     """Modal's name of it."""
     order_sha256: str
     """Digest of what was asked for."""
+    lease: int
+    """Number of the lease that it was asked with."""
     spawned_at: float
     """Seconds since the epoch."""
 
@@ -59,16 +62,15 @@ class Calls:
         """What came of the call of `key`.
 
         Raises `WorkerLostError`, `ComputeError` where Modal refuses, `WorkerError` for what the
-        container could not answer.
+        container could not answer. That the order's own lease is lost is an outcome, too.
         """
-        submitted = await self._attach(key, order) or await self._submit(key, function, order)
-        try:
-            outcome = await self._wait(key, submitted)
-        except (WorkerLostError, WorkerError):
-            self._forget(key)
-            raise
-        self._forget(key)
-        return outcome
+        found = await self._attach(key, order)
+        if found is not None:
+            outcome = await self._taken(key, found)
+            if found.lease == order.lease or not isinstance(outcome.error, LeaseLostError):
+                return outcome
+            logger.info("%s had not begun when this flow took the run over; asking anew", key)
+        return await self._taken(key, await self._submit(key, function, order))
 
     async def cancel_all(self) -> None:
         """End every call whose outcome nobody has taken, of earlier flows, too, with its container.
@@ -107,10 +109,23 @@ class Calls:
             key, lambda: function.spawn.aio(order), until=time.time() + self._deadline_s
         )
         submitted = Submitted(
-            call_id=call.object_id, order_sha256=_digest(order), spawned_at=time.time()
+            call_id=call.object_id,
+            order_sha256=_digest(order),
+            lease=order.lease,
+            spawned_at=time.time(),
         )
         self._store.write_record(_path(key), submitted, Submitted)
         return submitted
+
+    async def _taken(self, key: str, submitted: Submitted) -> Outcome:
+        """The outcome, which nobody needs to ask for again."""
+        try:
+            outcome = await self._wait(key, submitted)
+        except (WorkerLostError, WorkerError):
+            self._forget(key)
+            raise
+        self._forget(key)
+        return outcome
 
     async def _wait(self, key: str, submitted: Submitted) -> Outcome:
         deadline = submitted.spawned_at + self._deadline_s

@@ -113,6 +113,7 @@ class Line:
         await self._lease.check()
         order = Order(
             release=self._release,
+            lease=self._lease.number,
             settings=self._settings,
             method=method,
             payload=payload,
@@ -126,6 +127,8 @@ class Line:
             self.meter.lost(role, label, time.monotonic() - began)
             raise
         self.meter.answered(role, label, outcome)
+        if isinstance(outcome.error, LeaseLostError):
+            self._lease.note_lost(outcome.error)
         if outcome.error is not None:
             raise outcome.error
         await self.mirror.pull(outcome.value)
@@ -170,9 +173,13 @@ class ModalContainer:
 
 @contextlib.asynccontextmanager
 async def modal_compute(
-    settings: Settings, store: RunStore, beside: LocalCompute
+    settings: Settings,
+    store: RunStore,
+    beside: LocalCompute,
+    on_stop: Callable[[str], None] | None = None,
 ) -> AsyncIterator[ModalCompute]:
-    """The run's workers on Modal, for the time of the block; none is started yet.
+    """The run's workers on Modal, for the time of the block; none is started yet. `on_stop` is told
+    who asks the run to stop by `mortal stop`.
 
     At its beginning the run directory here stands where the one on the Volume does. At its end what
     is under way is cancelled, every container goes, and the Volume knows where the run stands; none
@@ -182,15 +189,19 @@ async def modal_compute(
     machine drives the run.
     """
     config, volume = settings.config, RunsVolume(settings.config.compute.modal.volume)
+    run_id = store.root.name
     await check_deployed(config)
-    held = await lease.acquire(store.root.name)
+    held = await lease.acquire(run_id, after=await lease.newest_fence(volume, run_id))
+    held.on_stop = on_stop
+    volume = RunsVolume(volume.name, may_write=held.check)
     try:
+        await lease.put_up_fence(volume, held, run_id)
         # Whoever held it last may have gone on since the run was opened here.
         await bring_here(volume, store)
         line = Line(settings, store, volume, held)
         await share_model(volume, settings)
         if settings.project_sha256 is not None:
-            await share_project(volume, store.root.name, config)
+            await share_project(volume, run_id, config)
         await line.mirror.begin()
         compute = await _compute(config, store, line, beside)
         try:

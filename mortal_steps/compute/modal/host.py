@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import mortal_steps
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.failure import as_mortal_error
+from mortal_steps.compute.modal.fence import check_lease
 from mortal_steps.compute.modal.release import Release, other_release, this_release
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
@@ -69,6 +70,8 @@ class Order:
 
     release: Release
     """Code of whoever asks."""
+    lease: int
+    """Number of the run's lease that whoever asks holds."""
     settings: FileRef
     """Record of `Settings`."""
     method: str
@@ -146,6 +149,7 @@ class WorkerHost:
 
     def _carry_out(self, order: Order) -> Outcome:
         try:
+            check_lease(RunStore(self._runs_dir / self._run_id), order.lease)
             self._check_release(order.release)
             worker = self._worker_with(order.settings)
             return Outcome(value=getattr(worker, order.method)(**order.payload))

@@ -2,14 +2,16 @@
 
 A Modal Dict has an entry for every lease that the run ever had, by number:
 
-    RUN/3   the third one's holder, renewed every few seconds; None once it was given back
-    RUN     3, or less: where to begin to look for the newest
+    RUN/3        the third one's holder, renewed every few seconds; None once it was given back
+    RUN/3/stop   who asked that holder to stop; it looks whenever it renews
+    RUN          3, or less: where to begin to look for the newest
 
 The rules are those of `mortal_steps.lease`: a lease holds until its process is gone, as far as can
 be told from here, or it was not renewed for `LEASE_TTL_S`. Then the next number is free, and Modal
 gives an entry that is not there yet to one of all who ask for it. Only its holder writes an entry,
 so nobody ever writes over another's. Whoever finds the number after its own taken has lost the run
-and asks no container any more. Entries that nobody reads go by themselves, after seven days.
+and asks no container any more. Entries that nobody reads go by themselves, after seven days; the
+Volume holds the numbers for good, for the containers (fence.py) and for whoever takes the next one.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -25,6 +28,8 @@ import modal
 from modal import exception
 
 from mortal_steps.compute.modal.asking import patiently
+from mortal_steps.compute.modal.fence import FOLDER
+from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import LeaseLostError, StoreError
 from mortal_steps.lease import LEASE_TTL_S, RENEW_EVERY_S, LeaseRecord
 
@@ -37,10 +42,14 @@ class ModalLease:
     """A lease held by this process; `acquire` makes one."""
 
     def __init__(self, run_id: str, leases: modal.Dict, number: int, record: LeaseRecord) -> None:
+        self.number = number
+        """How many leases of the run there have been, this one included."""
         self._run_id = run_id
         self._leases = leases
-        self._number = number
-        self._record = record
+        self.record = record
+        """Who holds it: this process."""
+        self.on_stop: Callable[[str], None] | None = None
+        """Told who asked the run to stop."""
         self._lost: LeaseLostError | None = None
         self._released = asyncio.Event()
         self._renewing = asyncio.create_task(self._renew_until_released())
@@ -50,13 +59,17 @@ class ModalLease:
         """Whether another process was found to have taken the run over."""
         return self._lost is not None
 
+    def note_lost(self, error: LeaseLostError) -> None:
+        """A container, which has looked at the Volume, says that the run was taken over."""
+        self._lost = error
+
     async def check(self) -> None:
         """Raise `LeaseLostError` if another process has taken the run over.
 
         One that was not renewed lately, as this machine slept or was cut off, is renewed first;
         raises `TransientError` if that cannot be done.
         """
-        if self._lost is None and self._record.age_s() > LEASE_TTL_S / 2:
+        if self._lost is None and self.record.age_s() > LEASE_TTL_S / 2:
             await patiently(LEASES, self._renew)
         if self._lost is not None:
             raise self._lost
@@ -67,7 +80,7 @@ class ModalLease:
         await asyncio.wait([self._renewing], timeout=RENEW_EVERY_S)
         self._renewing.cancel()
         try:
-            await self._leases.put.aio(_entry(self._run_id, self._number), None)
+            await self._leases.put.aio(_entry(self._run_id, self.number), None)
         except (exception.Error, OSError) as error:
             logger.warning("the lease on Modal ends by itself in %.0f s: %s", LEASE_TTL_S, error)
 
@@ -86,7 +99,7 @@ class ModalLease:
         return True
 
     async def _renew(self) -> None:
-        if await self._leases.contains.aio(_entry(self._run_id, self._number + 1)):
+        if await self._leases.contains.aio(_entry(self._run_id, self.number + 1)):
             _, holder = await _newest(self._leases, self._run_id)
             who = f"process {holder.pid} on {holder.host}" if holder else "another process"
             self._lost = LeaseLostError(
@@ -94,11 +107,26 @@ class ModalLease:
                 f"on Modal for {LEASE_TTL_S:.0f} s; it goes on there"
             )
             return
-        renewed = replace(self._record, renewed_at=time.time())
+        renewed = replace(self.record, renewed_at=time.time())
         await self._leases.update.aio(
-            {self._run_id: self._number, _entry(self._run_id, self._number): renewed}
+            {self._run_id: self.number, _entry(self._run_id, self.number): renewed}
         )
-        self._record = renewed
+        self.record = renewed
+        who = await self._leases.get.aio(_stop_entry(self._run_id, self.number))
+        if who is not None and self.on_stop is not None:
+            self.on_stop(who)
+
+
+async def put_up_fence(volume: RunsVolume, held: ModalLease, run_id: str) -> None:
+    """From now on no container begins what is asked with an earlier lease (fence.py)."""
+    who = f"process {held.record.pid} on {held.record.host}\n"
+    await volume.upload({f"{run_id}/{FOLDER}/{held.number}": who.encode()})
+
+
+async def newest_fence(volume: RunsVolume, run_id: str) -> int:
+    """Number of the run's newest lease as the Volume, which forgets nothing, tells."""
+    paths = await volume.files(f"{run_id}/{FOLDER}")
+    return max((int(path.rpartition("/")[2]) for path in paths), default=0)
 
 
 async def find_lease(run_id: str) -> LeaseRecord | None:
@@ -108,8 +136,23 @@ async def find_lease(run_id: str) -> LeaseRecord | None:
     return holder
 
 
-async def acquire(run_id: str) -> ModalLease:
-    """Become the one process that drives the run on Modal; raises `StoreError` if another does.
+async def ask_to_stop(run_id: str, who: str) -> LeaseRecord:
+    """Let whoever drives the run on Modal hear that `who` wants it to stop; returns the driver.
+
+    Raises `StoreError` if nobody drives it.
+    """
+    leases = modal.Dict.from_name(LEASES, create_if_missing=True)
+    number, holder = await patiently(LEASES, partial(_newest, leases, run_id))
+    if holder is None or not holder.holds():
+        raise StoreError(f"no process drives run {run_id} on Modal; there is nothing to stop")
+    asking = leases.put.aio
+    await patiently(LEASES, lambda: asking(_stop_entry(run_id, number), who))
+    return holder
+
+
+async def acquire(run_id: str, after: int = 0) -> ModalLease:
+    """Become the one process that drives the run on Modal, by a lease whose number is greater than
+    `after`; raises `StoreError` if another process does.
 
     A container takes the place of one that was taken away, and waits for that one's lease to end.
     """
@@ -117,7 +160,7 @@ async def acquire(run_id: str) -> ModalLease:
     deadline = time.monotonic() + (0.0 if modal.is_local() else LEASE_TTL_S + RENEW_EVERY_S)
     record = _this_process()
     while True:
-        number, holder = await patiently(LEASES, partial(_newest, leases, run_id))
+        number, holder = await patiently(LEASES, partial(_newest, leases, run_id, after))
         if holder is not None and holder.token == record.token:
             return ModalLease(run_id, leases, number, holder)
         if holder is None or not holder.holds():
@@ -137,9 +180,11 @@ def in_use(run_id: str, holder: LeaseRecord) -> StoreError:
     )
 
 
-async def _newest(leases: modal.Dict, run_id: str) -> tuple[int, LeaseRecord | None]:
-    """Number and holder of the run's newest lease; 0 before the first."""
-    number: int = await leases.get.aio(run_id, 0)
+async def _newest(
+    leases: modal.Dict, run_id: str, after: int = 0
+) -> tuple[int, LeaseRecord | None]:
+    """Number and holder of the run's newest lease, where it is known to have had `after`."""
+    number: int = max(after, await leases.get.aio(run_id, 0))
     while await leases.contains.aio(_entry(run_id, number + 1)):
         number += 1
     return number, await leases.get.aio(_entry(run_id, number))
@@ -160,3 +205,7 @@ def _this_process() -> LeaseRecord:
 
 def _entry(run_id: str, number: int) -> str:
     return f"{run_id}/{number}"
+
+
+def _stop_entry(run_id: str, number: int) -> str:
+    return f"{_entry(run_id, number)}/stop"

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from mortal_steps.compute.modal.fence import FOLDER as LEASES
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.files import write_atomically
@@ -32,8 +33,8 @@ PROGRESS = (MANIFEST_FILE, *LOGS, COSTS, "reward_curve.png")
 
 EVALUATIONS = "evaluations"
 
-NOT_SHARED = {"lock", "lease.json", "calls", "logs"}
-"""What is about processes of this machine."""
+NOT_SHARED = {"lock", "lease.json", "calls", "logs", LEASES}
+"""What is about processes of one machine, or of one Volume."""
 
 
 class Mirror:
@@ -89,7 +90,7 @@ class Mirror:
         """
         if isinstance(answer, FinalModel):
             for path, sha256 in answer.folders():
-                await self._pull_folder(path, sha256)
+                await pull_folder(self._volume, self._store, path, sha256)
         for ref in file_refs(answer):
             if not self._has(ref):
                 content = await self._volume.read(self._remote(ref.path))
@@ -103,13 +104,6 @@ class Mirror:
         root = self._store.root
         names = [str(path.relative_to(root)) for path in root.glob(f"{EVALUATIONS}/*/*.json")]
         self._due |= {name: "" for name in names if self._remote(name) not in there}
-
-    async def _pull_folder(self, path: str, sha256: str) -> None:
-        manifest = await self._volume.read(self._remote(f"{path}/{FOLDER_MANIFEST}"))
-        with self._store.committing_folder(path) as folder:
-            for name in json.loads(manifest)["files"]:
-                await self._volume.download(self._remote(f"{path}/{name}"), folder / name)
-        self._store.verify_folder(path, sha256)
 
     def _has(self, ref: FileRef) -> bool:
         try:
@@ -129,6 +123,17 @@ class Mirror:
 
     def _remote(self, path: str) -> str:
         return f"{self._store.root.name}/{path}"
+
+
+async def pull_folder(volume: RunsVolume, store: RunStore, path: str, sha256: str) -> None:
+    """Bring a folder of the run here; raises `CorruptFileError` if it is not the one of this
+    digest."""
+    there = f"{store.root.name}/{path}"
+    manifest = await volume.read(f"{there}/{FOLDER_MANIFEST}")
+    with store.committing_folder(path) as folder:
+        for name in json.loads(manifest)["files"]:
+            await volume.download(f"{there}/{name}", folder / name)
+    store.verify_folder(path, sha256)
 
 
 def file_refs(value: Any) -> Iterator[FileRef]:

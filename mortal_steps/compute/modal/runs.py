@@ -16,7 +16,7 @@ import modal
 
 from mortal_steps.compute.modal.asking import patiently
 from mortal_steps.compute.modal.lease import find_lease
-from mortal_steps.compute.modal.mirror import IDENTITY, PROGRESS
+from mortal_steps.compute.modal.mirror import IDENTITY, NOT_SHARED, PROGRESS, pull_folder
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
@@ -25,14 +25,17 @@ from mortal_steps.identity import IDENTITY_FILE, RunInfo, read_identity
 from mortal_steps.lease import RECORD_FILE, LeaseRecord
 from mortal_steps.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.policy import base_model
+from mortal_steps.report.costs import COSTS, merge_costs
 from mortal_steps.run import Run
 from mortal_steps.store import RunStore
+from mortal_steps.types import FinalModel
 
 logger = logging.getLogger(__name__)
 
 
 async def bring_here(volume: RunsVolume, store: RunStore) -> bool:
-    """Let the run directory here stand where the one on the Volume does, if that is further.
+    """Let the run directory here stand where the one on the Volume does, if that is further; one
+    that has ended gets its final model.
 
     A kill in the middle of it leaves a directory that stands no further than before. Returns
     whether the Volume has the run. Raises `StoreError` if that is another run of this id, and
@@ -46,9 +49,12 @@ async def bring_here(volume: RunsVolume, store: RunStore) -> bool:
             return False
         _check_same(store, info)
         if _standing(store) < stands:
-            await _download(volume, there, [*IDENTITY[:-1], *PROGRESS[1:]])
+            logs = [name for name in PROGRESS[1:] if name != COSTS]
+            await _download(volume, there, [*IDENTITY[:-1], *logs])
             await _download_steps(volume, there, stands[0])
             _take_over(there, store)
+    await _merge_costs(volume, store)
+    await _fetch_finished(volume, store)
     return True
 
 
@@ -84,19 +90,44 @@ async def fetch(volume: RunsVolume, run_id: str, runs_dir: Path, *, everything: 
     with tempfile.TemporaryDirectory() as folder:
         final = (await look_at(volume, run_id, Path(folder))).manifest.final
     await bring_here(volume, store)
-    wanted = (
-        [run_id] if everything else [f"{run_id}/{p}" for p, _ in final.folders()] if final else []
-    )
-    for path in [path for folder in wanted for path in await volume.files(folder)]:
-        name = str(Path(path).relative_to(run_id))
-        if name not in (*IDENTITY, *PROGRESS):
-            await volume.download(path, store.path(name))
     if everything:
+        for path in await volume.files(run_id):
+            name = str(Path(path).relative_to(run_id))
+            if name not in (*IDENTITY, *PROGRESS) and name.split("/")[0] not in NOT_SHARED:
+                await volume.download(path, store.path(name))
         await _fetch_base_model(volume, store)
     if final is not None:
-        for path, sha256 in final.folders():
-            store.verify_folder(path, sha256)
+        await _fetch_final(volume, store, final)
     return store.root
+
+
+async def _fetch_finished(volume: RunsVolume, store: RunStore) -> None:
+    """The final model of a run that has ended; one that is damaged there is made again."""
+    try:
+        found = store.find_record(MANIFEST_FILE, RunManifest)
+        if found and found[1].status == "completed" and found[1].final is not None:
+            await _fetch_final(volume, store, found[1].final)
+    except CorruptFileError as error:
+        logger.warning("%s", error)
+
+
+async def _fetch_final(volume: RunsVolume, store: RunStore, final: FinalModel) -> None:
+    """Download what is not here, whole, already."""
+    for folder, sha256 in final.folders():
+        try:
+            store.verify_folder(folder, sha256)
+        except CorruptFileError:
+            await pull_folder(volume, store, folder, sha256)
+
+
+async def _merge_costs(volume: RunsVolume, store: RunStore) -> None:
+    """Both directories may have what the other lacks: each machine notes what it paid for."""
+    there = await volume.find(f"{store.root.name}/{COSTS}")
+    path = store.path(COSTS)
+    here = path.read_bytes() if path.exists() else b""
+    merged = merge_costs(there or b"", here)
+    if merged != here:
+        write_atomically(path, merged)
 
 
 async def _fetch_base_model(volume: RunsVolume, store: RunStore) -> None:

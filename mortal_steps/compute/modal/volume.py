@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import modal
@@ -18,10 +18,14 @@ from mortal_steps.files import writing, writing_beside
 
 class RunsVolume:
     """Whole files by their path from the Volume's root. Every method is patient, and raises as
-    `patiently` does."""
+    `patiently` does.
 
-    def __init__(self, name: str) -> None:
+    `may_write` is awaited before each try of an upload, and raises where this process may not.
+    """
+
+    def __init__(self, name: str, may_write: Callable[[], Awaitable[None]] | None = None) -> None:
         self.name = name
+        self._may_write = may_write
         self._volume = modal.Volume.from_name(name, version=2)
 
     async def upload(self, files: Mapping[str, bytes | Path]) -> None:
@@ -29,6 +33,8 @@ class RunsVolume:
         there are replaced. Raises `StoreError` if the Volume is full."""
 
         async def once() -> None:
+            if self._may_write is not None:
+                await self._may_write()
             try:
                 async with self._volume.batch_upload.aio(force=True) as batch:
                     for path, content in files.items():

@@ -1,0 +1,88 @@
+"""`mortal stop`: end a run in order, and say when it has ended.
+
+The process that drives the run is told: by SIGINT if it is one of this machine, and through its
+lease if the run is on Modal, wherever its flow is.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+
+from mortal_steps.errors import StoreError, TransientError
+from mortal_steps.lease import LeaseRecord, read_lease
+from mortal_steps.report.summary import RunSummary, summarize
+from mortal_steps.run import Run, find_run
+
+LOOK_EVERY_S = 0.5
+TELL_EVERY_S = 15.0
+
+
+def stop_here(runs_dir: Path, run_id: str, patience_s: float) -> RunSummary:
+    """Stop a run that a process of this machine drives.
+
+    Raises `StoreError` if none does, and `TransientError` if it has not ended in `patience_s`.
+    """
+    run = find_run(runs_dir, run_id)
+    driver = _driver_here(run)
+    try:
+        os.kill(driver.pid, signal.SIGINT)
+    except PermissionError as error:
+        raise StoreError(f"process {driver.pid}, which drives run {run_id}: {error}") from error
+    _wait_for_end(run_id, driver, lambda: read_lease(run.store), patience_s)
+    return summarize(find_run(runs_dir, run_id))
+
+
+def stop_there(volume: str, run_id: str, patience_s: float) -> RunSummary:
+    """Stop a run on Modal; raises as `stop_here` does."""
+    from mortal import modal_runs
+
+    modal_runs.summary_there(volume, run_id)  # there is such a run
+    driver = modal_runs.ask_to_stop(run_id, f"`mortal stop` on {socket.gethostname()}")
+    _wait_for_end(run_id, driver, lambda: modal_runs.find_driver(run_id), patience_s)
+    return modal_runs.summary_there(volume, run_id)
+
+
+def _driver_here(run: Run) -> LeaseRecord:
+    driver, run_id = read_lease(run.store), run.info.run_id
+    if driver is None or not driver.holds():
+        compute = run.config.compute
+        there = f"; on Modal: `mortal stop {run_id} --volume {compute.modal.volume}`"
+        raise StoreError(
+            f"no process drives run {run_id} in {run.store.root.parent}; there is nothing to stop"
+            + (there if compute.backend == "modal" else "")
+        )
+    if not driver.is_here():
+        raise StoreError(
+            f"run {run_id} is driven by process {driver.pid} on {driver.host}; call `mortal stop "
+            f"{run_id}` there"
+        )
+    return driver
+
+
+def _wait_for_end(
+    run_id: str, driver: LeaseRecord, look: Callable[[], LeaseRecord | None], patience_s: float
+) -> None:
+    """Wait until the lease is no longer the driver's."""
+    who = f"process {driver.pid} on {driver.host}"
+    typer.echo(f"asked {who} to stop; it saves the state of run {run_id} and ends its workers")
+    began = told = time.monotonic()
+    while True:
+        now, holder = time.monotonic(), look()
+        if holder is None or holder.token != driver.token or not holder.holds():
+            return
+        if now - began > patience_s:
+            raise TransientError(
+                f"{who} still drives run {run_id} after {patience_s:.0f} s; it was asked, and ends "
+                f"when the step it is in has ended (`mortal show {run_id}`)"
+            )
+        if now - told > TELL_EVERY_S:
+            typer.echo(f"waiting for {now - began:.0f} s")
+            told = now
+        time.sleep(LOOK_EVERY_S)

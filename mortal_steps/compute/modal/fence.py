@@ -1,0 +1,27 @@
+"""Fencing: a container does nothing more for a flow that has lost its run.
+
+    RUN/leases/3    on the Volume, from the run's third lease; says who holds it
+
+Whoever takes the lease (lease.py) puts its number there before anything else. An order carries the
+number of the lease that its flow holds, and every call begins by looking at the Volume anew. So a
+flow that slept while another machine took over can still ask, but is refused. No number is ever
+given to two, so no file is ever written over.
+"""
+
+from __future__ import annotations
+
+from mortal_steps.errors import LeaseLostError
+from mortal_steps.store import RunStore
+
+FOLDER = "leases"
+
+
+def check_lease(store: RunStore, number: int) -> None:
+    """Raise `LeaseLostError` if the run has had a lease since the one of this number."""
+    newest = max((int(path.name) for path in store.path(FOLDER).glob("[0-9]*")), default=0)
+    if number < newest:
+        holder = store.path(f"{FOLDER}/{newest}").read_text().strip()
+        raise LeaseLostError(
+            f"run {store.root.name} was taken over by {holder}, which holds its lease {newest} on "
+            f"Modal; this is asked with lease {number}. It goes on there"
+        )
