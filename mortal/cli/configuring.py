@@ -30,7 +30,7 @@ def new_model(
     context: Annotated[int, typer.Option(help="Context length in tokens.")] = 512,
     alphabet: Annotated[str | None, typer.Option(help="Characters the tokenizer knows.")] = None,
 ) -> None:
-    """Build a tiny Qwen2-shaped model with a character tokenizer."""
+    """Build a tiny Qwen3-shaped model with a character tokenizer."""
     if folder.exists():
         raise ModelError(f"{folder} exists; name a folder that does not")
     from mortal_steps.policy.new_model import build_model
