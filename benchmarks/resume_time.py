@@ -30,8 +30,8 @@ from benchmarks.jobs import ROOT, in_turn
 from benchmarks.output import add_output_option, console, results_table, write_results
 from benchmarks.server import own_server
 from mortal_steps.errors import RunNotFoundError
-from mortal_steps.lease import acquire
-from mortal_steps.run import find_run
+from mortal_steps.runs.lease import acquire
+from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 
 CONFIG = ROOT / "benchmarks" / "overhead" / "tiny.toml"

@@ -15,7 +15,7 @@ from mortal_steps.compute.base import Role
 from mortal_steps.compute.modal.host import Order, Outcome, WorkerHost
 from mortal_steps.compute.modal.release import Release, this_release
 from mortal_steps.config import RunConfig
-from mortal_steps.verify import FinishedCheck, check_run
+from mortal_steps.runs.verify import FinishedCheck, check_run
 
 RUNS = Path("/runs")
 

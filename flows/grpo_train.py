@@ -30,7 +30,7 @@ from mortal_steps.errors import RunStoppedError, ServerError
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import RunSummary, summarize
-from mortal_steps.run import open_run
+from mortal_steps.runs.run import open_run
 from mortal_steps.session import Session
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 from tasks.artifacts import RunArtifacts

@@ -14,8 +14,8 @@ from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
 from mortal_steps.config import RunConfig
-from mortal_steps.lease import LEASE_TTL_S, RENEW_EVERY_S, wait_for_holder
-from mortal_steps.run import find_run
+from mortal_steps.runs.lease import LEASE_TTL_S, RENEW_EVERY_S, wait_for_holder
+from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 
 PATIENCE_S = LEASE_TTL_S + RENEW_EVERY_S

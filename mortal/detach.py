@@ -22,8 +22,8 @@ from mortal_steps.compute.modal.project import fetch_project
 from mortal_steps.compute.modal.runs import runs_volume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, MortalError, TransientError
-from mortal_steps.manifest import RunManifest
-from mortal_steps.run import find_run, open_run
+from mortal_steps.runs.manifest import RunManifest
+from mortal_steps.runs.run import find_run, open_run
 
 
 def detach(config: RunConfig) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
-from mortal_steps.verify import Checked, FinishedCheck, RunCheck
+from mortal_steps.runs.verify import Checked, FinishedCheck, RunCheck
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""

@@ -17,7 +17,7 @@ from mortal.prefect_server import Server, answers, prefect_server, wait_for_hist
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.report.summary import summarize
-from mortal_steps.run import Run, find_run, open_run
+from mortal_steps.runs.run import Run, find_run, open_run
 
 QUIET_PREFECT = {
     # Task runs have the UI and the progress line; two log records each would drown both.

@@ -16,9 +16,9 @@ from pathlib import Path
 import typer
 
 from mortal_steps.errors import StoreError, TransientError
-from mortal_steps.lease import LeaseRecord, read_lease
+from mortal_steps.runs.lease import LeaseRecord, read_lease
 from mortal_steps.report.summary import RunSummary, summarize
-from mortal_steps.run import Run, find_run
+from mortal_steps.runs.run import Run, find_run
 
 LOOK_EVERY_S = 0.5
 TELL_EVERY_S = 15.0

@@ -17,7 +17,7 @@ from mortal_steps.compute.base import CallKey, Compute, Role
 from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.run import Run
+from mortal_steps.runs.run import Run
 from mortal_steps.schedule import policy_version, sampling_version, shard_bounds
 from mortal_steps.store import RunStore
 from mortal_steps.types import (

@@ -20,7 +20,7 @@ from prefect.exceptions import PrefectHTTPStatusError
 from prefect.logging import get_run_logger
 
 from mortal_steps.report.timings import StageTotals, table_cells
-from mortal_steps.run import Run
+from mortal_steps.runs.run import Run
 
 T = TypeVar("T")
 

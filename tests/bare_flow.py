@@ -12,7 +12,7 @@ from benchmarks import bare
 from mortal_steps import driving
 from mortal_steps.config.loader import load_config
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.run import open_run
+from mortal_steps.runs.run import open_run
 from tests.e2e.conftest import write_project
 
 

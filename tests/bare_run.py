@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mortal_steps.identity import RunInfo
+from mortal_steps.runs.identity import RunInfo
 from mortal_steps.types import FileRef
 
 NO_FILE = FileRef(path="none", sha256="0" * 64)

@@ -15,7 +15,7 @@ from mortal_steps.errors import (
     ServerError,
     StoreError,
 )
-from mortal_steps.run import find_run, open_run
+from mortal_steps.runs.run import find_run, open_run
 from tests.e2e.conftest import write_project
 
 BAD_REWARDS = """

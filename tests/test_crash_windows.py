@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.policy.weights import weights_digest
-from mortal_steps.run import _create, find_run
-from mortal_steps.verify import check_run
+from mortal_steps.runs.run import _create, find_run
+from mortal_steps.runs.verify import check_run
 from tests.bare_flow import Killed, go_on, project_config, stripped
 
 NUM_KILLS = 6

@@ -12,8 +12,8 @@ import torch
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import StoreError
-from mortal_steps.lease import acquire
-from mortal_steps.logs import METRICS, RunLogs
+from mortal_steps.runs.lease import acquire
+from mortal_steps.runs.logs import METRICS, RunLogs
 from mortal_steps.store import RunStore
 
 SIZE = 256 * 1024

@@ -11,18 +11,18 @@ from prefect.logging import disable_run_logger
 from prefect.settings import PREFECT_UI_URL, temporary_settings
 
 from flows import handover
-from mortal_steps import lease
+from mortal_steps.runs import lease
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
-from mortal_steps.identity import IDENTITY_FILE, RunInfo
-from mortal_steps.run import Run, find_run
+from mortal_steps.runs.identity import IDENTITY_FILE, RunInfo
+from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
 from tests.bare_run import run_info
 
 DRIVER = """
 import sys, time
 from pathlib import Path
-from mortal_steps.lease import acquire
+from mortal_steps.runs.lease import acquire
 from mortal_steps.store import RunStore
 acquire(RunStore(Path(sys.argv[1])))
 print("drives", flush=True)

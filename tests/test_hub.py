@@ -18,7 +18,7 @@ from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.policy.trl_adapter import GRPOStepper
 from mortal_steps.policy.weights import weights_digest
-from mortal_steps.run import _create, find_run, open_run
+from mortal_steps.runs.run import _create, find_run, open_run
 
 NAME = "somebody/tiny"
 FIRST, SECOND = "1" * 40, "2" * 40

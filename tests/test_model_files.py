@@ -9,7 +9,7 @@ from mortal_steps import model_files
 from mortal_steps.config import ModelConfig, NewModelConfig, RunConfig
 from mortal_steps.errors import ModelError
 from mortal_steps.model_files import describe_model
-from mortal_steps.run import _create, find_run, open_run
+from mortal_steps.runs.run import _create, find_run, open_run
 from mortal_steps.types import FinalModel
 
 CONTENT = {

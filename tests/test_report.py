@@ -8,7 +8,7 @@ from mortal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
-from mortal_steps.run import Run
+from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     BatchRef,

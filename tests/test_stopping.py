@@ -11,16 +11,16 @@ from mortal import stopping
 from mortal.stopping import stop_here
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError, TransientError
-from mortal_steps.identity import write_identity
-from mortal_steps.lease import LeaseRecord
+from mortal_steps.runs.identity import write_identity
+from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
 
 DRIVE = """
 import signal, sys, time
 from pathlib import Path
-from mortal_steps.lease import acquire
-from mortal_steps.run import find_run
+from mortal_steps.runs.lease import acquire
+from mortal_steps.runs.run import find_run
 run = find_run(Path(sys.argv[1]), "run")
 run.acquire()
 run.update(status="running")

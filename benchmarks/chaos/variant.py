@@ -14,8 +14,8 @@ from benchmarks.chaos.run import ChaosError, ChaosRun, RunOutcome
 from benchmarks.chaos.schedule import Volley
 from benchmarks.chaos.server import KillableServer
 from benchmarks.chaos.worker_logs import durations, read_events
-from mortal_steps.run import find_run
-from mortal_steps.verify import check_run
+from mortal_steps.runs.run import find_run
+from mortal_steps.runs.verify import check_run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

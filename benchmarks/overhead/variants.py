@@ -23,7 +23,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.driving import at_work
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.run import open_run
+from mortal_steps.runs.run import open_run
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from benchmarks.overhead.meter import Stamp, steps_between
 from benchmarks.server import own_server
 from mortal.prefect_server import Server
 from mortal_steps.report.summary import summarize
-from mortal_steps.run import find_run
+from mortal_steps.runs.run import find_run
 
 CONFIG = Path(__file__).with_name("digits.toml")
 WARM_UP = 3

@@ -27,7 +27,7 @@ from benchmarks.vs_trl.start import starting_model
 from mortal.prefect_server import Server
 from mortal_steps.config.loader import load_config
 from mortal_steps.report.summary import summarize
-from mortal_steps.run import find_run
+from mortal_steps.runs.run import find_run
 
 CONFIGS = {
     "demo": ROOT / "deployments/configs/demo.toml",

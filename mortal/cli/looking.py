@@ -16,7 +16,7 @@ def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJso
     """List the runs."""
     from mortal.display import runs_table
     from mortal_steps.report.summary import summarize
-    from mortal_steps.run import list_runs
+    from mortal_steps.runs.run import list_runs
 
     if volume is not None:
         from mortal.modal_runs import summaries_there
@@ -38,7 +38,7 @@ def show(
     """Show where a run stands, what it reached and where its time went."""
     from mortal.display import show_run
     from mortal_steps.report.summary import summarize
-    from mortal_steps.run import find_run
+    from mortal_steps.runs.run import find_run
 
     if volume is not None:
         from mortal.modal_runs import summary_there
@@ -57,7 +57,7 @@ def verify(
 ) -> None:
     """Check every file of a run against its digest, and the chain of its steps."""
     from mortal.display import show_check
-    from mortal_steps.verify import FinishedCheck, RunCheck, check_here
+    from mortal_steps.runs.verify import FinishedCheck, RunCheck, check_here
 
     check: RunCheck | FinishedCheck
     if volume is not None:

@@ -33,7 +33,7 @@ def train(
 ) -> None:
     """Train the model of a configuration file."""
     from mortal_steps.config.loader import load_config
-    from mortal_steps.run import new_run_id
+    from mortal_steps.runs.run import new_run_id
 
     settings = load_config(config, overrides or [])
     changes: dict[str, Any] = {"run_id": run_id or settings.run_id or new_run_id(settings)}
@@ -51,7 +51,7 @@ def resume(
     keep_server: KeepServer = False,
 ) -> None:
     """Go on with a run after its last checkpoint, reusing what was already generated."""
-    from mortal_steps.run import find_run
+    from mortal_steps.runs.run import find_run
 
     if volume is not None:
         from mortal.modal_runs import bring
@@ -114,8 +114,8 @@ def fork(
     optimizer moments and logs go on; the learning rate and all other settings
     are the new run's from its first step.
     """
-    from mortal_steps.fork import fork_run
-    from mortal_steps.run import find_run
+    from mortal_steps.runs.fork import fork_run
+    from mortal_steps.runs.run import find_run
 
     if volume is not None:
         from mortal.modal_runs import fetch_run

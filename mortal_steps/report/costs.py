@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.logs import read_lines
+from mortal_steps.runs.logs import read_lines
 
 COSTS = "costs.jsonl"
 KINDS = ("useful", "start_up", "idle", "repeated")

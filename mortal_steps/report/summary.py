@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.identity import check_config
-from mortal_steps.logs import QUARANTINE
+from mortal_steps.runs.identity import check_config
+from mortal_steps.runs.logs import QUARANTINE
 from mortal_steps.report.costs import COSTS, add_up
 from mortal_steps.report.timings import stage_totals
-from mortal_steps.run import Run
+from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
 

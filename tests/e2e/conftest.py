@@ -13,7 +13,7 @@ import pytest
 from benchmarks.chaos.project import MODEL_AND_DATA, write_words
 from mortal.prefect_server import prefect_server
 from mortal_steps.errors import RunNotFoundError
-from mortal_steps.run import find_run
+from mortal_steps.runs.run import find_run
 from tests.e2e.deployments import Prefect
 
 REWARDS = '''

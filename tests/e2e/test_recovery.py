@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.lease import read_lease
-from mortal_steps.run import find_run
+from mortal_steps.runs.lease import read_lease
+from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
 from tests.e2e.deployments import as_parameter, tiny_config

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from benchmarks.chaos.server import KillableServer
-from mortal_steps.run import find_run
+from mortal_steps.runs.run import find_run
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
 
 STEPS = 24
@@ -103,7 +103,7 @@ from mortal.driver import _run_flow
 from mortal.prefect_server import Server
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ServerError
-from mortal_steps.run import _create
+from mortal_steps.runs.run import _create
 
 config = load_config(Path("tiny.toml")).model_copy(update={"run_id": "early"})
 _create(Path("runs/early"), config, [], [])

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mortal_steps.run import find_run
+from mortal_steps.runs.run import find_run
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
 from tests.rewards.processes import assert_ends
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks import bare
 from mortal_steps import driving
-from mortal_steps.run import open_run
+from mortal_steps.runs.run import open_run
 
 
 async def drive(run):

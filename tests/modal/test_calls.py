@@ -19,8 +19,8 @@ from mortal_steps.compute.base import CallKey
 from mortal_steps.compute.modal import lease
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import StoreError, WorkerLostError
-from mortal_steps.lease import LeaseRecord
-from mortal_steps.run import open_run
+from mortal_steps.runs.lease import LeaseRecord
+from mortal_steps.runs.run import open_run
 from tests.modal.conftest import project
 from tests.modal.test_run import bare
 

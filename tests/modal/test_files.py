@@ -13,12 +13,12 @@ from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.files import write_atomically
-from mortal_steps.identity import write_identity
-from mortal_steps.manifest import MANIFEST_FILE, RunManifest
-from mortal_steps.run import find_run
+from mortal_steps.runs.identity import write_identity
+from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
+from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 from mortal_steps.types import FinalModel, Problem
-from mortal_steps.verify import check_here
+from mortal_steps.runs.verify import check_here
 
 
 class Folder:

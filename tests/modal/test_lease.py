@@ -11,7 +11,7 @@ import pytest
 from mortal_steps.compute.modal import lease
 from mortal_steps.compute.modal.compute import _end
 from mortal_steps.errors import LeaseLostError, StoreError
-from mortal_steps.lease import LEASE_TTL_S, LeaseRecord
+from mortal_steps.runs.lease import LEASE_TTL_S, LeaseRecord
 
 GONE = dataclasses.replace(
     LeaseRecord.of_this_process(), boot="of another machine", renewed_at=time.time() - LEASE_TTL_S

@@ -25,7 +25,7 @@ from mortal_steps.files import digest_file
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.report.costs import COSTS, read_costs
 from mortal_steps.report.summary import summarize
-from mortal_steps.run import find_run
+from mortal_steps.runs.run import find_run
 from mortal_steps.types import FileRef
 from tests import bare_flow
 from tests.modal.conftest import SETTINGS, STEPS, project

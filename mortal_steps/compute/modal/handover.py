@@ -17,7 +17,7 @@ from mortal_steps.compute.modal.project import digest_of, project_files, share_p
 from mortal_steps.compute.modal.runs import runs_volume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.run import Run
+from mortal_steps.runs.run import Run
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
 PASSED_ON = ("PREFECT_API_URL", "PREFECT_API_KEY")

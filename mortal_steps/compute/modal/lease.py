@@ -6,7 +6,7 @@ A Modal Dict has an entry for every lease that the run ever had, by number:
     RUN/3/stop   who asked that holder to stop; it looks whenever it renews
     RUN          3, or less: where to begin to look for the newest
 
-The rules are those of `mortal_steps.lease`: a lease holds until its process is gone, as far as can
+The rules are those of `mortal_steps.runs.lease`: a lease holds until its process is gone, as far as can
 be told from here, or it was not renewed for `LEASE_TTL_S`. Then the next number is free, and Modal
 gives an entry that is not there yet to one of all who ask for it. Only its holder writes an entry,
 so nobody ever writes over another's. Whoever finds the number after its own taken has lost the run
@@ -31,7 +31,7 @@ from mortal_steps.compute.modal.asking import patiently
 from mortal_steps.compute.modal.fence import FOLDER
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import LeaseLostError, StoreError
-from mortal_steps.lease import LEASE_TTL_S, RENEW_EVERY_S, LeaseRecord
+from mortal_steps.runs.lease import LEASE_TTL_S, RENEW_EVERY_S, LeaseRecord
 
 logger = logging.getLogger(__name__)
 

@@ -10,18 +10,18 @@ import time
 
 import pytest
 
-from mortal_steps import lease
+from mortal_steps.runs import lease
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, StoreError
-from mortal_steps.lease import LeaseRecord, acquire, is_driven, read_lease, wait_for_holder
-from mortal_steps.run import Run
+from mortal_steps.runs.lease import LeaseRecord, acquire, is_driven, read_lease, wait_for_holder
+from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from tests.bare_run import run_info
 
 HOLD = """
 import subprocess, sys, time
 from pathlib import Path
-from mortal_steps.lease import acquire
+from mortal_steps.runs.lease import acquire
 from mortal_steps.store import RunStore
 held = acquire(RunStore(Path(sys.argv[1])))
 if len(sys.argv) > 2:  # a worker that inherits the lock and outlives its owner

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from mortal_steps.logs import EMPTY, LOGS, METRICS, TIMINGS, RunLogs, read_lines
+from mortal_steps.runs.logs import EMPTY, LOGS, METRICS, TIMINGS, RunLogs, read_lines
 
 
 @pytest.fixture

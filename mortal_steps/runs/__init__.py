@@ -1,0 +1,12 @@
+"""What a run is on disk: who it is, where it stands, who drives it, and what becomes of it.
+
+    identity   what never changes: settings, problems, first model     run.json, config.toml, data/
+    manifest   where it stands                                         manifest.json
+    logs       what its steps measured                                 metrics.jsonl, timings.jsonl
+    lease      the one process that may drive it                       lock, lease.json
+    run        all of these together: `open_run`, `find_run`, `Run`
+    verify     every file against its digest, and the chain of steps
+    fork       another run from one of its checkpoints
+
+The files themselves are committed by `mortal_steps.store`.
+"""
