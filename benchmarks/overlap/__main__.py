@@ -64,7 +64,7 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=60, help="train steps of a run")
+    parser.add_argument("--steps", type=int, default=120, help="train steps of a run")
     parser.add_argument("--set", action="append", default=[], help="section.key=value; repeatable")
     add_output_option(parser, "overlap")
     args = parser.parse_args()
