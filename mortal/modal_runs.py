@@ -12,10 +12,10 @@ from mortal_steps.compute.modal import lease, runs
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, RunNotFoundError
-from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.report.summary import RunSummary, summarize
-from mortal_steps.store import RunStore
+from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.runs.verify import FinishedCheck
+from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)
 

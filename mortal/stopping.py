@@ -16,8 +16,8 @@ from pathlib import Path
 import typer
 
 from mortal_steps.errors import StoreError, TransientError
-from mortal_steps.runs.lease import LeaseRecord, read_lease
 from mortal_steps.report.summary import RunSummary, summarize
+from mortal_steps.runs.lease import LeaseRecord, read_lease
 from mortal_steps.runs.run import Run, find_run
 
 LOOK_EVERY_S = 0.5

@@ -11,9 +11,9 @@ from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
+from mortal_steps.policy.base_model import base_model_path
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.manifest import Status
-from mortal_steps.policy.base_model import base_model_path
 from mortal_steps.runs.run import Run
 from mortal_steps.session import Session
 

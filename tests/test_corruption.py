@@ -14,8 +14,8 @@ from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.policy import journal
 from mortal_steps.policy.weights import weights_digest
 from mortal_steps.runs.run import open_run
-from mortal_steps.store import RunStore
 from mortal_steps.runs.verify import check_run
+from mortal_steps.store import RunStore
 from tests.bare_flow import Killed, go_on, project_config, stripped
 from tests.damage import flip_a_bit
 

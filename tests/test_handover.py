@@ -11,9 +11,9 @@ from prefect.logging import disable_run_logger
 from prefect.settings import PREFECT_UI_URL, temporary_settings
 
 from flows import handover
-from mortal_steps.runs import lease
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
+from mortal_steps.runs import lease
 from mortal_steps.runs.identity import IDENTITY_FILE, RunInfo
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore

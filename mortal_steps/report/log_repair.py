@@ -8,10 +8,10 @@ from typing import Any
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS
 from mortal_steps.policy import journal
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.names import reward_names
+from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.types import RewardedShard, RewardRef, StepResult

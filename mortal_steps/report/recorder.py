@@ -7,11 +7,11 @@ import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
 from mortal_steps.report.curve import draw_reward_curve
 from mortal_steps.report.log_repair import metrics_row, restore_logs
 from mortal_steps.report.progress import StepReport
 from mortal_steps.report.timings import stage_totals
+from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
 from mortal_steps.runs.run import Run
 from mortal_steps.types import (
     BatchRef,

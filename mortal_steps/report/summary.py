@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.runs.identity import check_config
-from mortal_steps.runs.logs import QUARANTINE
 from mortal_steps.report.costs import COSTS, add_up
 from mortal_steps.report.timings import stage_totals
+from mortal_steps.runs.identity import check_config
+from mortal_steps.runs.logs import QUARANTINE
 from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)

@@ -18,6 +18,9 @@ from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data_sources import GYM
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.files import hidden_beside, sync_to_disk
+from mortal_steps.model_files import check_model
+from mortal_steps.policy import checkpoints, recovery, weights
+from mortal_steps.preflight import Problems
 from mortal_steps.runs.fork_files import Changes, ForkFiles, changes_between, is_below
 from mortal_steps.runs.identity import (
     CONFIG_FILE,
@@ -26,9 +29,6 @@ from mortal_steps.runs.identity import (
     check_never_begun,
     check_problems,
 )
-from mortal_steps.model_files import check_model
-from mortal_steps.policy import checkpoints, recovery, weights
-from mortal_steps.preflight import Problems
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore

@@ -21,12 +21,12 @@ from typing import Any
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.files import link_file
-from mortal_steps.runs.identity import Parent, write_identity
-from mortal_steps.runs.logs import LOGS, TIMINGS, RunLogs
-from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, last_evaluation
 from mortal_steps.policy import base_model, checkpoints, journal, recovery, weights
 from mortal_steps.policy.checkpoints import STATE_FILE, CheckpointState
 from mortal_steps.preflight import Problems
+from mortal_steps.runs.identity import Parent, write_identity
+from mortal_steps.runs.logs import LOGS, TIMINGS, RunLogs
+from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, last_evaluation
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore

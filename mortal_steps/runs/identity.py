@@ -17,8 +17,8 @@ from mortal_steps.config.loader import dump_toml
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.files import digest_file, write_atomically
-from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.model_files import ModelFile, describe_model
+from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef, Problem

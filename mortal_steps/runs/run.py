@@ -18,6 +18,8 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.hub import find_commit
+from mortal_steps.model_files import check_model
+from mortal_steps.policy import checkpoints
 from mortal_steps.runs.identity import (
     CONFIG_FILE,
     IDENTITY_FILE,
@@ -31,8 +33,6 @@ from mortal_steps.runs.identity import (
 from mortal_steps.runs.lease import Lease, acquire, is_driven
 from mortal_steps.runs.logs import METRICS, TIMINGS, RunLogs, read_lines
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, read_manifest
-from mortal_steps.model_files import check_model
-from mortal_steps.policy import checkpoints
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, Evaluation, Problem
 

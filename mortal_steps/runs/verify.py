@@ -15,14 +15,14 @@ from typing import Literal, TypeVar
 
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.files import digest_file
-from mortal_steps.runs.identity import CONFIG_FILE, IDENTITY_FILE, RunInfo
-from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord, is_driven
-from mortal_steps.runs.logs import LOGS, prefix_digest
-from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.policy import base_model, checkpoints, journal, weights
 from mortal_steps.policy.checkpoints import BestCheckpoint
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.report.costs import COSTS
+from mortal_steps.runs.identity import CONFIG_FILE, IDENTITY_FILE, RunInfo
+from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord, is_driven
+from mortal_steps.runs.logs import LOGS, prefix_digest
+from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef, GeneratedShard, Problem, RewardedShard, StepResult

@@ -16,9 +16,9 @@ from mortal_steps.files import write_atomically
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.run import find_run
+from mortal_steps.runs.verify import check_here
 from mortal_steps.store import RunStore
 from mortal_steps.types import FinalModel, Problem
-from mortal_steps.runs.verify import check_here
 
 
 class Folder:

@@ -15,9 +15,9 @@ from mortal_steps import preflight
 from mortal_steps.data import load_problems
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.files import digest_file
-from mortal_steps.runs.fork import fork_run
 from mortal_steps.policy import checkpoints
 from mortal_steps.policy.weights import weights_digest
+from mortal_steps.runs.fork import fork_run
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from tests.bare_flow import Killed, go_on, project_config, stripped

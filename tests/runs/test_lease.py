@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from mortal_steps.runs import lease
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, StoreError
+from mortal_steps.runs import lease
 from mortal_steps.runs.lease import LeaseRecord, acquire, is_driven, read_lease, wait_for_holder
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mortal_steps.runs import run as run_module
 from mortal_steps.errors import StoreError
+from mortal_steps.runs import run as run_module
 from mortal_steps.runs.run import open_run
 from tests.bare_flow import project_config
 

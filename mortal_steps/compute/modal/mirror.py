@@ -18,12 +18,12 @@ from mortal_steps.compute.modal.fence import FOLDER as LEASES
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.files import write_atomically
-from mortal_steps.runs.identity import CONFIG_FILE, EVAL_PROBLEMS, IDENTITY_FILE, TRAIN_PROBLEMS
-from mortal_steps.runs.logs import LOGS
-from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.base_model import BaseModel, model_cache
 from mortal_steps.report.costs import COSTS
+from mortal_steps.runs.identity import CONFIG_FILE, EVAL_PROBLEMS, IDENTITY_FILE, TRAIN_PROBLEMS
+from mortal_steps.runs.logs import LOGS
+from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.store import FOLDER_MANIFEST, RunStore
 from mortal_steps.types import FileRef, FinalModel
 

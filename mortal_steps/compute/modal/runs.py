@@ -21,11 +21,11 @@ from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.files import write_atomically
+from mortal_steps.policy import base_model
+from mortal_steps.report.costs import COSTS, merge_costs
 from mortal_steps.runs.identity import IDENTITY_FILE, RunInfo, read_identity
 from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
-from mortal_steps.policy import base_model
-from mortal_steps.report.costs import COSTS, merge_costs
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import FinalModel
