@@ -6,9 +6,9 @@ A Modal Dict has an entry for every lease that the run ever had, by number:
     RUN/3/stop   who asked that holder to stop; it looks whenever it renews
     RUN          3, or less: where to begin to look for the newest
 
-The rules are those of `mortal_steps.runs.lease`: a lease holds until its process is gone, as far as can
-be told from here, or it was not renewed for `LEASE_TTL_S`. Then the next number is free, and Modal
-gives an entry that is not there yet to one of all who ask for it. Only its holder writes an entry,
+The rules are those of `mortal_steps.runs.lease`: a lease holds until its process is gone, as far as
+can be told from here, or it was not renewed for `LEASE_TTL_S`. Then the next number is free, and
+Modal gives an entry that is not there yet to one of all who ask for it. Only its holder writes one,
 so nobody ever writes over another's. Whoever finds the number after its own taken has lost the run
 and asks no container any more. Entries that nobody reads go by themselves, after seven days; the
 Volume holds the numbers for good, for the containers (fence.py) and for whoever takes the next one.
