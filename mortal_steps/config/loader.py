@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-import tomli_w
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -45,6 +44,8 @@ def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> Ru
 
 def dump_toml(config: RunConfig) -> str:
     """The resolved configuration as TOML; keys without a value are left out."""
+    import tomli_w  # workers, which only read, have environments without it
+
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.chaos.project import write_project
 from mortal_steps.config.loader import load_config
+from tests.conftest import VLLM_PYTHON
 from tests.modal_plane.fixtures import namespaces
 from tests.modal_plane.plane import ModalPlane, client_environment
 
@@ -37,9 +38,11 @@ def project(folder, run_id, *overrides):
 
 @pytest.fixture(scope="package")
 def deployed(tmp_path_factory):
-    """A plane with the app; containers are offline and their grace periods short."""
+    """A plane with the app; containers are offline and their grace periods short. vLLM's image is
+    the environment that has it."""
     state = tmp_path_factory.mktemp("plane")
-    options = ("--env", "HF_HUB_OFFLINE=1", "--preemption-grace", "10", "--timeout-grace", "1")
+    options = ["--env", "HF_HUB_OFFLINE=1", "--preemption-grace", "10", "--timeout-grace", "1"]
+    options += ["--python", f"vllm={VLLM_PYTHON}"]
     with ModalPlane(state, *options) as plane:
         plane.run(sys.executable, "-m", "mortal", "deploy", env={"PREFECT_API_URL": ""})
         yield plane

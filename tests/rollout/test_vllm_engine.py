@@ -22,6 +22,7 @@ from mortal_steps.types import (
     Problem,
     SamplingParams,
 )
+from tests.conftest import VLLM_PYTHON
 from tests.rollout.cases import PARAMS, PROBE_IDS, PROMPTS_IDS
 from tests.rollout.reference import completion_logprobs
 from tests.rollout.tiny_model import build_tiny_model, logprobs_of, publish, read_model
@@ -33,13 +34,12 @@ PROBLEMS = [Problem(id=f"train-{row}", prompt=f"{row}abc=>") for row in range(3)
 
 @pytest.fixture(scope="session")
 def vllm_python() -> str:
-    python = Path(os.environ.get("MORTAL_VLLM_PYTHON", REPO / ".venv-vllm/bin/python"))
-    if not python.exists():
+    if not VLLM_PYTHON.exists():
         pytest.fail(
-            f"no interpreter with vLLM at {python}: build one with `make vllm-env`, or name one "
-            "in MORTAL_VLLM_PYTHON"
+            f"no interpreter with vLLM at {VLLM_PYTHON}: build one with `make vllm-env`, or name "
+            "one in MORTAL_VLLM_PYTHON"
         )
-    return str(python)
+    return str(VLLM_PYTHON)
 
 
 @pytest.fixture(scope="session")
