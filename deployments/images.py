@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import modal
+
+from mortal_steps.compute.modal.release import VOLUME_VARIABLE
+from mortal_steps.config import ModalConfig
 
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
 PYTHON = "3.11"
 UV = "0.9.9"
 CUDA = "nvidia/cuda:13.0.1-devel-ubuntu24.04"
+VOLUME = os.environ.get(VOLUME_VARIABLE, ModalConfig().volume)
+"""Holds the runs. `mortal deploy` says which it is, and the images tell the containers, where this
+module is imported again."""
 ENVIRONMENT = {
+    VOLUME_VARIABLE: VOLUME,
     "HF_HOME": "/hub",
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin take the cores from the container's others
 }

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import modal
 
-from deployments.images import orchestrator_image, trainer_image, vllm_image
+from deployments.images import VOLUME, orchestrator_image, trainer_image, vllm_image
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.modal.host import Order, Outcome, WorkerHost
-from mortal_steps.compute.modal.release import Release, this_release
+from mortal_steps.compute.modal.release import Deployed, this_release
 from mortal_steps.config import RunConfig
 from mortal_steps.runs.verify import FinishedCheck, check_run
 
 RUNS = Path("/runs")
 
 app = modal.App("mortal", include_source=False)
-runs = modal.Volume.from_name("mortal-runs", create_if_missing=True, version=2)
+runs = modal.Volume.from_name(VOLUME, create_if_missing=True, version=2)
 hub = modal.Volume.from_name("mortal-hub", create_if_missing=True, version=2)
 
 WORKER = {
@@ -33,9 +33,9 @@ WORKER = {
 
 
 @app.function(image=trainer_image, timeout=600, retries=2)
-def about() -> Release:
-    """The code that is deployed."""
-    return this_release()
+def about() -> Deployed:
+    """What is deployed."""
+    return Deployed(release=this_release(), volume=VOLUME)
 
 
 @app.function(image=trainer_image, volumes={RUNS.as_posix(): runs}, timeout=6 * 3600)
@@ -80,7 +80,9 @@ class Worker:
     @modal.enter()
     def begin(self) -> None:
         """Be ready for orders."""
-        self.host = WorkerHost(self.role, runs_dir=RUNS, run_id=self.run_id, volume=runs)
+        self.host = WorkerHost(
+            self.role, runs_dir=RUNS, run_id=self.run_id, volume=runs, volume_name=VOLUME
+        )
 
     @modal.method()
     def call(self, order: Order) -> Outcome:

@@ -6,12 +6,14 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import typer
 
 import deployments
 from mortal_steps.compute.modal.deployed import Check, checks
+from mortal_steps.compute.modal.release import VOLUME_VARIABLE
 from mortal_steps.config import ModalConfig
 from mortal_steps.errors import ComputeError, MortalError, ServerError
 
@@ -30,7 +32,8 @@ def deploy(options: ModalConfig) -> None:
             f"{FOLDER.parent} has no requirements/, which the images are built from; call `mortal "
             "deploy` in a checkout of the project"
         )
-    _run("modal", "deploy", "-m", APP, "--name", options.app)
+    volume = {VOLUME_VARIABLE: options.volume}
+    _run("modal", "deploy", "-m", APP, "--name", options.app, environment=volume)
     if not examine(options):
         raise ComputeError("the app is deployed, but a run cannot use it yet")
     if not os.environ.get("PREFECT_API_URL"):
@@ -77,7 +80,8 @@ async def _told(check: Check) -> bool:
     return True
 
 
-def _run(program: str, *arguments: str) -> None:
+def _run(program: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
     command = [sys.executable, "-m", program, *arguments]
-    if subprocess.run(command, cwd=FOLDER.parent, check=False).returncode:
+    variables = {**os.environ, **(environment or {})}
+    if subprocess.run(command, cwd=FOLDER.parent, env=variables, check=False).returncode:
         raise ComputeError(f"`{program} {' '.join(arguments)}` failed; its message is above")

@@ -56,19 +56,18 @@ def summaries_there(volume: str) -> list[RunSummary]:
 
 def check_there(volume: str, run_id: str) -> FinishedCheck:
     """`mortal verify`, done beside the Volume."""
-    summary_there(volume, run_id)  # there is such a run
-    check: FinishedCheck = asyncio.run(runs.check_there("mortal", run_id))
+    check: FinishedCheck = asyncio.run(runs.check_there(RunsVolume(volume), run_id))
     return check
 
 
-def ask_to_stop(run_id: str, who: str) -> LeaseRecord:
+def ask_to_stop(volume: str, run_id: str, who: str) -> LeaseRecord:
     """Let the run's driver hear of it; returns who that is. Raises `StoreError` if nobody is."""
-    return asyncio.run(lease.ask_to_stop(run_id, who))
+    return asyncio.run(lease.ask_to_stop(RunsVolume(volume), run_id, who))
 
 
-def find_driver(run_id: str) -> LeaseRecord | None:
+def find_driver(volume: str, run_id: str) -> LeaseRecord | None:
     """Who drives the run, as far as the record tells."""
-    return asyncio.run(lease.find_lease(run_id))
+    return asyncio.run(lease.find_lease(RunsVolume(volume), run_id))
 
 
 def fetch_run(volume: str, run_id: str, runs_dir: Path, *, everything: bool) -> str:

@@ -44,8 +44,8 @@ def stop_there(volume: str, run_id: str, patience_s: float) -> RunSummary:
     from mortal import modal_runs
 
     modal_runs.summary_there(volume, run_id)  # there is such a run
-    driver = modal_runs.ask_to_stop(run_id, f"`mortal stop` on {socket.gethostname()}")
-    _wait_for_end(run_id, driver, lambda: modal_runs.find_driver(run_id), patience_s)
+    driver = modal_runs.ask_to_stop(volume, run_id, f"`mortal stop` on {socket.gethostname()}")
+    _wait_for_end(run_id, driver, lambda: modal_runs.find_driver(volume, run_id), patience_s)
     return modal_runs.summary_there(volume, run_id)
 
 

@@ -56,7 +56,7 @@ def refuse_what_does_not_work_yet(config: RunConfig) -> None:
     waiting = {
         **{
             f"compute.modal.{option}": getattr(modal, option) != getattr(default, option)
-            for option in ("gpu", "use_vllm", "vllm_mode", "volume")
+            for option in ("gpu", "use_vllm", "vllm_mode")
         },
         "compute.mode = 'single_node'": config.compute.mode == "single_node",
         "rollout.weight_sync_method = 'direct'": config.rollout.weight_sync_method == "direct",

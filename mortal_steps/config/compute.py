@@ -50,7 +50,8 @@ class ModalConfig(Section):
     version: int | None = Field(None, ge=1)
     """Deployed version that the run uses; default: the newest."""
     volume: str = "mortal-runs"
-    """Volume that holds the run directories; `mortal deploy` makes it."""
+    """Volume that holds the run directories. `mortal deploy CONFIG` makes it and gives it to `app`,
+    which has one for all its runs: another Volume needs another app."""
     secrets: tuple[str, ...] = ()
     """Secrets of the Modal account that become environment variables of the workers: HF_TOKEN, say.
     """

@@ -13,6 +13,7 @@ from mortal_steps.types import FileRef
 
 ORDER = Order(
     release=this_release(),
+    volume="mortal-runs",
     lease=1,
     settings=FileRef(path="settings/1.json", sha256="1"),
     method="prepare",

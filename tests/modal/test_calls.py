@@ -76,7 +76,7 @@ def test_of_machines_that_want_one_run_one_drives_it(plane, monkeypatch):
     monkeypatch.setattr(LeaseRecord, "is_here", lambda record: False)
 
     async def want_it(number):
-        asking = [lease.acquire("wanted") for _ in range(4)]
+        asking = [lease.acquire(VOLUME, "wanted") for _ in range(4)]
         tried = await asyncio.gather(*asking, return_exceptions=True)
         (held,) = [one for one in tried if isinstance(one, lease.ModalLease)]
         assert [type(one) for one in tried].count(StoreError) == 3

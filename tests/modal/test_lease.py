@@ -10,9 +10,11 @@ import pytest
 
 from mortal_steps.compute.modal import lease
 from mortal_steps.compute.modal.compute import _end
+from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import LeaseLostError, StoreError
 from mortal_steps.runs.lease import LEASE_TTL_S, LeaseRecord
 
+VOLUME = RunsVolume("any")
 GONE = dataclasses.replace(
     LeaseRecord.of_this_process(), boot="of another machine", renewed_at=time.time() - LEASE_TTL_S
 )
@@ -56,44 +58,46 @@ def entries(monkeypatch):
 
 async def test_of_many_that_find_a_lease_run_out_one_has_it(entries):
     entries |= {"run": 3, "run/3": GONE}
-    tried = await asyncio.gather(*(lease.acquire("run") for _ in range(20)), return_exceptions=True)
+    tried = await asyncio.gather(
+        *(lease.acquire(VOLUME, "run") for _ in range(20)), return_exceptions=True
+    )
     (held,) = [one for one in tried if isinstance(one, lease.ModalLease)]
     assert {type(one) for one in tried} == {lease.ModalLease, StoreError}
     await asyncio.sleep(0.1)
     await held.check()
     await held.release()
-    assert await lease.find_lease("run") is None
-    again = await lease.acquire("run")
-    assert entries["run/5"] == await lease.find_lease("run")
+    assert await lease.find_lease(VOLUME, "run") is None
+    again = await lease.acquire(VOLUME, "run")
+    assert entries["run/5"] == await lease.find_lease(VOLUME, "run")
     await again.release()
 
 
 async def test_numbers_go_on_where_the_account_has_forgotten_the_leases(entries):
     """A container refuses what is asked with a number older than one on the Volume."""
-    held = await lease.acquire("run", after=7)
+    held = await lease.acquire(VOLUME, "run", after=7)
     assert held.number == 8
     await asyncio.sleep(0.05)
     await held.check()
     with pytest.raises(StoreError, match="is driven on Modal by process"):
-        await lease.acquire("run", after=7)
+        await lease.acquire(VOLUME, "run", after=7)
     await held.release()
 
 
 async def test_a_holder_that_slept_has_lost_the_run_and_does_not_take_it_back(entries, monkeypatch):
-    slept = await lease.acquire("run")
+    slept = await lease.acquire(VOLUME, "run")
     with pytest.raises(StoreError, match="is driven on Modal by process"):
-        await lease.acquire("run")
+        await lease.acquire(VOLUME, "run")
     old = dataclasses.replace(entries["run/1"], renewed_at=GONE.renewed_at)
     slept._renewing.cancel()  # its machine stands still
     entries["run/1"] = slept.record = old
-    taker = await lease.acquire("run")
+    taker = await lease.acquire(VOLUME, "run")
     with pytest.raises(LeaseLostError, match="was taken over by process"):
         await slept.check()
     assert slept.is_lost
     await slept.release()
     await asyncio.sleep(0.1)
     await taker.check()
-    assert (await lease.find_lease("run")).token == taker.record.token
+    assert (await lease.find_lease(VOLUME, "run")).token == taker.record.token
     await taker.release()
 
 
@@ -102,8 +106,10 @@ async def test_a_container_is_no_neighbour_of_another_one(entries, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(modal.Dict, "from_name", lambda *_, **__: entries)
     monkeypatch.setenv("MODAL_TASK_ID", "ta-1")
-    held = await lease.acquire("run")
-    record = dataclasses.replace(await lease.find_lease("run"), started="of another container")
+    held = await lease.acquire(VOLUME, "run")
+    record = dataclasses.replace(
+        await lease.find_lease(VOLUME, "run"), started="of another container"
+    )
     assert record.host == "ta-1"
     assert record.holds()
     await held.release()
@@ -123,14 +129,14 @@ async def test_whoever_lost_the_run_leaves_what_is_on_modal_alone(entries):
         calls=SimpleNamespace(cancel_all=note("cancel")),
         meter=SimpleNamespace(ended=lambda _: None),
     )
-    loser = await lease.acquire("run")
+    loser = await lease.acquire(VOLUME, "run")
     entries["run/2"] = entries["run/1"]
     while not loser.is_lost:
         await asyncio.sleep(0.01)
     await _end(SimpleNamespace(close=note("close")), line, loser)
     assert done == ["close"], "workers beside the flow go"
 
-    holder = await lease.acquire("another")
+    holder = await lease.acquire(VOLUME, "another")
     await _end(SimpleNamespace(close=note("close")), line, holder)
     assert done == ["close", "cancel", "close", "push"]
     await holder.release()

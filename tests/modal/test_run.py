@@ -31,6 +31,7 @@ from tests import bare_flow
 from tests.modal.conftest import SETTINGS, STEPS, project
 from tests.modal_plane.lint import lint
 
+VOLUME = RunsVolume("mortal-runs")
 MORTAL = (sys.executable, "-m", "mortal")
 SMALL = NewModelConfig(hidden_size=32, num_layers=1, intermediate_size=32)
 
@@ -72,7 +73,7 @@ def test_a_run_begun_here_goes_on_in_modal_alone(plane, tmp_path):
     settings = [part for one in settings for part in ("--set", one)]
     train = ["train", "chaos.toml", "--run-id=moving", "--detach"]
     plane.run(*MORTAL, *train, *settings, **at(tmp_path))
-    plane.wait_until(lambda: asyncio.run(find_lease("moving")) is not None, 60)
+    plane.wait_until(lambda: asyncio.run(find_lease(VOLUME, "moving")) is not None, 60)
     stop = ["stop", "moving", "--volume=mortal-runs"]
     assert "stopped by `mortal stop` on" in plane.run(*MORTAL, *stop, **at(tmp_path))
     stopped = plane.events("call_spawned", function="orchestrate")[-1]["call"]
@@ -129,11 +130,10 @@ def look_at_it_from_anywhere(run, folder):
         refused = CliRunner().invoke(app, detached, env=loopback).exception
     assert "means another machine in a container" in str(refused)
     damaged = f"moving/{run.manifest.final.path}/config.json"
-    volume = RunsVolume("mortal-runs")
-    whole = asyncio.run(volume.read(damaged))
-    asyncio.run(volume.upload({damaged: b"{}"}))
+    whole = asyncio.run(VOLUME.read(damaged))
+    asyncio.run(VOLUME.upload({damaged: b"{}"}))
     assert "config.json" in mortal("verify", "moving", code=1)
-    asyncio.run(volume.upload({damaged: whole}))
+    asyncio.run(VOLUME.upload({damaged: whole}))
 
 
 def assert_paid_for(run, plane, since):
@@ -195,6 +195,7 @@ def ask_with_an_old_lease(fire):
     (settings,) = fire.run_dir.glob("settings/*.json")
     order = Order(
         release=this_release(),
+        volume=VOLUME.name,
         lease=1,
         settings=FileRef(path=f"settings/{settings.name}", sha256=digest_file(settings)),
         method="save_final",

@@ -96,6 +96,7 @@ class Line:
         self.meter = Meter(store, options)
         self._lease = held
         self._release = this_release()
+        self._volume_name = volume.name
         # Under a name of its own for each, for a call of an earlier flow may still name another.
         said = settings.config.model_dump_json() + str(settings.project_sha256)
         digest = hashlib.sha256(said.encode()).hexdigest()
@@ -113,6 +114,7 @@ class Line:
         await self._lease.check()
         order = Order(
             release=self._release,
+            volume=self._volume_name,
             lease=self._lease.number,
             settings=self._settings,
             method=method,
@@ -191,7 +193,7 @@ async def modal_compute(
     config, volume = settings.config, RunsVolume(settings.config.compute.modal.volume)
     run_id = store.root.name
     await check_deployed(config)
-    held = await lease.acquire(run_id, after=await lease.newest_fence(volume, run_id))
+    held = await lease.acquire(volume, run_id, after=await lease.newest_fence(volume, run_id))
     held.on_stop = on_stop
     volume = RunsVolume(volume.name, may_write=held.check)
     try:

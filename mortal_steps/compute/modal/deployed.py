@@ -12,7 +12,12 @@ import modal
 
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.modal.asking import patiently
-from mortal_steps.compute.modal.release import Release, other_release, this_release
+from mortal_steps.compute.modal.release import (
+    Deployed,
+    other_release,
+    other_volume,
+    this_release,
+)
 from mortal_steps.config import ModalConfig, RunConfig
 from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.errors import ComputeError
@@ -86,24 +91,31 @@ async def _secret(name: str) -> str:
 
 
 async def _app(options: ModalConfig) -> str:
-    deployed, here = await deployed_release(options), this_release()
-    if not deployed.runs_with(here):
-        raise ComputeError(other_release(deployed, here))
-    return f"{deployed}, as here"
+    here, there = this_release(), await ask_about(options)
+    if not there.release.runs_with(here):
+        raise ComputeError(other_release(there.release, here))
+    check_volume(there, options)
+    return f"{there.release}, as here, with the Volume {there.volume}"
 
 
-async def deployed_release(options: ModalConfig) -> Release:
-    """The code of the deployed app; raises `ComputeError`."""
+def check_volume(there: Deployed, options: ModalConfig) -> None:
+    """Raise `ComputeError` if the app has another Volume than the run is on."""
+    if there.volume != options.volume:
+        raise ComputeError(other_volume(there.volume, options.volume))
+
+
+async def ask_about(options: ModalConfig) -> Deployed:
+    """What the deployed app is; raises `ComputeError`."""
     about = modal.Function.from_name(options.app, "about", version=options.version)
     call = await _briefly(options.app, about.spawn.aio)
     try:
-        release: Release = await call.get.aio(timeout=ANSWERS_WITHIN_S)
+        deployed: Deployed = await call.get.aio(timeout=ANSWERS_WITHIN_S)
     except Exception as error:
         raise ComputeError(
             f"the app {options.app} on Modal does not answer: {type(error).__name__}: {error}; "
             "`mortal deploy` brings it there anew"
         ) from error
-    return release
+    return deployed
 
 
 async def _briefly(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:

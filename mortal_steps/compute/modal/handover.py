@@ -53,7 +53,8 @@ async def hand_over(run: Run) -> None:
 
     Raises `StoreError` if a process drives the run already.
     """
-    volume, holder = runs_volume(run.config), await find_lease(run.info.run_id)
+    volume = runs_volume(run.config)
+    holder = await find_lease(volume, run.info.run_id)
     if holder is not None and holder.holds():
         raise in_use(run.info.run_id, holder)
     await share_model(volume, settings_of(run))

@@ -24,7 +24,12 @@ import mortal_steps
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.compute.modal.fence import check_lease
-from mortal_steps.compute.modal.release import Release, other_release, this_release
+from mortal_steps.compute.modal.release import (
+    Release,
+    other_release,
+    other_volume,
+    this_release,
+)
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ComputeError, MortalError, StoreError
@@ -70,6 +75,8 @@ class Order:
 
     release: Release
     """Code of whoever asks."""
+    volume: str
+    """Name of the Volume that the run is on."""
     lease: int
     """Number of the run's lease that whoever asks holds."""
     settings: FileRef
@@ -106,7 +113,9 @@ class Outcome:
 class WorkerHost:
     """Constructs the role's worker of a run and calls it. `runs_dir` is where the Volume is."""
 
-    def __init__(self, role: Role, *, runs_dir: Path, run_id: str, volume: Volume) -> None:
+    def __init__(
+        self, role: Role, *, runs_dir: Path, run_id: str, volume: Volume, volume_name: str
+    ) -> None:
         logging.basicConfig(
             level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
         )
@@ -117,6 +126,7 @@ class WorkerHost:
         self._runs_dir = runs_dir
         self._run_id = run_id
         self._volume = volume
+        self._volume_name = volume_name
         self._release = this_release()
         self._free_since = time.time()
         self._startup_s = time.time() - _process_start()
@@ -149,6 +159,7 @@ class WorkerHost:
 
     def _carry_out(self, order: Order) -> Outcome:
         try:
+            self._check_volume(order.volume)
             check_lease(RunStore(self._runs_dir / self._run_id), order.lease)
             self._check_release(order.release)
             worker = self._worker_with(order.settings)
@@ -164,6 +175,11 @@ class WorkerHost:
             logger.error("nothing is committed", exc_info=error)
             return Outcome(error=no_more_data(error))
         return None
+
+    def _check_volume(self, asked_for: str) -> None:
+        """The app may have got another one since the run began."""
+        if self._volume_name != asked_for:
+            raise ComputeError(other_volume(self._volume_name, asked_for))
 
     def _check_release(self, asking: Release) -> None:
         if not self._release.runs_with(asking):

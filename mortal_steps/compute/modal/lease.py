@@ -1,6 +1,6 @@
 """The lease of a run on Modal: machines that share nothing but the account drive it one at a time.
 
-A Modal Dict has an entry for every lease that the run ever had, by number:
+A Modal Dict beside the Volume has an entry for every lease that the run ever had, by number:
 
     RUN/3        the third one's holder, renewed every few seconds; None once it was given back
     RUN/3/stop   who asked that holder to stop; it looks whenever it renews
@@ -35,8 +35,6 @@ from mortal_steps.runs.lease import LEASE_TTL_S, RENEW_EVERY_S, LeaseRecord
 
 logger = logging.getLogger(__name__)
 
-LEASES = "mortal-leases"
-
 
 class ModalLease:
     """A lease held by this process; `acquire` makes one."""
@@ -70,7 +68,7 @@ class ModalLease:
         raises `TransientError` if that cannot be done.
         """
         if self._lost is None and self.record.age_s() > LEASE_TTL_S / 2:
-            await patiently(LEASES, self._renew)
+            await patiently(self._run_id, self._renew)
         if self._lost is not None:
             raise self._lost
 
@@ -129,46 +127,51 @@ async def newest_fence(volume: RunsVolume, run_id: str) -> int:
     return max((int(path.rpartition("/")[2]) for path in paths), default=0)
 
 
-async def find_lease(run_id: str) -> LeaseRecord | None:
+async def find_lease(volume: RunsVolume, run_id: str) -> LeaseRecord | None:
     """Who drives the run on Modal, as far as the record tells; None if it was given back."""
-    leases = modal.Dict.from_name(LEASES, create_if_missing=True)
-    _, holder = await patiently(LEASES, partial(_newest, leases, run_id))
+    leases = _leases_of(volume)
+    _, holder = await patiently(run_id, partial(_newest, leases, run_id))
     return holder
 
 
-async def ask_to_stop(run_id: str, who: str) -> LeaseRecord:
+async def ask_to_stop(volume: RunsVolume, run_id: str, who: str) -> LeaseRecord:
     """Let whoever drives the run on Modal hear that `who` wants it to stop; returns the driver.
 
     Raises `StoreError` if nobody drives it.
     """
-    leases = modal.Dict.from_name(LEASES, create_if_missing=True)
-    number, holder = await patiently(LEASES, partial(_newest, leases, run_id))
+    leases = _leases_of(volume)
+    number, holder = await patiently(run_id, partial(_newest, leases, run_id))
     if holder is None or not holder.holds():
         raise StoreError(f"no process drives run {run_id} on Modal; there is nothing to stop")
     asking = leases.put.aio
-    await patiently(LEASES, lambda: asking(_stop_entry(run_id, number), who))
+    await patiently(run_id, lambda: asking(_stop_entry(run_id, number), who))
     return holder
 
 
-async def acquire(run_id: str, after: int = 0) -> ModalLease:
+async def acquire(volume: RunsVolume, run_id: str, after: int = 0) -> ModalLease:
     """Become the one process that drives the run on Modal, by a lease whose number is greater than
     `after`; raises `StoreError` if another process does.
 
     A container takes the place of one that was taken away, and waits for that one's lease to end.
     """
-    leases = modal.Dict.from_name(LEASES, create_if_missing=True)
+    leases = _leases_of(volume)
     deadline = time.monotonic() + (0.0 if modal.is_local() else LEASE_TTL_S + RENEW_EVERY_S)
     record = _this_process()
     while True:
-        number, holder = await patiently(LEASES, partial(_newest, leases, run_id, after))
+        number, holder = await patiently(run_id, partial(_newest, leases, run_id, after))
         if holder is not None and holder.token == record.token:
             return ModalLease(run_id, leases, number, holder)
         if holder is None or not holder.holds():
-            await patiently(LEASES, partial(_claim, leases, run_id, number + 1, record))
+            await patiently(run_id, partial(_claim, leases, run_id, number + 1, record))
         elif time.monotonic() < deadline:
             await asyncio.sleep(RENEW_EVERY_S)
         else:
             raise in_use(run_id, holder)
+
+
+def _leases_of(volume: RunsVolume) -> modal.Dict:
+    """Of the runs on the Volume: those on another one may have the same ids."""
+    return modal.Dict.from_name(f"{volume.name}-leases", create_if_missing=True)
 
 
 def in_use(run_id: str, holder: LeaseRecord) -> StoreError:

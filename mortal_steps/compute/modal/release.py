@@ -1,4 +1,5 @@
-"""Which code runs where: a container must run what the flow's machine runs. Imports no Modal."""
+"""What is deployed: a container must run the code of the flow's machine, and have the Volume that
+the run is on. Imports no Modal."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import mortal_steps
+
+VOLUME_VARIABLE = "MORTAL_VOLUME"
+"""Of the environment: the Volume that holds the runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +36,15 @@ class Release:
         return f"mortal {self.mortal} ({self.sources[:12]}) with modal {self.modal}"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deployed:
+    """An app on Modal."""
+
+    release: Release
+    volume: str
+    """Name of the Volume that its containers have, whatever the run."""
+
+
 def this_release() -> Release:
     """The code of this process."""
     folder = Path(mortal_steps.__file__).parent
@@ -53,4 +66,13 @@ def other_release(deployed: Release, here: Release) -> str:
     return (
         f"the deployed app is {deployed}, this machine has {here}; `mortal deploy` brings this "
         "machine's code there"
+    )
+
+
+def other_volume(deployed: str, wanted: str) -> str:
+    """Why the app cannot serve the run, and what to do."""
+    return (
+        f"the deployed app has the Volume {deployed}, and the run is to be on {wanted} "
+        f"(compute.modal.volume); an app has one. Give {wanted} an app of its own: name one in "
+        f"compute.modal.app, too, and call `mortal deploy CONFIG`; or leave the run on {deployed}"
     )

@@ -15,10 +15,11 @@ from typing import Any
 import modal
 
 from mortal_steps.compute.modal.asking import patiently
+from mortal_steps.compute.modal.deployed import ask_about, check_volume
 from mortal_steps.compute.modal.lease import find_lease
 from mortal_steps.compute.modal.mirror import IDENTITY, NOT_SHARED, PROGRESS, pull_folder
 from mortal_steps.compute.modal.volume import RunsVolume
-from mortal_steps.config import RunConfig
+from mortal_steps.config import ModalConfig, RunConfig
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.files import write_atomically
 from mortal_steps.policy import base_model
@@ -74,7 +75,7 @@ async def look_at(volume: RunsVolume, run_id: str, folder: Path) -> Run:
     if info is None:
         known = ", ".join(await list_run_ids(volume)) or "none"
         raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume.name} (there: {known})")
-    holder = await find_lease(run_id)
+    holder = await find_lease(volume, run_id)
     if holder is not None:
         store.write_record(RECORD_FILE, holder, LeaseRecord)
     return Run(store, None, info)
@@ -139,9 +140,20 @@ async def _fetch_base_model(volume: RunsVolume, store: RunStore) -> None:
             await volume.download(path, cache.parent / path)
 
 
-async def check_there(config_app: str, run_id: str) -> Any:
-    """`mortal verify` of a run, done by a container beside the Volume."""
-    verify = modal.Function.from_name(config_app, "verify")
+async def check_there(volume: RunsVolume, run_id: str) -> Any:
+    """`mortal verify` of a run, done by a container beside the Volume, of the run's app.
+
+    Raises `RunNotFoundError`, and `ComputeError` if that app has another Volume.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        run = await look_at(volume, run_id, Path(folder))
+        try:
+            app = run.config.compute.modal.app
+        except CorruptFileError:  # which the check is about to tell
+            app = ModalConfig().app
+    options = ModalConfig(app=app, volume=volume.name)
+    check_volume(await ask_about(options), options)
+    verify = modal.Function.from_name(app, "verify")
     return await patiently(run_id, lambda: verify.remote.aio(run_id))
 
 
