@@ -13,8 +13,11 @@ from tests.modal.conftest import project
 from tests.modal.test_run import assert_same
 
 WITH_VLLM = (
-    "training.max_steps=2",
     "rollout.engine=vllm",
+    "training.max_steps=2",
+    "training.gradient_accumulation_steps=1",
+    "training.max_completion_length=6",
+    "rollout.max_tokens=6",
     "rollout.num_shards=1",
     "evaluation.eval_steps=0",
     f"compute.local.rollout.python={VLLM_PYTHON}",
@@ -29,11 +32,15 @@ def test_vllm_in_its_own_image_gives_the_bits_that_it_gives_here(plane, tmp_path
     """The same interpreter is behind both: a process of this machine, and a container."""
     bare.strip_prefect(monkeypatch.setattr)
     monkeypatch.chdir(tmp_path)
-    runs = []
-    for run_id, settings in (("beside", ()), ("apart", ON_MODAL)):
-        run = open_run(project(tmp_path, run_id, *WITH_VLLM, *settings))
-        asyncio.run(drive(run))
-        runs.append(run)
+    runs = [
+        open_run(project(tmp_path, run_id, *WITH_VLLM, *settings))
+        for run_id, settings in (("here", ()), ("there", ON_MODAL))
+    ]
+
+    async def drive_both():
+        await asyncio.gather(*map(drive, runs))
+
+    asyncio.run(drive_both())
     assert_same(*runs)
     (container,) = plane.events("container_started", function="RolloutWorker.*")
     assert container["python"] == str(VLLM_PYTHON)
