@@ -21,7 +21,7 @@ train-spell: venv  ## The second demo: reasoning_gym's spell_backward
 
 test: venv vllm-env  ## Run the checks and the whole test suite
 	$(MAKE) check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: venv  ## Lint, types, import contracts
 	$(BIN)/ruff check .
