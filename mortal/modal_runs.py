@@ -14,6 +14,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, RunNotFoundError
 from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.runs.lease import LeaseRecord
+from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import FinishedCheck
 from mortal_steps.store import RunStore
 
@@ -73,4 +74,7 @@ def find_driver(volume: str, run_id: str) -> LeaseRecord | None:
 def fetch_run(volume: str, run_id: str, runs_dir: Path, *, everything: bool) -> str:
     """Bring a run's model here, or all of it; a sentence that says where it is."""
     root = asyncio.run(runs.fetch(RunsVolume(volume), run_id, runs_dir, everything=everything))
-    return f"{run_id} is in {root.absolute()}"
+    run = find_run(runs_dir, run_id)
+    done = f"step {run.manifest.step} of {run.info.num_steps}"
+    model = "" if run.manifest.final else f", without a final model: it stands at {done}"
+    return f"{run_id} is in {root.absolute()}{model}"

@@ -73,7 +73,7 @@ def test_a_container_refuses_what_is_asked_for_a_run_on_another_volume(plane, mi
         raise outcome.error
 
 
-def test_a_run_is_verified_by_the_app_that_it_names(plane, mine, tmp_path):
+def test_a_run_is_verified_by_the_app_that_it_names_and_fetched_as_it_is(plane, mine, tmp_path):
     other = mine.model_copy(update={"compute": project(tmp_path, "any", *ON_MODAL).compute})
     for run_id, config in (("own", mine), ("astray", other)):
         store = RunStore(tmp_path / run_id)
@@ -82,13 +82,16 @@ def test_a_run_is_verified_by_the_app_that_it_names(plane, mine, tmp_path):
         store.write_record(MANIFEST_FILE, RunManifest(status="running", step=0), RunManifest)
         asyncio.run(Mirror(RunsVolume("mine"), store).begin())
 
-    def verify(run_id):
-        return CliRunner().invoke(app, ["verify", run_id, "--volume=mine", "--json"])
+    def mortal(*command):
+        return CliRunner().invoke(app, [*command, "--volume=mine"])
 
-    checked = json.loads(verify("own").output)
+    checked = json.loads(mortal("verify", "own", "--json").output)
     assert checked["damaged"] == []
     assert checked["files"] >= 5
-    assert "the deployed app has the Volume mortal-runs" in str(verify("astray").exception)
+    told = "the deployed app has the Volume mortal-runs"
+    assert told in str(mortal("verify", "astray").exception)
+    fetched = mortal("fetch", "own", f"--runs-dir={tmp_path}/fetched").output
+    assert fetched.endswith("/own, without a final model: it stands at step 0 of 1\n")
 
 
 def test_runs_of_one_id_on_two_volumes_are_driven_apart(plane, mine, monkeypatch):
