@@ -48,9 +48,11 @@ def test_a_call_beyond_its_deadline_or_of_a_run_that_ends_is_cancelled(plane, tm
             await session.compute.call("actor", "prepare", key=START, step=0)
 
     async def be_told_to_end(run):
+        stop = Stop()
         with contextlib.suppress(StopRequested):
             async with driving.at_work(run) as session:
-                await Stop().guard(session.compute.call("actor", "prepare", key=START, step=0))
+                await stop.guard(session.compute.call("actor", "prepare", key=START, step=0))
+        raise stop.terminated  # as the flow does
 
     def cancel():
         """As Prefect's worker does."""
