@@ -7,7 +7,13 @@ from mortal_steps.compute.modal import asking
 from mortal_steps.compute.modal.calls import Calls
 from mortal_steps.compute.modal.host import Order, Outcome
 from mortal_steps.compute.modal.release import this_release
-from mortal_steps.errors import ComputeError, LeaseLostError, TransientError, WorkerLostError
+from mortal_steps.errors import (
+    ComputeError,
+    LeaseLostError,
+    StoreError,
+    TransientError,
+    WorkerLostError,
+)
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef
 
@@ -109,6 +115,13 @@ async def test_a_call_that_modal_does_not_know_is_lost(account, calls):
         await calls.outcome("actor/a", account, ORDER)
     account.gives["fc-2"] = Outcome(value=3)
     assert (await calls.outcome("actor/a", account, ORDER)).value == 3
+
+
+async def test_a_call_whose_id_cannot_be_kept_is_cancelled(account, calls, tmp_path):
+    (tmp_path / "calls").write_text("in the way of the folder")
+    with pytest.raises(StoreError, match="calls"):
+        await calls.outcome("actor/a", account, ORDER)
+    assert (account.spawned, account.cancelled) == (1, ["fc-1"])
 
 
 async def test_what_an_earlier_flow_asked_too_late_is_asked_anew(account, calls):

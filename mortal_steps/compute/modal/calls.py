@@ -114,7 +114,11 @@ class Calls:
             lease=order.lease,
             spawned_at=time.time(),
         )
-        self._store.write_record(_path(key), submitted, Submitted)
+        try:
+            self._store.write_record(_path(key), submitted, Submitted)
+        except BaseException:  # a full disk, or SIGTERM: nobody could attach to the call
+            await self._cancel(key, call.object_id)
+            raise
         return submitted
 
     async def _taken(self, key: str, submitted: Submitted) -> Outcome:
