@@ -23,10 +23,10 @@ from prefect.states import Cancelled
 
 from flows.handover import flow_run_url, wait_for_driver
 from flows.rollouts import RolledOut, Rollouts
-from flows.stop import Stop, StopRequested
+from flows.stop import TERMINATED, Stop, StopRequested
 from mortal_steps.config import RunConfig
 from mortal_steps.driving import at_work
-from mortal_steps.errors import RunStoppedError, ServerError
+from mortal_steps.errors import MortalError, RunStoppedError, ServerError
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import RunSummary, summarize
@@ -74,11 +74,13 @@ async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
                 with stop.on_signals(numbers, get_run_logger().warning):
                     await Training(session, stop, server).run()
             await server.back()
-    except RunStoppedError as stopped:
+    except MortalError as ended:
         if stop.terminated is not None:
-            get_run_logger().warning("%s", stopped)
+            get_run_logger().warning("%s", ended)
             raise stop.terminated from None
-        return Cancelled(message=str(stopped))
+        if not isinstance(ended, RunStoppedError):
+            raise
+        return Cancelled(message=str(ended))
     return summarize(run)
 
 
@@ -105,6 +107,9 @@ class Training:
                 await self._train(ready, progress)
             except StopRequested:
                 progress.note(f"stopping ({self._stop.reason})")
+                await self._save_and_stop()
+            except TERMINATED as signalled:  # between two stages
+                self._stop.terminate(signalled)
                 await self._save_and_stop()
             run.update(final=await save_final(self._session))
         self._recorder.draw()

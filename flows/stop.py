@@ -65,7 +65,7 @@ class Stop:
                 raise StopRequested
             return working.result()
         except TERMINATED as signalled:
-            self._terminate(signalled)
+            self.terminate(signalled)
             raise StopRequested from signalled
         finally:
             stopping.cancel()
@@ -83,10 +83,10 @@ class Stop:
         try:
             return await ask()
         except TERMINATED as signalled:
-            self._terminate(signalled)
+            self.terminate(signalled)
             return await ask()
 
-    def _terminate(self, signalled: BaseException) -> None:
+    def terminate(self, signalled: BaseException) -> None:
         """Take SIGTERM for a request to stop; raises `signalled` where there was one already."""
         if self.requested:
             raise signalled
