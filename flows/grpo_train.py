@@ -106,11 +106,10 @@ class Training:
                 ready = await self._stop.guard(self._start(progress))
                 await self._train(ready, progress)
             except StopRequested:
-                progress.note(f"stopping ({self._stop.reason})")
-                await self._save_and_stop()
+                await self._save_and_stop(progress)
             except TERMINATED as signalled:  # between two stages
                 self._stop.terminate(signalled)
-                await self._save_and_stop()
+                await self._save_and_stop(progress)
             run.update(final=await save_final(self._session))
         self._recorder.draw()
         await self._artifacts.refresh(self._recorder.totals)
@@ -193,9 +192,10 @@ class Training:
         self._recorder.timing(saved.timing)
         self._run.note_checkpoint(saved, score)
 
-    async def _save_and_stop(self) -> None:
+    async def _save_and_stop(self, progress: ProgressLine) -> None:
         """Save what was trained since the last checkpoint; raises what ends the run."""
         stop, run = self._stop, self._run
+        progress.note(f"stopping ({stop.reason})")
         if self._trained > max((saved.step for saved in run.manifest.checkpoints), default=0):
             run.note_checkpoint(await checkpoint(self._session, self._trained, None))
         resume = f"go on with `mortal resume {run.info.run_id}`"

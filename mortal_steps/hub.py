@@ -12,13 +12,9 @@ from pathlib import Path
 from mortal_steps.config import ModelConfig
 from mortal_steps.config.run import COMMIT
 from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.model_files import OTHERS, WEIGHTS
 
 logger = logging.getLogger(__name__)
-
-FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.py")
-"""Configuration, tokenizer, chat template, code."""
-WEIGHTS = ("*.safetensors", "*.bin")
-"""The first kind that the model comes in counts."""
 
 
 def is_hub_model(model: ModelConfig) -> bool:
@@ -78,18 +74,18 @@ def model_folder(path: str, model: ModelConfig) -> str:
     from huggingface_hub import errors, snapshot_download
 
     try:
-        for weights in WEIGHTS:
+        for weights in WEIGHTS:  # the first kind that the model comes in
             folder = snapshot_download(
                 path,
                 revision=model.revision,
-                allow_patterns=[*FILES, weights],
-                ignore_patterns=[f"*/{kind}" for kind in WEIGHTS],
+                allow_patterns=[f"*{suffix}" for suffix in (weights, *OTHERS)],
+                ignore_patterns=[f"*/*{suffix}" for suffix in WEIGHTS],
             )
-            if any(Path(folder).glob(weights)):
+            if any(Path(folder).glob(f"*{weights}")):
                 return folder
     except (OSError, ValueError, errors.HTTPError) as error:  # type: ignore[attr-defined]
         raise ModelError(f"cannot get the model {path}{_of(model)}: {error}") from error
-    raise ModelError(f"the model {path}{_of(model)} has no weights ({', '.join(WEIGHTS)})")
+    raise ModelError(f"the model {path}{_of(model)} has no weights (*{', *'.join(WEIGHTS)})")
 
 
 def _cached_commit(model: ModelConfig) -> str | None:

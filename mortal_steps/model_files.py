@@ -14,8 +14,9 @@ from mortal_steps.config import ModelConfig
 from mortal_steps.errors import ModelError
 from mortal_steps.files import digest_file
 
-SUFFIXES = {".safetensors", ".bin", ".json", ".model", ".txt", ".jinja", ".py"}
-"""Weights, configuration, tokenizer, chat template, code; a README may change."""
+WEIGHTS = (".safetensors", ".bin")
+OTHERS = (".json", ".model", ".txt", ".jinja", ".py")
+"""Configuration, tokenizer, chat template, code; a README may change."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,4 +79,6 @@ def _files(folder: Path) -> list[Path]:
     """Those that decide what the model is; none where there is no such folder."""
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
+    return sorted(
+        path for path in folder.iterdir() if path.suffix in WEIGHTS + OTHERS and path.is_file()
+    )

@@ -9,9 +9,16 @@ import pytest
 from prefect.exceptions import TerminationSignal
 from prefect.utilities.engine import capture_sigterm
 
+import flows.grpo_train as grpo
+from benchmarks import bare
 from flows.stop import TERMINATED, Stop, StopRequested
+from mortal_steps import driving
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
+from mortal_steps.errors import RunStoppedError
+from mortal_steps.report.recorder import Recorder
+from mortal_steps.runs.run import open_run
+from tests.bare_flow import project_config, stripped
 
 KEY = CallKey(run_id="test", stage="test", step=0)
 
@@ -83,3 +90,27 @@ def test_a_second_request_ends_the_run_at_once():
         return stop.terminated
 
     assert run_with_sigterm(flow) is None
+
+
+def test_between_two_stages_the_run_is_saved_too(tmp_path):
+    class Interrupted(Recorder):
+        def step(self, batch, rewards, result):
+            if result.step == 2:
+                raise TerminationSignal(signal.SIGTERM)
+            return super().step(batch, rewards, result)
+
+    async def drive(run):
+        async with driving.at_work(run) as session:
+            await bare.train(session)
+
+    with stripped() as patch:
+        patch.chdir(tmp_path)
+        patch.setattr(grpo, "Recorder", Interrupted)
+        run = open_run(project_config(tmp_path, **{"checkpoints.save_steps": 6}))
+        with pytest.raises(
+            RunStoppedError, match="stopped by SIGTERM after 3 of 6 steps, state"
+        ):
+            asyncio.run(drive(run))
+    assert run.manifest.status == "stopped"
+    assert [saved.step for saved in run.manifest.checkpoints] == [3]
+    assert run.manifest.step == 2, "the third step is noted by whoever goes on"

@@ -1,5 +1,7 @@
 """Which calls of an earlier flow are attached to, and what becomes of the others."""
 
+from dataclasses import replace
+
 import pytest
 from modal import FunctionCall, exception
 
@@ -26,8 +28,8 @@ ORDER = Order(
     payload={"step": 3},
     label="start_workers/3/0",
 )
-OTHER = Order(**{name: getattr(ORDER, name) for name in Order.__slots__} | {"payload": {"step": 4}})
-NEXT = Order(**{name: getattr(ORDER, name) for name in Order.__slots__} | {"lease": 2})
+OTHER = replace(ORDER, payload={"step": 4})
+NEXT = replace(ORDER, lease=2)
 REFUSED = Outcome(error=LeaseLostError("the run has had a lease since"))
 
 
