@@ -107,9 +107,7 @@ def test_between_two_stages_the_run_is_saved_too(tmp_path):
         patch.chdir(tmp_path)
         patch.setattr(grpo, "Recorder", Interrupted)
         run = open_run(project_config(tmp_path, **{"checkpoints.save_steps": 6}))
-        with pytest.raises(
-            RunStoppedError, match="stopped by SIGTERM after 3 of 6 steps, state"
-        ):
+        with pytest.raises(RunStoppedError, match="stopped by SIGTERM after 3 of 6 steps, state"):
             asyncio.run(drive(run))
     assert run.manifest.status == "stopped"
     assert [saved.step for saved in run.manifest.checkpoints] == [3]
