@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -132,9 +131,12 @@ class GRPOStepper:
         return self._trainer.state.global_step
 
     def random_digest(self) -> str:
-        """sha256 of Python's, numpy's and torch's random streams as they are."""
-        streams = [pickle.dumps(random.getstate()), pickle.dumps(numpy.random.get_state())]
-        streams.append(torch.get_rng_state().numpy().tobytes())
+        """sha256 of torch's random streams as they are: those that training draws from.
+
+        Python's and numpy's are seeded with each step, too, but any thread of the process may draw
+        from them (a client that connects again, say), and no bit of a run depends on them.
+        """
+        streams = [torch.get_rng_state().numpy().tobytes()]
         if torch.cuda.is_available():
             streams.append(torch.cuda.get_rng_state().numpy().tobytes())
         return hashlib.sha256(b"".join(streams)).hexdigest()

@@ -24,7 +24,7 @@ class StepResult:
     state_id: str
     """id(t+1) = sha256(id(t), batch digest, config fingerprint)."""
     random_sha256: str
-    """Digest of the random streams after the step."""
+    """Digest of torch's random streams after the step."""
     weights: WeightsRef | None
     """The version published after the step, where one is due."""
     timing: StageTiming

@@ -3,8 +3,11 @@
 import dataclasses
 import logging
 import multiprocessing
+import random
 import signal
+import threading
 
+import numpy
 import pytest
 
 from mortal_steps.errors import ActorStateError, StoreError
@@ -42,6 +45,25 @@ def test_without_a_checkpoint_the_whole_journal_is_replayed(
     run.train(last, [4])  # nobody called `prepare`: the step itself brings the actor there
     assert run.state_digests(last, NUM_STEPS) == uninterrupted(setup)
     assert "other numbers than recorded" not in caplog.text
+
+
+def test_random_numbers_drawn_by_other_threads_change_no_bit(run, actor, uninterrupted):
+    """Clients in the same process (Modal's, Prefect's) wait for random times before a retry."""
+    done = threading.Event()
+
+    def draw():
+        while not done.wait(timeout=0.01):
+            random.random()
+            numpy.random.random()
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        run.train(actor, range(NUM_STEPS))
+    finally:
+        done.set()
+        thread.join()
+    assert run.state_digests(actor, NUM_STEPS) == uninterrupted("full")
 
 
 def test_a_killed_process_leaves_a_run_that_another_finishes_to_the_bit(
