@@ -44,10 +44,14 @@ class FlowEndedError(Exception):
 
 
 class Fire:
-    """One run on the plane and the process that drives it, to be hit."""
+    """One run on the plane and the process that drives it, to be hit; `actor` is the class of the
+    containers that train."""
 
-    def __init__(self, plane: ModalPlane, folder: Path, run_id: str, *settings: str) -> None:
+    def __init__(
+        self, plane: ModalPlane, folder: Path, run_id: str, *settings: str, actor: str = ACTOR
+    ) -> None:
         self.plane = plane
+        self._actor = actor
         self.run_dir = folder / "runs" / run_id
         self._command = ["-m", "tests.modal.bare_run", str(folder), run_id, *ON_MODAL, *settings]
         self._output = folder / f"{run_id}.out"
@@ -111,7 +115,7 @@ class Fire:
         return len(pools) == 1 and in_turn
 
     def _actor_pools(self) -> set[str]:
-        spawned = self.plane.events("call_spawned", function=ACTOR)
+        spawned = self.plane.events("call_spawned", function=self._actor)
         return {str(event["function_id"]) for event in spawned}
 
     def _last_word(self, task: str) -> str:

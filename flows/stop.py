@@ -1,9 +1,10 @@
 """A request to end the run in order: from Ctrl-C, SIGTERM, Prefect's cancel, or the flow itself.
 
 SIGTERM to the process of a deployment's run is Prefect's: its handler tells a cancellation from a
-machine that is taken away, and must stay in place for that. It interrupts the event loop, which
-then cancels all tasks, once. The flow's own task hears of it here, and has until the process is
-killed to save the run: 30 s after a cancellation.
+machine that is taken away, and must stay in place for that. It raises wherever the process is: in
+the flow's own task, in another one, in the event loop, which then cancels all tasks, once, or in a
+callback, where asyncio drops it. So the loop overhears the signal, too. The flow has until the
+process is killed to save the run: 30 s after a cancellation.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from prefect.exceptions import TerminationSignal
@@ -23,6 +24,9 @@ T = TypeVar("T")
 
 TERMINATED = (asyncio.CancelledError, TerminationSignal)
 """How Prefect's SIGTERM arrives in the flow's task: as the latter if it was just at work."""
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequested(Exception):
@@ -40,6 +44,8 @@ class Stop:
         """What forces the run to stop; None where somebody asked for it."""
         self.terminated: BaseException | None = None
         """What Prefect's SIGTERM raised; it is Prefect's to see once the run is saved."""
+        self._overheard = False
+        """Whether the loop heard of SIGTERM, and nothing was raised here by it so far."""
 
     @property
     def requested(self) -> bool:
@@ -88,35 +94,49 @@ class Stop:
 
     def terminate(self, signalled: BaseException) -> None:
         """Take SIGTERM for a request to stop; raises `signalled` where there was one already."""
-        if self.requested:
+        if self.requested and not self._overheard:
             raise signalled
+        self._overheard = False
         self.terminated = signalled
         self.request("SIGTERM")
 
+    def overhear(self) -> None:
+        """Take SIGTERM for a request to stop, which may have been raised where nobody hears it."""
+        if not self.requested:
+            self.terminate(TerminationSignal(signal.SIGTERM))
+            self._overheard = True
+
     @contextlib.contextmanager
-    def on_signals(
-        self, numbers: Sequence[signal.Signals], say: Callable[[str], None]
-    ) -> Iterator[None]:
-        """These signals request the stop; the second of them ends the run at once."""
+    def on_signals(self, say: Callable[[str], None], *, sigterm_raises: bool) -> Iterator[None]:
+        """SIGINT and SIGTERM request the stop; the second of them ends the run at once.
+
+        Where `sigterm_raises`, by a handler that has to stay, it is overheard.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield  # signals are the main thread's; whoever runs the flow here handles them
             return
         loop, flow = asyncio.get_running_loop(), asyncio.current_task()
-        before = {number: signal.getsignal(number) for number in numbers}
+        before = {number: signal.getsignal(number) for number in SIGNALS}
 
         def heard(number: signal.Signals) -> None:
-            if self.requested:
+            if number == signal.SIGTERM and sigterm_raises:
+                self.overhear()
+            elif self.requested:
                 assert flow is not None
                 flow.cancel()
             else:
                 say(f"{number.name}: stopping with a checkpoint; once more stops at once")
                 self.request(number.name)
 
-        for number in before:
+        for number in SIGNALS:
             loop.add_signal_handler(number, heard, number)
+        if sigterm_raises:
+            signal.signal(signal.SIGTERM, before[signal.SIGTERM])  # the loop is still woken up
         try:
             yield
         finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # for a moment nobody handles them
             for number, handler in before.items():
                 loop.remove_signal_handler(number)
                 signal.signal(number, handler)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

@@ -18,7 +18,7 @@ from pathlib import Path
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import call_once
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import ModalConfig, RunConfig
+from mortal_steps.config import RunConfig
 from mortal_steps.data import load_problems
 from mortal_steps.errors import ConfigError, ModelError, StoreError
 from mortal_steps.hub import is_hub_model
@@ -52,13 +52,7 @@ def check(config: RunConfig, problems: Problems | None = None) -> Problems:
 
 def refuse_what_does_not_work_yet(config: RunConfig) -> None:
     """Options that have a place in the configuration and no code behind them."""
-    modal, default = config.compute.modal, ModalConfig()
     waiting = {
-        **{
-            f"compute.modal.{option}": getattr(modal, option) != getattr(default, option)
-            for option in ("gpu", "use_vllm", "vllm_mode")
-        },
-        "compute.mode = 'single_node'": config.compute.mode == "single_node",
         "rollout.weight_sync_method = 'direct'": config.rollout.weight_sync_method == "direct",
         "rewards.functions = 'sandbox'": "sandbox" in config.rewards.functions,
         "logging.use_wandb": config.logging.use_wandb,

@@ -109,8 +109,6 @@ def refusal(tmp_path, monkeypatch):
             ["compute.local.actor.python=/no/python"],
             ["compute.local.actor.python", "/no/python"],
         ),
-        (ConfigError, ["compute.mode=single_node"], ["'single_node' does not work yet"]),
-        (ConfigError, ["compute.modal.gpu=H100"], ["compute.modal.gpu does not work yet"]),
         (ConfigError, ["rollout.weight_sync_method=direct"], ["'direct' does not work yet"]),
         (ConfigError, ["logging.use_wandb=true"], ["logging.use_wandb does not work yet"]),
         (

@@ -51,7 +51,7 @@ def test_documented_defaults():
     assert training.scale_rewards == "group"
     assert training.max_completion_length == 1024
     assert (training.use_lora, training.gradient_checkpointing) == (False, True)
-    assert (rollout.max_tokens, rollout.num_rollout_workers) == (8000, 2)
+    assert (rollout.max_tokens, config.num_rollout_workers) == (8000, 2)
     assert (rollout.weight_sync_method, rollout.sync_weights_every) == ("reload", 1)
     assert config.checkpoints.save_steps == 100
     assert (compute.modal.actor, compute.modal.rollout, compute.modal.gpu) == (
@@ -59,7 +59,7 @@ def test_documented_defaults():
         "A10G",
         "A100",
     )
-    assert (compute.modal.use_vllm, compute.modal.vllm_mode) == (False, "colocate")
+    assert (compute.mode, compute.modal.vllm_mode) == ("distributed", "colocate")
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,22 @@ def test_documented_defaults():
             r"compute.modal.rates: .*'A10G:2': 0.1 is no price per second of one GPU",
         ),
         ({"compute": {"modal": {"rates": {"A1": 0.1}}}}, "rates: .*has no GPU 'A1'; did you mean"),
+        (
+            {"compute": {"modal": {"gpu": "H100"}}},
+            r"compute: .*modal.gpu does nothing where compute.mode is 'distributed'; set actor and",
+        ),
+        (
+            {"compute": {"mode": "single_node", "modal": {"actor": "H100"}}},
+            r"compute: .*modal.actor does nothing where .* is 'single_node'; set modal.gpu",
+        ),
+        (
+            {"compute": {"mode": "single_node", "modal": {"vllm_mode": "serve"}}},
+            r"compute.modal: .*vllm_mode = 'serve' gives .* set gpu = 'A100:2', or vllm_mode",
+        ),
+        (
+            {"compute": {"mode": "single_node"}, "rollout": {"num_rollout_workers": 3}},
+            r"num_rollout_workers = 3, and compute.mode = 'single_node' has one; leave it out",
+        ),
         ({"data": {"zzz": 1}}, r"data.zzz: unknown key; known keys here: source, config"),
         ({"training": {"loss_type": "ppo"}}, r"training.loss_type = 'ppo': .*'grpo'"),
         ({"training": {"batch_size": 0}}, r"training.batch_size = 0: .*greater than or equal"),

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from prefect.exceptions import TerminationSignal
-from prefect.utilities.engine import capture_sigterm
+from prefect.utilities.engine import _prefect_sigterm_handler, capture_sigterm
 
 import flows.grpo_train as grpo
 from benchmarks import bare
@@ -28,7 +28,10 @@ def run_with_sigterm(flow):
     outcome = []
 
     async def main():
-        outcome.append(await flow(Stop()))
+        stop = Stop()
+        outcome.append(await flow(stop))
+        if stop.terminated is not None:
+            raise stop.terminated
 
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what Prefect hands the signal on to
     try:
@@ -53,6 +56,43 @@ def test_what_is_waited_for_is_dropped():
     stop = run_with_sigterm(flow)
     assert stop.reason == "SIGTERM"
     assert isinstance(stop.terminated, TERMINATED)
+
+
+@pytest.mark.parametrize("busy", ["callback", "task"])
+def test_sigterm_is_heard_where_asyncio_drops_what_it_raises(busy):
+    def strike():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async def nobody_waits_for_it():
+        strike()
+
+    async def flow(stop):
+        with stop.on_signals(print, sigterm_raises=True):
+            if busy == "callback":
+                asyncio.get_running_loop().call_later(0.1, strike)
+            else:
+                forgotten = asyncio.create_task(nobody_waits_for_it())
+            with pytest.raises(StopRequested):
+                await stop.guard(asyncio.sleep(60))
+            assert await stop.finish(lambda: asyncio.sleep(0.1, "saved")) == "saved"
+        assert busy == "callback" or isinstance(forgotten.exception(), TerminationSignal)
+        assert stop.reason == "SIGTERM"
+        return signal.getsignal(signal.SIGTERM)
+
+    assert run_with_sigterm(flow) is _prefect_sigterm_handler
+
+
+def test_one_sigterm_counts_once_whoever_hears_of_it_first():
+    async def flow(stop):
+        stop.overhear()
+        signalled = TerminationSignal(signal.SIGTERM)
+        stop.terminate(signalled)
+        stop.overhear()
+        assert stop.terminated is signalled
+        with pytest.raises(TerminationSignal):
+            stop.terminate(TerminationSignal(signal.SIGTERM))
+
+    asyncio.run(flow(Stop()))
 
 
 def test_a_train_step_ends_and_its_worker_stays_in_reach(tmp_path):

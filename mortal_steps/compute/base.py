@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 Role = Literal["actor", "rollout", "reward"]
+ROLES: tuple[Role, ...] = get_args(Role)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from mortal_steps.compute.base import CallKey, Role, WorkerSpec
 from mortal_steps.compute.frames import Answer, Construct, Frames, Request, encode_frame
@@ -94,7 +94,10 @@ class LocalCompute:
 
 
 class LocalContainer:
-    """One worker process, started at its first call and again after it was lost."""
+    """One worker process, started at its first call and again after it was lost.
+
+    Without a `log_dir` it writes where this process does.
+    """
 
     def __init__(
         self,
@@ -102,7 +105,7 @@ class LocalContainer:
         spec: WorkerSpec,
         index: int,
         working_dir: Path,
-        log_dir: Path,
+        log_dir: Path | None,
         inherited: Sequence[int] = (),
     ) -> None:
         self.name = name
@@ -112,7 +115,7 @@ class LocalContainer:
         self._index = index
         self._working_dir = working_dir
         self._inherited = inherited
-        self._log_path = log_dir / f"{name}.log"
+        self._log_path = log_dir / f"{name}.log" if log_dir is not None else None
         self._starting = asyncio.Lock()
         self._numbers = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Any]] = {}
@@ -131,7 +134,7 @@ class LocalContainer:
         request = Request(number=number, method=method, payload=payload, label=label)
         return await self._ask(number, request)
 
-    async def close(self) -> None:
+    async def close(self, grace_s: float = CLOSE_GRACE_S) -> None:
         """Close the socket, wait a moment, then kill."""
         process, self.process = self.process, None
         if process is None:
@@ -139,7 +142,7 @@ class LocalContainer:
         if self._socket is not None:
             self._socket.close()
         try:
-            await asyncio.wait_for(process.wait(), CLOSE_GRACE_S)
+            await asyncio.wait_for(process.wait(), grace_s)
         except TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
@@ -148,12 +151,9 @@ class LocalContainer:
             await self._ending
 
     async def _start(self) -> None:
-        with writing(self._log_path):
-            self._log_path.parent.mkdir(parents=True, exist_ok=True)
-            log = self._log_path.open("ab")
         ours, theirs = socket.socketpair()
         python = self._spec.python or sys.executable
-        with log, theirs:
+        with self._log() as log, theirs:
             try:
                 process = await asyncio.create_subprocess_exec(
                     python,
@@ -183,6 +183,13 @@ class LocalContainer:
         )
         self.process = process
         await self._ask(0, Construct(factory=self._spec.factory, kwargs=self._spec.kwargs))
+
+    def _log(self) -> contextlib.AbstractContextManager[IO[bytes] | None]:
+        if self._log_path is None:
+            return contextlib.nullcontext()
+        with writing(self._log_path):
+            self._log_path.parent.mkdir(parents=True, exist_ok=True)
+            return self._log_path.open("ab")
 
     def _environment(self) -> dict[str, str]:
         spec = self._spec
@@ -227,11 +234,14 @@ class LocalContainer:
         if code < 0:
             with contextlib.suppress(ValueError):
                 how = signal.Signals(-code).name
+        ended = f"{self.name} (process {pid}) ended: {how}"
+        if self._log_path is None:
+            return ended
         tail = ""
         if self._log_path.exists():
             lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
             tail = "".join(f"\n    {line}" for line in lines[-5:])
-        return f"{self.name} (process {pid}) ended: {how}; log {self._log_path}:{tail}"
+        return f"{ended}; log {self._log_path}:{tail}"
 
 
 def call_once(spec: WorkerSpec, method: str, **payload: Any) -> Any:

@@ -29,7 +29,7 @@ def worker_specs(
             "rollout",
             local.rollout,
             {**common, "model_path": model_path},
-            count=config.rollout.num_rollout_workers,
+            count=config.num_rollout_workers,
             prepare="start",
         ),
         "reward": _spec("reward", local.reward, {**common, "num_steps": num_steps}),

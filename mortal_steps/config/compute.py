@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mortal_steps.config.gpus import dollars_per_second, modal_gpu
+from mortal_steps.config.gpus import dollars_per_second, gpu_count, modal_gpu
 from mortal_steps.config.section import Section
 
 
@@ -35,8 +35,7 @@ class LocalConfig(Section):
 
 
 class ModalConfig(Section):
-    """`[compute.modal]`: GPUs per role (`A100`, or `A100:2` for two), what is deployed, options of
-    single-node mode."""
+    """`[compute.modal]`: GPUs per role (`A100`, or `A100:2` for two), and what is deployed."""
 
     actor: str = "A100"
     """GPU of the actor's container."""
@@ -65,8 +64,9 @@ class ModalConfig(Section):
     """Dollars per second of one GPU by its name, where they are not the list prices."""
     gpu: str = "A100"
     """GPU of the one container in single-node mode."""
-    use_vllm: bool = False
     vllm_mode: Literal["colocate", "serve"] = "colocate"
+    """In single-node mode: whether the rollout worker shares the actor's GPU, or has the last of
+    several to itself (`gpu = "A100:2"`)."""
 
     @field_validator("actor", "rollout", "gpu")
     @classmethod
@@ -84,8 +84,17 @@ class ModalConfig(Section):
 
     @model_validator(mode="after")
     def _prices_are_known(self) -> Self:
-        for gpu in (self.actor, self.rollout):
+        for gpu in (self.actor, self.rollout, self.gpu):
             dollars_per_second(gpu, self.rates)
+        return self
+
+    @model_validator(mode="after")
+    def _serving_takes_two(self) -> Self:
+        if self.vllm_mode == "serve" and gpu_count(self.gpu) < 2:
+            raise ValueError(
+                "vllm_mode = 'serve' gives the rollout worker a GPU of its own; set gpu = "
+                f"'{self.gpu}:2', or vllm_mode = 'colocate'"
+            )
         return self
 
 
@@ -94,6 +103,28 @@ class ComputeConfig(Section):
 
     backend: Literal["local", "modal"] = "local"
     mode: Literal["distributed", "single_node"] = "distributed"
-    """`distributed`: actor and rollout workers apart. `single_node`: TRL's own loop in one."""
+    """`distributed`: actor and rollout workers apart. `single_node`: actor and one rollout worker
+    take turns on one machine."""
     local: LocalConfig = LocalConfig()
     modal: ModalConfig = ModalConfig()
+
+    @model_validator(mode="after")
+    def _gpus_are_of_the_mode(self) -> Self:
+        """Whoever names a GPU means to get it."""
+        default = ModalConfig()
+        others = {"distributed": ("gpu", "vllm_mode"), "single_node": ("actor", "rollout")}
+        for option in others[self.mode]:
+            if getattr(self.modal, option) != getattr(default, option):
+                raise ValueError(
+                    f"modal.{option} does nothing where compute.mode is {self.mode!r}; "
+                    + ("set actor and rollout" if self.mode == "distributed" else "set modal.gpu")
+                )
+        return self
+
+    def gpu_of(self, role: str) -> str | None:
+        """GPU of the container on Modal that a role's worker is in, if it has one."""
+        if role == "reward":
+            return None
+        if self.mode == "single_node":
+            return self.modal.gpu
+        return {"actor": self.modal.actor, "rollout": self.modal.rollout}[role]

@@ -66,16 +66,21 @@ def modal_gpu(wanted: str) -> str:
     return f"{name}:{count}"
 
 
+def gpu_count(wanted: str) -> int:
+    """How many `A100:2` is; raises what `modal_gpu` does."""
+    return int(modal_gpu(wanted).partition(":")[2] or 1)
+
+
 def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
     """What a container with these GPUs costs; `rates` by GPU, however spelt, go before the list.
 
     Raises `ValueError` for a GPU without a known price.
     """
-    name, _, count = modal_gpu(wanted).partition(":")
+    name = modal_gpu(wanted).partition(":")[0]
     known = DOLLARS_PER_SECOND | {modal_gpu(gpu): rate for gpu, rate in rates.items()}
     rate = known.get(name)
     if rate is None:
         raise ValueError(
             f"no price is known of {name}; name it in compute.modal.rates, in dollars per second"
         )
-    return rate * int(count or 1)
+    return rate * gpu_count(wanted)

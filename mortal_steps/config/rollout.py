@@ -16,8 +16,9 @@ class RolloutConfig(Section):
 
     engine: Literal["transformers", "vllm"] = "vllm"
     """What samples."""
-    num_rollout_workers: int = Field(2, ge=1)
-    """Worker processes that sample; their number does not change a run's numbers."""
+    num_rollout_workers: int | None = Field(None, ge=1)
+    """Worker processes that sample; default 2, and 1 in single-node mode, which has no more. Their
+    number does not change a run's numbers."""
     num_shards: int | None = Field(None, ge=1)
     """Parts a batch is dealt out in; default: one for each rollout worker that the run begins
     with, `training.batch_size` at most. A shard is sampled in one piece, so this number belongs

@@ -6,9 +6,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
@@ -19,6 +19,7 @@ from mortal_steps.config.training import TrainingConfig
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 """A `model.revision` that never stands for other files."""
+ROLLOUT_WORKERS = 2
 MOST_THREADS = 4
 """What an actor takes of a machine's cores by default, at most."""
 
@@ -65,11 +66,26 @@ class RunConfig(Section):
     compute: ComputeConfig = ComputeConfig()
     logging: LoggingConfig = LoggingConfig()
 
+    @model_validator(mode="after")
+    def _a_node_has_one_rollout_worker(self) -> Self:
+        if self.compute.mode == "single_node" and self.num_rollout_workers > 1:
+            raise ValueError(
+                f"rollout.num_rollout_workers = {self.num_rollout_workers}, and compute.mode = "
+                "'single_node' has one; leave it out, or set compute.mode = 'distributed'"
+            )
+        return self
+
+    @property
+    def num_rollout_workers(self) -> int:
+        """Workers that sample."""
+        by_default = 1 if self.compute.mode == "single_node" else ROLLOUT_WORKERS
+        return self.rollout.num_rollout_workers or by_default
+
     @property
     def num_shards(self) -> int:
         """Parts a batch is dealt out in."""
-        workers = self.rollout.num_rollout_workers
-        return self.rollout.num_shards or min(workers, self.training.batch_size)
+        shards = min(self.num_rollout_workers, self.training.batch_size)
+        return self.rollout.num_shards or shards
 
     @property
     def corrects_importance(self) -> bool:

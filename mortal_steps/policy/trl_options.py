@@ -32,7 +32,7 @@ FIXED_OPTIONS = {
 """GRPOConfig options without a key of ours that a run cannot choose, and why."""
 
 SAMPLING_OPTIONS = {"shuffle_dataset", "generation_kwargs", "repetition_penalty"}
-"""GRPOConfig options that only TRL's own loop reads, like all of `vllm_*` but the correction."""
+"""GRPOConfig options about TRL's own sampling, like all of `vllm_*` but the correction."""
 
 
 def check_trl_options(config: RunConfig) -> None:
@@ -49,7 +49,7 @@ def build_trl_config(
 ) -> GRPOConfig:
     """The GRPOConfig of a run of `num_steps` train steps. Raises `ConfigError`."""
     chosen = config.training.trl
-    _check_names(chosen, own_loop=config.compute.mode == "single_node")
+    _check_names(chosen)
     _check_types(chosen)
     ours = _our_options(config, num_steps=num_steps, output_dir=output_dir)
     ours["use_cpu"] = use_cpu
@@ -108,7 +108,7 @@ def _construct(options: dict[str, Any]) -> GRPOConfig:
         return GRPOConfig(**options)
 
 
-def _check_names(chosen: dict[str, Any], *, own_loop: bool) -> None:
+def _check_names(chosen: dict[str, Any]) -> None:
     known = [field.name for field in dataclasses.fields(GRPOConfig) if field.init]
     for name in chosen:
         if name in FIXED_OPTIONS:
@@ -118,7 +118,7 @@ def _check_names(chosen: dict[str, Any], *, own_loop: bool) -> None:
             hint = f"; did you mean training.trl.{near[0]}?" if near else ""
             raise ConfigError(f"training.trl.{name}: TRL's GRPOConfig has no such option{hint}")
         is_engine = name.startswith("vllm_") and not name.startswith("vllm_importance_sampling_")
-        if not own_loop and (is_engine or name in SAMPLING_OPTIONS):
+        if is_engine or name in SAMPLING_OPTIONS:
             raise ConfigError(
                 f"training.trl.{name} would do nothing: the rollout workers sample; see [rollout] "
                 "and rollout.engine_options"

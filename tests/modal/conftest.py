@@ -1,11 +1,13 @@
 """The project's app on a control plane of its own; this process is a client of it."""
 
+import contextlib
 import sys
 
 import pytest
 
 from benchmarks.chaos.project import write_project
 from mortal_steps.config.loader import load_config
+from tests import bare_flow
 from tests.conftest import VLLM_PYTHON
 from tests.modal_plane.fixtures import namespaces
 from tests.modal_plane.plane import ModalPlane, client_environment
@@ -39,10 +41,10 @@ def project(folder, run_id, *overrides):
 @pytest.fixture(scope="package")
 def deployed(tmp_path_factory):
     """A plane with the app; containers are offline and their grace periods short. vLLM's image is
-    the environment that has it."""
+    the environment that has it, that of single-node mode the one of everybody else."""
     state = tmp_path_factory.mktemp("plane")
     options = ["--env", "HF_HUB_OFFLINE=1", "--preemption-grace", "10", "--timeout-grace", "1"]
-    options += ["--python", f"vllm={VLLM_PYTHON}"]
+    options += ["--python", f"/opt/vllm={sys.executable}", "--python", f"vllm={VLLM_PYTHON}"]
     with ModalPlane(state, *options) as plane:
         plane.run(sys.executable, "-m", "mortal", "deploy", env={"PREFECT_API_URL": ""})
         yield plane
@@ -53,3 +55,20 @@ def plane(deployed):
     """The plane; this process is its client. Between two modules others may be client elsewhere."""
     with client_environment(deployed):
         yield deployed
+
+
+@pytest.fixture(scope="package")
+def here(tmp_path_factory):
+    """The run of the project in this process."""
+    folder = tmp_path_factory.mktemp("here")
+    with bare(folder) as patch:
+        return bare_flow.go_on(project(folder, "here"), patch)
+
+
+@contextlib.contextmanager
+def bare(folder):
+    """The flow's loop without Prefect, in the folder; local workers are in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        bare_flow.strip_prefect(patch)
+        yield patch

@@ -24,6 +24,7 @@ ORDER = Order(
     volume="mortal-runs",
     lease=1,
     settings=FileRef(path="settings/1.json", sha256="1"),
+    role="actor",
     method="prepare",
     payload={"step": 3},
     label="start_workers/3/0",

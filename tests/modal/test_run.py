@@ -28,29 +28,12 @@ from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import find_run
 from mortal_steps.types import FileRef
 from tests import bare_flow
-from tests.modal.conftest import SETTINGS, STEPS, project
+from tests.modal.conftest import SETTINGS, STEPS, bare, project
 from tests.modal_plane.lint import lint
 
 VOLUME = RunsVolume("mortal-runs")
 MORTAL = (sys.executable, "-m", "mortal")
 SMALL = NewModelConfig(hidden_size=32, num_layers=1, intermediate_size=32)
-
-
-@pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    """The same run in this process."""
-    folder = tmp_path_factory.mktemp("here")
-    with bare(folder) as patch:
-        return bare_flow.go_on(project(folder, "here"), patch)
-
-
-@contextlib.contextmanager
-def bare(folder):
-    """The flow's loop without Prefect, in the folder; local workers are in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        bare_flow.strip_prefect(patch)
-        yield patch
 
 
 def assert_same(run, other):
@@ -198,6 +181,7 @@ def ask_with_an_old_lease(fire):
         volume=VOLUME.name,
         lease=1,
         settings=FileRef(path=f"settings/{settings.name}", sha256=digest_file(settings)),
+        role="actor",
         method="save_final",
         payload={},
         label="save_final/4/0",

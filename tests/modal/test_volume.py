@@ -64,6 +64,7 @@ def test_a_container_refuses_what_is_asked_for_a_run_on_another_volume(plane, mi
         volume="mortal-runs",
         lease=1,
         settings=FileRef(path="settings/1.json", sha256="1"),
+        role="reward",
         method="rehearse",
         payload={},
         label="rehearse",

@@ -1,5 +1,6 @@
 """A small app of the kind that the plane is for; the tests deploy it and call it."""
 
+import mmap
 import os
 import subprocess
 import time
@@ -119,10 +120,35 @@ class Counter:
     def reload_beside_open_file(self, name: str) -> str:
         """What a reload says while a file of the volume is open."""
         with (MOUNT / name).open("w"):
-            try:
-                volume.reload()
-            except RuntimeError as error:
-                return str(error)
+            return self._reload()
+
+    @modal.method()
+    def reload_beside_a_child(self, name: str) -> str:
+        """What a reload says while a process in a session of its own has one open."""
+        (MOUNT / name).touch()
+        command = ["sleep", "60"]
+        with (MOUNT / name).open() as file:
+            child = subprocess.Popen(command, stdin=file, start_new_session=True)
+        try:
+            return self._reload()
+        finally:
+            child.kill()
+            child.wait()
+
+    @modal.method()
+    def reload_beside_a_mapping(self, name: str) -> str:
+        """What a reload says while a file is mapped into memory and not open any more."""
+        (MOUNT / name).write_text("content")
+        with (MOUNT / name).open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        with mapped:
+            return self._reload()
+
+    def _reload(self) -> str:
+        try:
+            volume.reload()
+        except RuntimeError as error:
+            return str(error)
         return "reloaded"
 
 

@@ -95,7 +95,10 @@ def test_what_a_killed_container_did_not_commit_is_lost(plane, volume):
 
 
 def test_a_volume_with_open_files_is_not_reloaded(plane):
-    assert "open files" in counter("writer").reload_beside_open_file.remote("open")
+    writer = counter("writer")
+    assert "open files" in writer.reload_beside_open_file.remote("open")
+    assert "open files" in writer.reload_beside_a_child.remote("inherited")
+    assert "open files" in writer.reload_beside_a_mapping.remote("mapped")
 
 
 def test_a_missing_volume_is_named(plane):

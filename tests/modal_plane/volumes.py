@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from grpclib import GRPCError, Status
@@ -128,20 +128,18 @@ def stamps(root: Path) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def has_open_files(process_group: int, root: Path) -> bool:
-    """Whether a process of the group has a file below `root` open, or works in there."""
+def has_open_files(pid: int, root: Path) -> bool:
+    """Whether a process of the container has a file below `root` open, mapped or not, or works in
+    there; `pid` is the container's first process."""
     inodes = {stamp[-1] for stamp in stamps(root).values() if stamp != DIRECTORY}
     folders = {os.lstat(folder).st_ino for folder, _, _ in os.walk(root)}
     device = os.stat(root).st_dev
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+    for process in _processes(pid):
         try:
-            if os.getpgid(int(entry.name)) != process_group:
-                continue
-            held = [(fd, inodes) for fd in (entry / "fd").iterdir()] + [(entry / "cwd", folders)]
+            links = [*(process / "fd").iterdir(), *(process / "map_files").iterdir()]
         except OSError:  # ended meanwhile
             continue
+        held = [(link, inodes) for link in links] + [(process / "cwd", folders)]
         for link, among in held:
             try:
                 stat = os.stat(link)
@@ -150,6 +148,26 @@ def has_open_files(process_group: int, root: Path) -> bool:
             if stat.st_dev == device and stat.st_ino in among:
                 return True
     return False
+
+
+def _processes(pid: int) -> Iterator[Path]:
+    """Every process of the container in /proc: those in its mount namespace or, where it has none
+    of its own, in its process group."""
+    namespace = _namespace(pid)
+    is_apart = namespace != _namespace("self")
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            apart, group = _namespace(entry.name), os.getpgid(int(entry.name))
+        except OSError:  # ended meanwhile
+            continue
+        if apart == namespace if is_apart else group == pid:
+            yield entry
+
+
+def _namespace(pid: int | str) -> str:
+    return os.readlink(f"/proc/{pid}/ns/mnt")
 
 
 def _content(stamp: tuple[int, ...]) -> tuple[int, ...]:

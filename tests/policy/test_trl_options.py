@@ -103,14 +103,6 @@ def test_good_options_pass():
     )
 
 
-def test_single_node_runs_may_choose_how_trl_samples():
-    config = make_config(trl={"repetition_penalty": 1.1})
-    alone = config.model_copy(
-        update={"compute": config.compute.model_copy(update={"mode": "single_node"})}
-    )
-    check_trl_options(alone)
-
-
 @pytest.mark.parametrize("option", ["learning_rate", "seed", "reward_weights", "max_steps"])
 def test_an_option_with_a_key_of_its_own_is_refused(option):
     with pytest.raises(ConfigError, match=rf"trl\.{option} is set by "):

@@ -93,7 +93,7 @@ class Line:
         options = settings.config.compute.modal
         self.mirror = Mirror(volume, store)
         self.calls = Calls(store, options.deadline_s)
-        self.meter = Meter(store, options)
+        self.meter = Meter(store, settings.config.compute)
         self._lease = held
         self._release = this_release()
         self._volume_name = volume.name
@@ -117,6 +117,7 @@ class Line:
             volume=self._volume_name,
             lease=self._lease.number,
             settings=self._settings,
+            role=role,
             method=method,
             payload=payload,
             label=label,
@@ -232,7 +233,7 @@ async def _compute(
 
 def _num_containers(config: RunConfig) -> dict[Role, int]:
     """Of each role that is on Modal."""
-    counts: dict[Role, int] = {"actor": 1, "rollout": config.rollout.num_rollout_workers}
+    counts: dict[Role, int] = {"actor": 1, "rollout": config.num_rollout_workers}
     if config.compute.modal.rewards == "modal":
         counts["reward"] = 1
     return counts

@@ -31,12 +31,10 @@ ANSWERS_WITHIN_S = 600
 def worker_of(config: RunConfig, role: Role, run_id: str, number: int) -> Any:
     """Handle of one worker: its class, on the GPU that the configuration names, if it has one."""
     options = config.compute.modal
-    deployed = modal.Cls.from_name(
-        options.app, _class_of(role, config.rollout.engine), version=options.version
-    )
-    gpus = {"actor": options.actor, "rollout": options.rollout}
+    deployed = modal.Cls.from_name(options.app, _class_of(role, config), version=options.version)
+    gpu = config.compute.gpu_of(role)
     chosen = deployed.with_options(
-        gpu=modal_gpu(gpus[role]) if role in gpus else None,
+        gpu=modal_gpu(gpu) if gpu else None,
         secrets=[modal.Secret.from_name(name) for name in options.secrets],
     )
     return chosen(run_id=run_id, number=number)
@@ -122,8 +120,12 @@ async def _briefly(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
     return await patiently(what, ask, until=time.time() + PATIENCE_S)
 
 
-def _class_of(role: Role, engine: str) -> str:
+def _class_of(role: Role, config: RunConfig) -> str:
     """The class of deployments/modal_app.py: each has the image of what it works with."""
-    if role != "rollout":
-        return {"actor": "ActorWorker", "reward": "RewardWorker"}[role]
-    return "RolloutWorker" if engine == "vllm" else "TransformersRolloutWorker"
+    if role == "reward":
+        return "RewardWorker"
+    if config.compute.mode == "single_node":
+        return "SingleNodeWorker"
+    if role == "actor":
+        return "ActorWorker"
+    return "RolloutWorker" if config.rollout.engine == "vllm" else "TransformersRolloutWorker"

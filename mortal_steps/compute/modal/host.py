@@ -1,4 +1,4 @@
-"""The inside of a Modal container: one worker of one run, one call at a time.
+"""The inside of a Modal container: a worker of one run, or a node's, one call at a time.
 
 deployments/modal_app.py puts Modal's decorators around it. The Volume holds the run directory: what
 others have committed is there once it is reloaded, and what the worker wrote is there for others
@@ -9,7 +9,6 @@ file of the Volume is open.
 from __future__ import annotations
 
 import gc
-import importlib
 import logging
 import os
 import shutil
@@ -23,6 +22,7 @@ from typing import Any, Protocol
 import mortal_steps
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.failure import as_mortal_error
+from mortal_steps.compute.modal.crew import Crew, NodeWorkers, OneWorker, on_one_node
 from mortal_steps.compute.modal.fence import check_lease
 from mortal_steps.compute.modal.release import (
     Release,
@@ -81,6 +81,8 @@ class Order:
     """Number of the run's lease that whoever asks holds."""
     settings: FileRef
     """Record of `Settings`."""
+    role: Role
+    """Of the worker that is asked."""
     method: str
     payload: Mapping[str, Any]
     label: str
@@ -111,10 +113,11 @@ class Outcome:
 
 
 class WorkerHost:
-    """Constructs the role's worker of a run and calls it. `runs_dir` is where the Volume is."""
+    """Constructs the workers of a run that this container is asked for, and calls them: a single
+    one, or on a `node` actor and rollout worker. `runs_dir` is where the Volume is."""
 
     def __init__(
-        self, role: Role, *, runs_dir: Path, run_id: str, volume: Volume, volume_name: str
+        self, *, runs_dir: Path, run_id: str, volume: Volume, volume_name: str, node: bool = False
     ) -> None:
         logging.basicConfig(
             level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -122,7 +125,7 @@ class WorkerHost:
         os.chdir(tempfile.mkdtemp())  # a Volume in use as a working directory cannot be reloaded
         # For the processes that a worker starts: the entrypoint finds this code in its own way.
         os.environ["PYTHONPATH"] = str(Path(mortal_steps.__file__).parents[1])
-        self._role = role
+        self._node = node
         self._runs_dir = runs_dir
         self._run_id = run_id
         self._volume = volume
@@ -130,7 +133,7 @@ class WorkerHost:
         self._release = this_release()
         self._free_since = time.time()
         self._startup_s = time.time() - _process_start()
-        self._worker: Any = None
+        self._crew: Crew | None = None
         self._settings: FileRef | None = None
 
     def call(self, order: Order) -> Outcome:
@@ -162,8 +165,8 @@ class WorkerHost:
             self._check_volume(order.volume)
             check_lease(RunStore(self._runs_dir / self._run_id), order.lease)
             self._check_release(order.release)
-            worker = self._worker_with(order.settings)
-            return Outcome(value=getattr(worker, order.method)(**order.payload))
+            crew = self._crew_for(order)
+            return Outcome(value=crew.call(order.role, order.method, order.payload, order.label))
         except Exception as error:  # the boundary: any error travels to the caller
             logger.error("call failed", exc_info=error)
             return Outcome(error=as_mortal_error(error))
@@ -192,34 +195,36 @@ class WorkerHost:
             gc.collect()
             self._volume.reload()
 
-    def _worker_with(self, settings: FileRef) -> Any:
-        """The worker; another one where a flow has come back with other settings."""
-        if self._settings != settings:
-            if self._role == "reward" and self._worker is not None:
-                self._worker.close()
-            self._worker, self._settings = None, None
-            self._worker = self._construct(settings)
-            self._settings = settings
-        return self._worker
+    def _crew_for(self, order: Order) -> Crew:
+        """The workers; others where a flow has come back with other settings."""
+        if self._crew is None or self._settings != order.settings:
+            self._dismiss()
+            self._crew = self._assemble(order)
+            self._settings = order.settings
+        return self._crew
 
-    def _construct(self, reference: FileRef) -> Any:
+    def _dismiss(self) -> None:
+        crew, self._crew = self._crew, None
+        if crew is not None:
+            crew.close()
+
+    def _assemble(self, order: Order) -> Crew:
         store = RunStore(self._runs_dir / self._run_id)
-        settings = store.read_record(reference, Settings)
+        settings = store.read_record(order.settings, Settings)
         if settings.model_folder is not None:
             _provide(settings.config.model.name_or_path, self._runs_dir / settings.model_folder)
-        if self._role == "reward" and (store.root / PROJECT).is_dir():
+        if order.role == "reward" and (store.root / PROJECT).is_dir():
             shutil.copytree(store.root / PROJECT, Path.cwd(), dirs_exist_ok=True)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
-        spec = worker_specs(
+        specs = worker_specs(
             config,
             run_dir=store.root,
             model_path=base_model_path(config, settings.dataset_fingerprint),
             num_steps=settings.num_steps,
-        )[self._role]
-        os.environ.update(spec.threading())  # before the worker imports what reads it
-        logger.info("process %d is a %s", os.getpid(), spec.factory)
-        module, _, name = spec.factory.partition(":")
-        return getattr(importlib.import_module(module), name)(**spec.kwargs)
+        )
+        return (
+            NodeWorkers(on_one_node(specs, config)) if self._node else OneWorker(specs[order.role])
+        )
 
 
 def _provide(name: str, folder: Path) -> None:

@@ -20,9 +20,9 @@ import json
 import time
 from collections.abc import Mapping
 
-from mortal_steps.compute.base import Role
+from mortal_steps.compute.base import ROLES, Role
 from mortal_steps.compute.modal.host import Outcome
-from mortal_steps.config import ModalConfig
+from mortal_steps.config import ComputeConfig
 from mortal_steps.config.gpus import WITHOUT_GPU, dollars_per_second
 from mortal_steps.files import writing
 from mortal_steps.report.costs import COSTS, read_costs
@@ -32,13 +32,9 @@ from mortal_steps.store import RunStore
 class Meter:
     """Counts what one run has cost, over all its attempts."""
 
-    def __init__(self, store: RunStore, options: ModalConfig) -> None:
+    def __init__(self, store: RunStore, compute: ComputeConfig) -> None:
         self._path = store.path(COSTS)
-        self._rates: dict[Role, float] = {
-            "actor": dollars_per_second(options.actor, options.rates),
-            "rollout": dollars_per_second(options.rollout, options.rates),
-            "reward": WITHOUT_GPU,
-        }
+        self._rates = {role: _rate(role, compute) for role in ROLES}
         self.spent: float = sum(row["dollars"] for row in read_costs(self._path))
         """Dollars so far."""
         self._open: dict[str, tuple[Role, str, float]] = {}
@@ -75,6 +71,11 @@ class Meter:
                 rows.append({**place, "kind": kind, "seconds": took, "dollars": dollars})
         with writing(self._path), self._path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def _rate(role: Role, compute: ComputeConfig) -> float:
+    gpu = compute.gpu_of(role)
+    return dollars_per_second(gpu, compute.modal.rates) if gpu else WITHOUT_GPU
 
 
 def _place(label: str) -> tuple[str, int]:
