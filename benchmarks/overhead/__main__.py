@@ -108,7 +108,7 @@ def _line(run: RunStats) -> str:
 
 def _finish(output: Path, config: RunConfig, runs: Sequence[RunStats]) -> None:
     shards = len(shard_bounds(config.training.batch_size, config.num_shards))
-    per_step = 2 + 2 * shards + config.rollout.num_rollout_workers
+    per_step = 2 + 2 * shards + config.num_rollout_workers
     summaries = [
         overhead(
             [run for run in runs if run.steps == steps],

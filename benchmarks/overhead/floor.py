@@ -36,7 +36,7 @@ def make_floor(config: RunConfig, steps: int, meter: StepMeter, *, persisted: bo
     evaluate = _empty("evaluate", ("step",), LEAST)
     checkpoint = _empty("checkpoint", ("step",), LEAST)
     shards = range(len(shard_bounds(config.training.batch_size, config.num_shards)))
-    workers = range(config.rollout.num_rollout_workers)
+    workers = range(config.num_rollout_workers)
     eval_steps = config.evaluation.eval_steps
 
     async def roll_out(step: int, shard: int) -> None:
