@@ -9,6 +9,7 @@ import tomllib
 import yaml
 
 from tests.e2e.deployments import ROOT, as_parameter, tiny_config
+from tests.e2e.undisturbed import assert_same, undisturbed
 
 
 def test_the_deployed_configuration_is_the_demo():
@@ -26,10 +27,7 @@ def test_a_deployment_runs_the_same_job(prefect, mortal, project):
     with prefect.worker():
         config = as_parameter(tiny_config(project, "deployed"))
         prefect("deployment", "run", "grpo-train/local", "--param", config, "--watch")
-    mortal("train", "tiny.toml", "--run-id", "beside")
-    deployed, beside = mortal.show("deployed"), mortal.show("beside")
-    assert deployed["status"] == "completed"
-    assert deployed["final_weights_sha256"] == beside["final_weights_sha256"]
+    assert_same(project, "deployed", undisturbed(project, tiny_config(project, "beside")))
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         runs = {run["name"]: run["state_type"] for run in mortal.runs_of_flow("deployed")}

@@ -1,7 +1,6 @@
 """Every way back of a killed deployment run ends with the same bits, the automatic one too."""
 
 import contextlib
-import json
 import os
 import signal
 import sqlite3
@@ -16,6 +15,7 @@ from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
 from tests.e2e.deployments import as_parameter, tiny_config
+from tests.e2e.undisturbed import assert_same, undisturbed
 
 STEPS = 16
 ATTEMPTS = 3
@@ -31,14 +31,7 @@ def mortal(tmp_path_factory, server):
 
 @pytest.fixture(scope="module")
 def whole(mortal):
-    """A run that nothing happens to."""
-    config = tiny_config(mortal.folder, "whole")
-    mortal(
-        *("train", "tiny.toml", "--run-id", "whole", "--set", f"training.max_steps={STEPS}"),
-        *("--set", f"data.source={config['data']['source']}"),
-        *("--set", f"rewards.functions={json.dumps(config['rewards']['functions'])}"),
-    )
-    return mortal.show("whole")
+    return undisturbed(mortal.folder, tiny_config(mortal.folder, "whole", max_steps=STEPS))
 
 
 @pytest.fixture(scope="module")
@@ -89,15 +82,6 @@ def assert_saved(mortal, run_id, since):
     assert run.manifest.checkpoints[-1].step >= max(since, run.manifest.step)
 
 
-def assert_same(mortal, run_id, whole):
-    """The run's model and metrics are those of the run that nothing happened to."""
-    shown = mortal.show(run_id)
-    assert shown["status"] == "completed"
-    assert shown["final_weights_sha256"] == whole["final_weights_sha256"]
-    logs = [mortal.folder / "runs" / name / "metrics.jsonl" for name in ("whole", run_id)]
-    assert logs[0].read_bytes() == logs[1].read_bytes()
-
-
 def named(states, *names):
     """Those of the states that have one of these names, in order."""
     return [state for state in states if state in names]
@@ -123,7 +107,7 @@ def test_a_stopped_run_comes_back_by_retry_and_by_a_new_deployment_run(prefect, 
         assert "Crashed" not in prefect.wait_for(second, "Cancelled")
         assert_saved(mortal, "by-hand", 9)
         prefect("deployment", "run", "grpo-train/local", "--param", as_parameter(config), "--watch")
-    assert_same(mortal, "by-hand", whole)
+    assert_same(mortal.folder, "by-hand", whole)
 
 
 def test_automations_bring_a_run_back_but_not_for_ever(prefect, mortal, whole, automations):
@@ -143,7 +127,7 @@ def test_automations_bring_a_run_back_but_not_for_ever(prefect, mortal, whole, a
         kill_at(mortal, "lost", 6)
     with prefect.worker():
         states = prefect.wait_for(lost, "Completed", within_s=150)
-    assert_same(mortal, "lost", whole)
+    assert_same(mortal.folder, "lost", whole)
     back = ["Recovering", "AwaitingRetry", "Running"]
     assert named(states, "Crashed", "Completed", *back) == [
         *("Running", "Crashed", *back),

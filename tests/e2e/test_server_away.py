@@ -10,6 +10,7 @@ import pytest
 from benchmarks.chaos.server import KillableServer
 from mortal_steps.runs.run import find_run
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
+from tests.e2e.undisturbed import assert_same, undisturbed
 
 STEPS = 24
 STAGES = ("generate", "reward")
@@ -39,19 +40,8 @@ def arguments(run_id, patience_s):
 
 
 @pytest.fixture(scope="module")
-def whole(folder, killable):
-    """What `mortal show` says of a run that keeps its server."""
-    mortal = Mortal(folder, killable.api_url)
-    mortal(*arguments("whole", 300))
-    return mortal.show("whole")
-
-
-def assert_same(mortal, run_id, whole):
-    shown = mortal.show(run_id)
-    assert shown["status"] == "completed"
-    assert shown["final_weights_sha256"] == whole["final_weights_sha256"]
-    logs = [mortal.folder / "runs" / name / "metrics.jsonl" for name in ("whole", run_id)]
-    assert logs[0].read_bytes() == logs[1].read_bytes()
+def whole(folder):
+    return undisturbed(folder, [f"training.max_steps={STEPS}"])
 
 
 def test_a_server_that_comes_back_knows_everything(folder, whole, killable):
@@ -66,7 +56,7 @@ def test_a_server_that_comes_back_knows_everything(folder, whole, killable):
     output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
     assert "answers again after" in output
-    assert_same(mortal, "missed", whole)
+    assert_same(folder, "missed", whole)
     runs = {run["name"]: run["state_type"] for run in mortal.runs_of_flow("missed")}
     assert set(runs.values()) == {"COMPLETED"}
     told = set(runs)
@@ -94,7 +84,7 @@ def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
     assert run.manifest.checkpoints[-1].step == run.manifest.step
     killable.start()
     mortal("resume", "alone")
-    assert_same(mortal, "alone", whole)
+    assert_same(folder, "alone", whole)
 
 
 FLOW_ALONE = """

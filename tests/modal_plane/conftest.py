@@ -33,7 +33,7 @@ def sample_plane(state: Path, *arguments: str) -> Iterator[ModalPlane]:
 
 def open_gate(name: str) -> None:
     """Let the calls of `Counter.wait_for(name)` end."""
-    modal.Dict.from_name("sample-gates")[name] = True
+    modal.Dict.from_name("sample-gates", create_if_missing=True)[name] = True
 
 
 @pytest.fixture(scope="module")

@@ -145,8 +145,9 @@ class ModalPlane:
             time.sleep(0.02)
 
     def log(self, task: str) -> str:
-        """What a container has printed."""
-        return (self.directory / "tasks" / task / "log.txt").read_text()
+        """What a container has printed; nothing, if it is only about to start."""
+        log = self.directory / "tasks" / task / "log.txt"
+        return log.read_text() if log.exists() else ""
 
     def preempt(self, task: str) -> None:
         """Take a container away: SIGINT, SIGKILL later, the same input in a new container."""

@@ -1,6 +1,5 @@
 """A small app of the kind that the plane is for; the tests deploy it and call it."""
 
-import mmap
 import os
 import subprocess
 import time
@@ -134,15 +133,6 @@ class Counter:
         finally:
             child.kill()
             child.wait()
-
-    @modal.method()
-    def reload_beside_a_mapping(self, name: str) -> str:
-        """What a reload says while a file is mapped into memory and not open any more."""
-        (MOUNT / name).write_text("content")
-        with (MOUNT / name).open("rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        with mapped:
-            return self._reload()
 
     def _reload(self) -> str:
         try:

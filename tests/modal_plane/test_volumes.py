@@ -98,7 +98,6 @@ def test_a_volume_with_open_files_is_not_reloaded(plane):
     writer = counter("writer")
     assert "open files" in writer.reload_beside_open_file.remote("open")
     assert "open files" in writer.reload_beside_a_child.remote("inherited")
-    assert "open files" in writer.reload_beside_a_mapping.remote("mapped")
 
 
 def test_a_missing_volume_is_named(plane):

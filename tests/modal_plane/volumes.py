@@ -129,14 +129,14 @@ def stamps(root: Path) -> dict[str, tuple[int, ...]]:
 
 
 def has_open_files(pid: int, root: Path) -> bool:
-    """Whether a process of the container has a file below `root` open, mapped or not, or works in
-    there; `pid` is the container's first process."""
+    """Whether a process of the container has a file below `root` open, or works in there;
+    `pid` is the container's first process. One that is mapped into memory does not count."""
     inodes = {stamp[-1] for stamp in stamps(root).values() if stamp != DIRECTORY}
     folders = {os.lstat(folder).st_ino for folder, _, _ in os.walk(root)}
     device = os.stat(root).st_dev
     for process in _processes(pid):
         try:
-            links = [*(process / "fd").iterdir(), *(process / "map_files").iterdir()]
+            links = list((process / "fd").iterdir())
         except OSError:  # ended meanwhile
             continue
         held = [(link, inodes) for link in links] + [(process / "cwd", folders)]
