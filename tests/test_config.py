@@ -192,6 +192,7 @@ def test_the_fingerprint_is_of_numbers_not_of_places():
         ({"rollout": {"num_rollout_workers": 3}}, 64, 3, (4, 1, 1)),
         ({"rollout": {"num_rollout_workers": 9}, "training": {"batch_size": 4}}, 2, 4, (2, 1, 1)),
         ({"rollout": {"staleness": 1, "num_shards": 5}}, 2, 5, (1, 1, 1)),
+        ({"compute": {"mode": "single_node"}}, 2, 1, (2, 1, 1)),
         (
             {"compute": {"local": {"actor": {"threads": 7}, "rollout": {"threads": 3}}}},
             2,

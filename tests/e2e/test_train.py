@@ -92,7 +92,7 @@ def test_a_second_ctrl_c_ends_at_once_and_loses_nothing(trained):
 
 
 def test_the_number_of_workers_does_not_change_a_bit(trained):
-    whole = undisturbed(trained.folder, [])  # it has one of each, in this process
+    whole = undisturbed(trained.folder)  # it has one of each, in this process
     assert_same(trained.folder, "one", whole)
     trained("train", "tiny.toml", "--run-id", "many", "--set", "rollout.num_rollout_workers=3")
     assert_same(trained.folder, "many", whole)

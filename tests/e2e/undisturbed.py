@@ -6,15 +6,16 @@ from mortal_steps.runs.run import find_run
 from tests.bare_flow import go_on, stripped
 
 
-def undisturbed(folder, config):
+def undisturbed(folder, config=(), run_id="undisturbed"):
     """Train in a project by a configuration, or by `tiny.toml` with these settings; the run."""
     if isinstance(config, dict):
         config = RunConfig.model_validate(config)
     else:
         config = load_config(folder / "tiny.toml", config)
+    place = {"run_id": run_id, "runs_dir": str(folder / "runs")}
     with stripped() as patch:
         patch.chdir(folder)
-        return go_on(config.model_copy(update={"run_id": "undisturbed"}), patch)
+        return go_on(config.model_copy(update=place), patch)
 
 
 def assert_same(folder, run_id, whole):
