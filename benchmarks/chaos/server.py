@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mortal.prefect_server import SERVER_SETTINGS, answers
 
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 180.0
 
 
 class KillableServer:

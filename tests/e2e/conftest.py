@@ -14,7 +14,7 @@ from benchmarks.chaos.project import MODEL_AND_DATA, write_words
 from mortal.prefect_server import prefect_server
 from mortal_steps.errors import RunNotFoundError
 from mortal_steps.runs.run import find_run
-from tests.e2e.deployments import Prefect
+from tests.e2e.deployments import PATIENCE_S, Prefect
 
 REWARDS = '''
 def matches(completions, answer, **kwargs):
@@ -95,7 +95,7 @@ def prefect(server):
 
 def wait_for_step(mortal, run_id, step, process=None):
     """Wait until the run has done `step` steps; `process` drives it, if it is known."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         assert process is None or process.poll() is None, process.stdout.read()
         try:
@@ -133,7 +133,7 @@ class Mortal:
     def __call__(self, *arguments: str, code: int = 0) -> str:
         """The command's output; its exit code must be `code`."""
         process = self.start(*arguments)
-        output, _ = process.communicate(timeout=240)
+        output, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == code, output
         return output
 

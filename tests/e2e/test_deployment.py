@@ -8,7 +8,7 @@ import tomllib
 
 import yaml
 
-from tests.e2e.deployments import ROOT, as_parameter, tiny_config
+from tests.e2e.deployments import PATIENCE_S, ROOT, as_parameter, tiny_config
 from tests.e2e.undisturbed import assert_same, undisturbed
 
 
@@ -28,7 +28,7 @@ def test_a_deployment_runs_the_same_job(prefect, mortal, project):
         config = as_parameter(tiny_config(project, "deployed"))
         prefect("deployment", "run", "grpo-train/local", "--param", config, "--watch")
     assert_same(project, "deployed", undisturbed(project, tiny_config(project, "beside")))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         runs = {run["name"]: run["state_type"] for run in mortal.runs_of_flow("deployed")}
         if set(runs.values()) == {"COMPLETED"} and "save_final" in runs:

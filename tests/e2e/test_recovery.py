@@ -126,7 +126,7 @@ def test_automations_bring_a_run_back_but_not_for_ever(prefect, mortal, whole, a
         worker.kill()
         kill_at(mortal, "lost", 6)
     with prefect.worker():
-        states = prefect.wait_for(lost, "Completed", within_s=150)
+        states = prefect.wait_for(lost, "Completed")
     assert_same(mortal.folder, "lost", whole)
     back = ["Recovering", "AwaitingRetry", "Running"]
     assert named(states, "Crashed", "Completed", *back) == [

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.chaos.server import KillableServer
 from mortal_steps.runs.run import find_run
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
+from tests.e2e.deployments import PATIENCE_S
 from tests.e2e.undisturbed import assert_same, undisturbed
 
 STEPS = 24
@@ -53,7 +54,7 @@ def test_a_server_that_comes_back_knows_everything(folder, whole, killable):
         killable.kill()
         time.sleep(3)
         killable.start()
-    output, _ = process.communicate(timeout=240)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, output
     assert "answers again after" in output
     assert_same(folder, "missed", whole)
@@ -71,9 +72,9 @@ def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
     wait_for_step(mortal, "alone", 5, process)
     killable.kill()
     killed = time.monotonic()
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, output
-    assert time.monotonic() - killed < 40, output
+    assert time.monotonic() - killed < 100, output
     error = output[output.index("error: ") :]
     where = (killable.api_url, "has not answered for", "server_patience_s is 2")
     for part in (*where, "is saved, go on with `mortal resume alone`"):

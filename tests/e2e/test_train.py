@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mortal_steps.runs.run import find_run
 from tests.e2e.conftest import Mortal, wait_for_step, write_project
+from tests.e2e.deployments import PATIENCE_S
 from tests.e2e.undisturbed import assert_same, undisturbed
 from tests.rewards.processes import assert_ends
 
@@ -79,7 +80,7 @@ def test_a_second_ctrl_c_ends_at_once_and_loses_nothing(trained):
     while "once more stops at once" not in process.stdout.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, output
     assert "mortal resume impatient" in output
     assert len(children) >= 4, "the reward functions have a process of their own"
@@ -112,7 +113,7 @@ def test_a_living_run_is_nobody_elses_and_an_interruption_says_how_to_go_on(trai
     assert names[-2:] == ["Crashed", "Running"], "a server that gives up a living run is told so"
     assert "run busy is in use by process" in refused
     assert "busy: stopped, step" in trained("stop", "busy")
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, output
     assert "mortal resume busy" in output
     assert "no process drives run busy" in trained("stop", "busy", code=1)

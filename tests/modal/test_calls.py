@@ -74,7 +74,7 @@ def test_a_call_beyond_its_deadline_or_of_a_run_that_ends_is_cancelled(plane, tm
             asyncio.run(be_told_to_end(run))
     assert len(cancelled() - before) == 2
     assert list(calls.iterdir()) == []
-    plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 10)
+    plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 30)
 
 
 def test_of_machines_that_want_one_run_one_drives_it(plane, monkeypatch):

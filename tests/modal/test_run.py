@@ -56,19 +56,19 @@ def test_a_run_begun_here_goes_on_in_modal_alone(plane, tmp_path):
     settings = [part for one in settings for part in ("--set", one)]
     train = ["train", "chaos.toml", "--run-id=moving", "--detach"]
     plane.run(*MORTAL, *train, *settings, **at(tmp_path))
-    plane.wait_until(lambda: asyncio.run(find_lease(VOLUME, "moving")) is not None, 60)
+    plane.wait_until(lambda: asyncio.run(find_lease(VOLUME, "moving")) is not None)
     stop = ["stop", "moving", "--volume=mortal-runs"]
     assert "stopped by `mortal stop` on" in plane.run(*MORTAL, *stop, **at(tmp_path))
     stopped = plane.events("call_spawned", function="orchestrate")[-1]["call"]
     plane.wait_for("input_finished", call=stopped)
     with pytest.raises(StoreError, match="no process drives run moving on Modal"):
         CliRunner().invoke(app, stop, catch_exceptions=False)
-    plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 10)
+    plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 30)
 
     plane.run(*MORTAL, *train, *settings, **at(tmp_path))
     call = plane.events("call_spawned", function="orchestrate")[-1]["call"]
     orchestrator = plane.wait_for("input_started", call=call)
-    plane.wait_for("input_finished", call=call, timeout_s=180)
+    plane.wait_for("input_finished", call=call, timeout_s=480)
 
     before = len(plane.events("container_started"))
     with contextlib.chdir(tmp_path):
@@ -86,7 +86,7 @@ def test_a_run_begun_here_goes_on_in_modal_alone(plane, tmp_path):
         assert by == {orchestrator["task"]}, "nobody here asked for anything"
     started = Counter(event["call"] for event in plane.events("input_started"))
     assert set(started.values()) == {1}, "nothing was repeated"
-    plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 10)
+    plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 30)
     assert_paid_for(moved, plane, since=orchestrator["task"])
 
 

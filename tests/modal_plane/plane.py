@@ -21,7 +21,7 @@ from tests.modal_plane.server import ENVIRONMENT_FILE
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("mortal", "flows", "tasks", "mortal_steps", "deployments", "tests", "benchmarks")
-START_S = 60.0
+START_S = 180.0
 STOP_S = 15.0
 
 
@@ -116,7 +116,7 @@ class ModalPlane:
         return [one for one in self.state()["tasks"] if function in ("", one["function"])]
 
     def wait_for(
-        self, kind: str, *, count: int = 1, timeout_s: float = 30.0, **details: Any
+        self, kind: str, *, count: int = 1, timeout_s: float = 120.0, **details: Any
     ) -> dict[str, Any]:
         """Wait until there are `count` such events; returns the last of them.
 
@@ -131,7 +131,7 @@ class ModalPlane:
         return self.events(kind, **details)[count - 1]
 
     def wait_until(
-        self, condition: Callable[[], bool], timeout_s: float = 30.0, what: str = "condition"
+        self, condition: Callable[[], bool], timeout_s: float = 120.0, what: str = "condition"
     ) -> None:
         """Wait until the condition holds.
 
