@@ -1,11 +1,13 @@
-"""Sampling with vLLM, whose image is another environment than everybody else's."""
+"""Sampling with vLLM, whose environment is another one than everybody else's."""
 
 import asyncio
 
+import modal
 import pytest
 
 from benchmarks import bare
 from benchmarks.modal_chaos import ON_MODAL
+from mortal_steps.compute.modal.crew import VLLM_PYTHON as PYTHON_ON_NODE
 from mortal_steps.runs.run import open_run
 from tests.conftest import VLLM_PYTHON
 from tests.modal.bare_run import drive
@@ -28,19 +30,27 @@ WITH_VLLM = (
 @pytest.mark.skipif(
     not VLLM_PYTHON.exists(), reason=f"no {VLLM_PYTHON}; `make vllm-env` builds one"
 )
-def test_vllm_in_its_own_image_gives_the_bits_that_it_gives_here(plane, tmp_path, monkeypatch):
-    """The same interpreter is behind both: a process of this machine, and a container."""
+def test_vllm_in_a_container_gives_the_bits_that_it_gives_here(plane, tmp_path, monkeypatch):
+    """The same interpreter is behind all: a process of this machine, a container, a process of a
+    node, whose image names the interpreter. Here a Secret does."""
+    modal.Secret.objects.create("node", {PYTHON_ON_NODE: str(VLLM_PYTHON)})
+    places = {
+        "here": (),
+        "there": ON_MODAL,
+        "node": (*ON_MODAL, "compute.mode=single_node", "compute.modal.secrets=['node']"),
+    }
     bare.strip_prefect(monkeypatch.setattr)
     monkeypatch.chdir(tmp_path)
-    runs = [
+    here, *others = [
         open_run(project(tmp_path, run_id, *WITH_VLLM, *settings))
-        for run_id, settings in (("here", ()), ("there", ON_MODAL))
+        for run_id, settings in places.items()
     ]
 
-    async def drive_both():
-        await asyncio.gather(*map(drive, runs))
+    async def drive_all():
+        await asyncio.gather(*map(drive, [here, *others]))
 
-    asyncio.run(drive_both())
-    assert_same(*runs)
+    asyncio.run(drive_all())
+    for run in others:
+        assert_same(run, here)
     (container,) = plane.events("container_started", function="RolloutWorker.*")
     assert container["python"] == str(VLLM_PYTHON)
