@@ -35,9 +35,9 @@ def test_vllm_in_a_container_gives_the_bits_that_it_gives_here(plane, tmp_path, 
     node, whose image names the interpreter. Here a Secret does."""
     modal.Secret.objects.create("node", {PYTHON_ON_NODE: str(VLLM_PYTHON)})
     places = {
-        "here": (),
-        "there": ON_MODAL,
-        "node": (*ON_MODAL, "compute.mode=single_node", "compute.modal.secrets=['node']"),
+        "vllm": (),
+        "vllm-apart": ON_MODAL,
+        "vllm-node": (*ON_MODAL, "compute.mode=single_node", "compute.modal.secrets=['node']"),
     }
     bare.strip_prefect(monkeypatch.setattr)
     monkeypatch.chdir(tmp_path)
