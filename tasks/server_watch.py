@@ -80,6 +80,11 @@ class ServerWatch:
                 self._changed.set()
         self._stop_retrying()
 
+    def let_go(self) -> None:
+        """Of a server that is gone for good, forget also what the run has told since: its end."""
+        if self._lost:
+            self._stop_retrying()
+
     @property
     def kept(self) -> History:
         """What the server may not have written down."""
@@ -157,3 +162,4 @@ async def watch_server(patience_s: float) -> AsyncIterator[ServerWatch]:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
             history.reset(token)
+            watch.let_go()
