@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from prefect import State, flow
 from prefect.context import FlowRunContext
@@ -22,6 +23,7 @@ from prefect.states import Cancelled
 
 from flows.handover import flow_run_url, wait_for_driver
 from flows.rollouts import RolledOut, Rollouts
+from flows.settings import run_name, settings
 from flows.stop import TERMINATED, Stop, StopRequested
 from mortal_steps.config import RunConfig
 from mortal_steps.driving import at_work
@@ -44,24 +46,35 @@ from tasks.train_step import train_step
 
 def flow_run_name() -> str:
     """`grpo/<run_id>`."""
-    return f"grpo/{_run_id(flow_run.parameters['config'])}"
+    return run_name(UUID(flow_run.id), flow_run.parameters)
 
 
 @flow(name="grpo-train", flow_run_name=flow_run_name, persist_result=False)
-async def grpo_train(config: RunConfig) -> RunSummary | State[Any]:
+async def grpo_train(
+    config: RunConfig | None = None,
+    config_file: str | None = None,
+    overrides: list[str] | None = None,
+) -> RunSummary | State[Any]:
     """Train a policy with GRPO, every stage a task.
 
     Without a `run_id` the run is named after the flow run, so that a Retry finds it again.
+
     Raises the `MortalError` that ended the run; the run goes on when the flow runs again. Asked to
     stop, it saves its state and ends Cancelled; a deployment's run that gets SIGTERM leaves it to
     Prefect, which tells its own cancellation (Cancelled) from a machine that is taken away
     (Crashed).
+
+    Args:
+        config: The run's configuration.
+        config_file: A TOML file to read it from instead, seen from the deployment's folder.
+        overrides: Changes to either, such as `training.max_steps=20`.
     """
-    config = config.model_copy(update={"run_id": _run_id(config)})
+    config = settings(UUID(flow_run.id), config, config_file, overrides or ())
     if _is_deployed():
         await wait_for_driver(config)
     run = open_run(config)
     if run.is_complete():
+        get_run_logger().warning("run %s was complete before; nothing is trained", config.run_id)
         return summarize(run)
     use_result_folder()
     get_run_logger().info("attempt %d, from step %d", flow_run.run_count, run.manifest.step)
@@ -210,7 +223,3 @@ def _is_deployed() -> bool:
     away."""
     context = FlowRunContext.get()
     return context is not None and getattr(context.flow_run, "deployment_id", None) is not None
-
-
-def _run_id(config: RunConfig) -> str:
-    return config.run_id or f"{config.name}-{str(flow_run.id)[:8]}"

@@ -42,6 +42,17 @@ def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> Ru
         raise ConfigError("\n".join([f"{origin}:", *(f"  {line}" for line in lines)])) from None
 
 
+def override_config(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
+    """The same with `section.key=value` overrides applied; raises `ConfigError`."""
+    changes = list(overrides)
+    if not changes:
+        return config
+    values = config.model_dump(exclude_unset=True)
+    for change in changes:
+        _apply_override(values, change)
+    return parse_config(values, origin="overrides")
+
+
 def dump_toml(config: RunConfig) -> str:
     """The resolved configuration as TOML; keys without a value are left out."""
     import tomli_w  # workers, which only read, have environments without it

@@ -10,6 +10,7 @@ import dataclasses
 import logging
 import os
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -264,8 +265,8 @@ def list_runs(runs_dir: Path) -> list[Run]:
 
 
 def new_run_id(config: RunConfig) -> str:
-    """A fresh id such as `demo-20260131-235959`."""
-    return f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    """A fresh id such as `demo-20260131-235959-3fa2`; a script may begin many in one second."""
+    return f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
 
 
 def _create(root: Path, config: RunConfig, train: list[Problem], held_out: list[Problem]) -> None:

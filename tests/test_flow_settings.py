@@ -1,0 +1,69 @@
+"""What a flow run trains, and under which run id."""
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from flows.settings import run_id, run_name, settings
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError
+
+# Made by Prefect's scheduler in one transaction.
+NIGHTS = [
+    UUID("01a1ffbe-5175-7d2f-8a8e-0a4c2f5d7b11"),
+    UUID("01a1ffbe-517e-7ef6-9b1d-7c5e1f0a9c32"),
+    UUID("01a1ffbe-517e-7a66-8c7a-55b6a4e0d753"),
+]
+
+
+def test_flow_runs_scheduled_at_once_are_runs_of_their_own():
+    config = RunConfig(name="demo")
+    ids = {run_id(night, config) for night in NIGHTS}
+    assert len(ids) == 3
+    assert ids == {run_id(night, config) for night in NIGHTS}, "a Retry has to find its run"
+    assert all(each.startswith("demo-") for each in ids)
+
+
+def test_a_run_id_of_the_configuration_stays():
+    assert settings(uuid4(), RunConfig(run_id="mine"), None, ()).run_id == "mine"
+
+
+def test_a_retry_finds_the_run_that_an_earlier_version_of_this_code_began(tmp_path):
+    flow_run_id = uuid4()
+    config = RunConfig(name="demo", runs_dir=str(tmp_path))
+    begun = tmp_path / f"demo-{str(flow_run_id)[:8]}"
+    begun.mkdir()
+    (begun / "run.json").touch()
+    assert run_id(flow_run_id, config) == begun.name
+    (begun / "run.json").unlink()
+    assert run_id(flow_run_id, config) != begun.name
+
+
+def test_overrides_change_the_configuration_of_a_deployment():
+    deployed = RunConfig.model_validate({"name": "demo", "training": {"max_steps": 300}})
+    chosen = settings(uuid4(), deployed, None, ["training.max_steps=20", "seed=3"])
+    assert (chosen.name, chosen.seed, chosen.training.max_steps) == ("demo", 3, 20)
+
+
+def test_a_file_goes_before_the_configuration_of_a_deployment(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('name = "mine"\n[training]\nbatch_size = 2\n')
+    chosen = settings(uuid4(), RunConfig(name="demo"), str(file), ["training.max_steps=20"])
+    assert (chosen.name, chosen.training.batch_size, chosen.training.max_steps) == ("mine", 2, 20)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        ({}, "`config_file`"),
+        ({"config_file": "missing.toml"}, "missing.toml"),
+        ({"config": RunConfig(), "overrides": ["training.max_step=2"]}, "training.max_steps"),
+        ({"config": RunConfig(), "overrides": ["seed"]}, "section.key=value"),
+    ],
+)
+def test_parameters_that_make_no_configuration_are_named(parameters, told):
+    given = {"config": None, "config_file": None, "overrides": (), **parameters}
+    with pytest.raises(ConfigError, match=told):
+        settings(uuid4(), **given)
+    flow_run_id = uuid4()
+    assert run_name(flow_run_id, parameters) == f"grpo/{flow_run_id}"
