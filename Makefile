@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help train train-spell test check venv vllm-env chaos bench-overhead bench-vs-trl bench-learning bench-overlap bench-resume chaos-modal modal-smoke clean
+.PHONY: help train train-spell test check venv vllm-env chaos chaos-starts bench-overhead bench-vs-trl bench-learning bench-overlap bench-resume chaos-modal modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -34,6 +34,9 @@ chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same
 
 chaos-modal: venv  ## The same on a local control plane of Modal: containers, flow and line
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.modal_chaos
+
+chaos-starts: venv  ## 100 starts of train and resume ended within 5 s: is anything left behind?
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.killed_starts
 
 bench-overhead: venv  ## What orchestration costs per step, beside the bare loop and the floor
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overhead

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
-from mortal.prefect_server import Server, wait_for_history
+from mortal.server_api import wait_for_history
+from mortal.server_files import Server
 
 T = TypeVar("T")
 

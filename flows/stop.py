@@ -1,4 +1,4 @@
-"""A request to end the run in order: from Ctrl-C, SIGTERM, Prefect's cancel, or the flow itself.
+"""A request to end the run in order: from a signal, from Prefect's cancel, or the flow itself.
 
 SIGTERM to the process of a deployment's run is Prefect's: its handler tells a cancellation from a
 machine that is taken away, and must stay in place for that. It raises wherever the process is: in
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from prefect.exceptions import TerminationSignal
 
 from mortal_steps.errors import ServerError
+from mortal_steps.hangup import let_go_of_terminals
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ TERMINATED = (asyncio.CancelledError, TerminationSignal)
 """How Prefect's SIGTERM arrives in the flow's task: as the latter if it was just at work."""
 
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequested(Exception):
@@ -108,17 +109,22 @@ class Stop:
 
     @contextlib.contextmanager
     def on_signals(self, say: Callable[[str], None], *, sigterm_raises: bool) -> Iterator[None]:
-        """SIGINT and SIGTERM request the stop; the second of them ends the run at once.
+        """SIGINT, SIGTERM and SIGHUP request the stop; the second of them ends the run at once.
 
-        Where `sigterm_raises`, by a handler that has to stay, it is overheard.
+        Where `sigterm_raises`, by a handler that has to stay, it is overheard. A SIGHUP that is
+        ignored (`nohup`) stays so.
         """
         if threading.current_thread() is not threading.main_thread():
             yield  # signals are the main thread's; whoever runs the flow here handles them
             return
         loop, flow = asyncio.get_running_loop(), asyncio.current_task()
         before = {number: signal.getsignal(number) for number in SIGNALS}
+        if before[signal.SIGHUP] == signal.SIG_IGN or sigterm_raises:
+            del before[signal.SIGHUP]
 
         def heard(number: signal.Signals) -> None:
+            if number == signal.SIGHUP:
+                let_go_of_terminals()
             if number == signal.SIGTERM and sigterm_raises:
                 self.overhear()
             elif self.requested:
@@ -128,7 +134,7 @@ class Stop:
                 say(f"{number.name}: stopping with a checkpoint; once more stops at once")
                 self.request(number.name)
 
-        for number in SIGNALS:
+        for number in before:
             loop.add_signal_handler(number, heard, number)
         if sigterm_raises:
             signal.signal(signal.SIGTERM, before[signal.SIGTERM])  # the loop is still woken up

@@ -13,7 +13,8 @@ import httpx
 import typer
 
 from mortal.display import show_outcome
-from mortal.prefect_server import Server, answers, prefect_server, wait_for_history
+from mortal.prefect_server import check_configured_server, prefect_server
+from mortal.server_files import Server
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.report.summary import summarize
@@ -36,18 +37,22 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
         os.environ.setdefault(name, value)
     if sys.stderr.isatty():  # where the live bar shows the same
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")
+    check_configured_server()
     run = open_run(config)
     if run.is_complete():
         typer.echo(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
         return
     began = time.monotonic()
     typer.echo(f"run {run.info.run_id} in {run.store.root}")
+    server: Server | None = None
     try:
         with prefect_server(port=port, keep=keep_server, say=typer.echo) as server:
             typer.echo(f"Prefect UI: {server.ui_url}")
             _run_flow(config, server)
     finally:
-        _report(find_run(Path(config.runs_dir), run.info.run_id), time.monotonic() - began)
+        if server is not None:  # else nothing has begun
+            ended = find_run(Path(config.runs_dir), run.info.run_id)
+            _report(ended, server, time.monotonic() - began)
 
 
 def _run_flow(config: RunConfig, server: Server) -> None:
@@ -57,6 +62,7 @@ def _run_flow(config: RunConfig, server: Server) -> None:
     from prefect.logging.handlers import APILogHandler
 
     from flows.grpo_train import grpo_train
+    from mortal.server_api import wait_for_history
 
     async def run_to_its_state() -> State[Any]:
         return await grpo_train(config, return_state=True)
@@ -95,7 +101,7 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
     )
 
 
-def _report(run: Run, seconds: float) -> None:
-    summary = summarize(run)
-    server_runs = summary.ui_url is not None and answers(summary.ui_url.partition("/runs/")[0])
-    show_outcome(summary, seconds, server_runs=server_runs)
+def _report(run: Run, server: Server, seconds: float) -> None:
+    from mortal.server_api import answers
+
+    show_outcome(summarize(run), seconds, server_runs=answers(server.api_url))

@@ -11,7 +11,8 @@ import threading
 import time
 from pathlib import Path
 
-from mortal.prefect_server import SERVER_SETTINGS, answers
+from mortal.server_api import answers
+from mortal.server_process import SERVER_SETTINGS
 
 START_TIMEOUT_S = 180.0
 

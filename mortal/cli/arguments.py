@@ -11,7 +11,10 @@ RunsDir = Annotated[
     Path, typer.Option("--runs-dir", help="Folder of all runs.", envvar="MORTAL_RUNS_DIR")
 ]
 Port = Annotated[
-    int, typer.Option(help="Port of mortal's own Prefect server; 0 takes any free one.")
+    int,
+    typer.Option(
+        min=0, max=65535, help="Port of mortal's own Prefect server; 0 takes any free one."
+    ),
 ]
 KeepServer = Annotated[
     bool, typer.Option("--keep-server", help="Leave mortal's own Prefect server running.")

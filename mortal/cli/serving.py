@@ -7,14 +7,32 @@ from typing import Annotated
 
 import typer
 
-from mortal.cli.arguments import Port
+DEFAULT_PORT = 4200
 
 
-def server(port: Port = 4200) -> None:
-    """Run mortal's own Prefect server until Ctrl-C, to look at past runs in the UI."""
-    from mortal.prefect_server import prefect_server
+def server(
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port of a server that is not there yet: 4200."),
+    ] = None,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End the one that `--keep-server` has left running.")
+    ] = False,
+) -> None:
+    """Run mortal's own Prefect server until Ctrl-C: to look at past runs, to schedule new ones.
 
-    with prefect_server(port=port, keep=False, say=typer.echo) as running:
+    Whatever PREFECT_API_URL says. A server that another command has started is used as it is.
+    """
+    from mortal.own_server import keep_no_longer, own_server
+    from mortal.prefect_server import prepare_client
+
+    prepare_client()
+    if stop:
+        keep_no_longer(typer.echo)
+        return
+    with own_server(
+        port or DEFAULT_PORT, any_port=port is None, keep=False, say=typer.echo
+    ) as running:
         typer.echo(f"Prefect UI: {running.ui_url}  (Ctrl-C stops it)")
         while True:
             time.sleep(3600)

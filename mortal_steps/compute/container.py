@@ -11,14 +11,19 @@ import logging
 import os
 import select
 import socket
+import struct
 import sys
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.compute.frames import Answer, Construct, receive_frame, send_frame
+from mortal_steps.scratch import remove_own_scratch
 
 logger = logging.getLogger("mortal_steps.compute.container")  # not __main__, which this is
+
+UCRED = "3i"
+"""Of <sys/socket.h>: the ids of process, user and group."""
 
 
 def main() -> None:
@@ -26,8 +31,8 @@ def main() -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    _end_with(os.getppid())
     with socket.socket(fileno=int(sys.argv[1])) as connection:
+        _end_with(_owner(connection))
         try:
             worker = _construct(receive_frame(connection))
             send_frame(connection, Answer(number=0))
@@ -72,6 +77,16 @@ def _failure(number: int, error: Exception) -> Answer:
     return Answer(number=number, error=as_mortal_error(error))
 
 
+def _owner(connection: socket.socket) -> int:
+    """The process that made the connection: it may be gone by now, and another one the parent."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return os.getppid()
+    credentials = connection.getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+    )
+    return int(struct.unpack("3i", credentials)[0]) or os.getppid()
+
+
 def _end_with(owner: int) -> None:
     """End this process when its owner ends, even in the middle of a call."""
     if not hasattr(os, "pidfd_open"):
@@ -79,13 +94,18 @@ def _end_with(owner: int) -> None:
     try:
         handle = os.pidfd_open(owner)
     except ProcessLookupError:
-        os._exit(1)
+        _end_at_once()
 
     def wait() -> None:
         select.select([handle], [], [])
-        os._exit(1)
+        _end_at_once()
 
     threading.Thread(target=wait, daemon=True, name="owner-watch").start()
+
+
+def _end_at_once() -> NoReturn:
+    remove_own_scratch()
+    os._exit(1)
 
 
 if __name__ == "__main__":

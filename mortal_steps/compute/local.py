@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +23,7 @@ from mortal_steps.compute.frames import Answer, Construct, Frames, Request, enco
 from mortal_steps.compute.pool import Pool
 from mortal_steps.errors import MortalError, WorkerLostError
 from mortal_steps.files import writing
+from mortal_steps.scratch import Scratch
 
 CLOSE_GRACE_S = 2.0
 """How long a container may take to end by itself before it is killed."""
@@ -96,7 +96,8 @@ class LocalCompute:
 class LocalContainer:
     """One worker process, started at its first call and again after it was lost.
 
-    Without a `log_dir` it writes where this process does.
+    Without a `log_dir` it writes where this process does, unless it is to `log_in_scratch`: among
+    its temporary files, which go with it.
     """
 
     def __init__(
@@ -107,6 +108,8 @@ class LocalContainer:
         working_dir: Path,
         log_dir: Path | None,
         inherited: Sequence[int] = (),
+        *,
+        log_in_scratch: bool = False,
     ) -> None:
         self.name = name
         self.process: asyncio.subprocess.Process | None = None
@@ -116,6 +119,7 @@ class LocalContainer:
         self._working_dir = working_dir
         self._inherited = inherited
         self._log_path = log_dir / f"{name}.log" if log_dir is not None else None
+        self._log_in_scratch = log_in_scratch
         self._starting = asyncio.Lock()
         self._numbers = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Any]] = {}
@@ -151,6 +155,27 @@ class LocalContainer:
             await self._ending
 
     async def _start(self) -> None:
+        scratch = Scratch()
+        if self._log_in_scratch:
+            self._log_path = scratch.path / f"{self.name}.log"
+        try:
+            process, ours = await self._spawn(scratch)
+        except BaseException:
+            scratch.remove()
+            raise
+        loop = asyncio.get_running_loop()
+
+        def ended() -> None:
+            self._ending = loop.create_task(self._end(process, scratch))
+
+        self._socket, _ = await loop.create_connection(
+            lambda: Frames(self._answered, ended), sock=ours
+        )
+        self.process = process
+        await self._ask(0, Construct(factory=self._spec.factory, kwargs=self._spec.kwargs))
+
+    async def _spawn(self, scratch: Scratch) -> tuple[asyncio.subprocess.Process, socket.socket]:
+        """The process, and our end of the socket to it."""
         ours, theirs = socket.socketpair()
         python = self._spec.python or sys.executable
         with self._log() as log, theirs:
@@ -163,9 +188,9 @@ class LocalContainer:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    pass_fds=[theirs.fileno(), *self._inherited],
+                    pass_fds=[theirs.fileno(), scratch.fileno(), *self._inherited],
                     cwd=self._working_dir,
-                    env=self._environment(),
+                    env=self._environment(scratch),
                     start_new_session=True,  # Ctrl-C reaches the flow alone, which ends us in order
                 )
             except OSError as error:
@@ -173,16 +198,10 @@ class LocalContainer:
                 raise MortalError(
                     f"cannot start {self.name} with {python}: {error.strerror or error}"
                 ) from error
-        loop = asyncio.get_running_loop()
-
-        def ended() -> None:
-            self._ending = loop.create_task(self._end(process))
-
-        self._socket, _ = await loop.create_connection(
-            lambda: Frames(self._answered, ended), sock=ours
-        )
-        self.process = process
-        await self._ask(0, Construct(factory=self._spec.factory, kwargs=self._spec.kwargs))
+            except BaseException:
+                ours.close()
+                raise
+        return process, ours
 
     def _log(self) -> contextlib.AbstractContextManager[IO[bytes] | None]:
         if self._log_path is None:
@@ -191,9 +210,10 @@ class LocalContainer:
             self._log_path.parent.mkdir(parents=True, exist_ok=True)
             return self._log_path.open("ab")
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, scratch: Scratch) -> dict[str, str]:
         spec = self._spec
         env = {**ENVIRONMENT, **os.environ, **spec.threading(), "PYTHONUNBUFFERED": "1"}
+        env |= scratch.environment()
         if spec.devices:
             env["CUDA_VISIBLE_DEVICES"] = spec.devices[self._index % len(spec.devices)]
         return {**env, **spec.env}
@@ -218,8 +238,8 @@ class LocalContainer:
         else:
             future.set_result(answer.value)
 
-    async def _end(self, process: asyncio.subprocess.Process) -> None:
-        """Tell everybody who waits for the container that it is gone."""
+    async def _end(self, process: asyncio.subprocess.Process, scratch: Scratch) -> None:
+        """Tell everybody who waits for the container that it is gone, with its temporary files."""
         code = await process.wait()
         if self.process is process:
             self.process = None
@@ -228,6 +248,7 @@ class LocalContainer:
         for future in self._pending.values():
             if not future.done():
                 future.set_exception(WorkerLostError(self._epitaph(process.pid, code)))
+        scratch.remove()
 
     def _epitaph(self, pid: int, code: int) -> str:
         how = f"exit code {code}"
@@ -247,16 +268,26 @@ class LocalContainer:
 def call_once(spec: WorkerSpec, method: str, **payload: Any) -> Any:
     """One call of one worker in a process that lives for this call alone; blocking.
 
-    May be used where an event loop runs already. Raises what `Compute.call` raises.
+    May be used where an event loop runs already. Raises what `Compute.call` raises; interrupted, it
+    ends the process first.
     """
+    running: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
 
     async def call() -> Any:
-        with tempfile.TemporaryDirectory() as folder:
-            container = LocalContainer("rehearsal", spec, 0, Path.cwd(), Path(folder))
-            try:
-                return await container.call(method, payload, method)
-            finally:
-                await container.close()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        running.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        container = LocalContainer("rehearsal", spec, 0, Path.cwd(), None, log_in_scratch=True)
+        try:
+            return await container.call(method, payload, method)
+        finally:
+            await container.close()
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(asyncio.run, call()).result()
+        calling = thread.submit(asyncio.run, call())
+        try:
+            return calling.result()
+        except KeyboardInterrupt:
+            with contextlib.suppress(RuntimeError):  # it ends at this very moment
+                running.result()()
+            raise

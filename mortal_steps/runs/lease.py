@@ -22,11 +22,11 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import IO
 
 from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.files import writing
+from mortal_steps.processes import boot_id, start_of
 from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)
@@ -64,21 +64,21 @@ class LeaseRecord:
         """A new one, renewed now."""
         return cls(
             host=socket.gethostname(),
-            boot=_boot_id(),
+            boot=boot_id(),
             pid=os.getpid(),
-            started=_start_of(os.getpid()) or "",
+            started=start_of(os.getpid()) or "",
             token=uuid.uuid4().hex,
             renewed_at=time.time(),
         )
 
     def is_here(self) -> bool:
         """Whether the holder is, or was, a process of this machine."""
-        return (self.host, self.boot) == (socket.gethostname(), _boot_id())
+        return (self.host, self.boot) == (socket.gethostname(), boot_id())
 
     def holds(self) -> bool:
         """Whether the holder still drives the run, as far as can be told from here."""
         if self.is_here():
-            return self.started == _start_of(self.pid)
+            return self.started == start_of(self.pid)
         return self.age_s() < LEASE_TTL_S
 
     def age_s(self) -> float:
@@ -219,33 +219,3 @@ def _try_lock(lock: IO[str]) -> bool:
 
 def _write(store: RunStore, record: LeaseRecord) -> None:
     store.write_record(RECORD_FILE, record, LeaseRecord)
-
-
-def _boot_id() -> str:
-    """Empty where there is no such thing."""
-    path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text().strip() if path.exists() else ""
-
-
-def _start_of(pid: int) -> str | None:
-    """When the process began; None if there is none, or it is dead and only not yet buried."""
-    try:
-        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
-        if Path("/proc/self").exists():
-            return None
-        return _alive_without_proc(pid)
-    except ProcessLookupError:
-        return None
-    state, start = after_name[0], after_name[19]
-    return None if state in "ZX" else start
-
-
-def _alive_without_proc(pid: int) -> str | None:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        pass  # somebody else's
-    return ""

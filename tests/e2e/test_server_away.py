@@ -91,7 +91,7 @@ def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
 FLOW_ALONE = """
 from pathlib import Path
 from mortal.driver import _run_flow
-from mortal.prefect_server import Server
+from mortal.server_files import Server
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ServerError
 from mortal_steps.runs.run import _create

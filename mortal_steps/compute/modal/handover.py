@@ -20,7 +20,10 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.runs.run import Run
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
-PASSED_ON = ("PREFECT_API_URL", "PREFECT_API_KEY")
+PASSED_ON = (
+    *("PREFECT_API_URL", "PREFECT_API_KEY"),
+    *("PREFECT_API_AUTH_STRING", "PREFECT_CLIENT_CUSTOM_HEADERS"),
+)
 """Without a server that the container can reach, it runs one of its own."""
 
 

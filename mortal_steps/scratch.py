@@ -1,0 +1,72 @@
+"""Temporary files of a worker process: a folder of its own, which goes with the process.
+
+Its owner removes the folder when the worker has ended, and the worker when its owner has. What is
+left where both are killed at once, the next one removes that makes such a folder: a lock that owner
+and worker hold tells which folders are in use.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+PREFIX = "mortal-worker-"
+VARIABLE = "MORTAL_WORKER_SCRATCH"
+
+
+class Scratch:
+    """A new folder below the folder of temporary files."""
+
+    def __init__(self) -> None:
+        _remove_left_behind()
+        while True:
+            self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+            self._lock = os.open(self.path, os.O_RDONLY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            if os.fstat(self._lock).st_nlink:
+                return
+            os.close(self._lock)  # somebody took it for left behind before it was locked
+
+    def fileno(self) -> int:
+        """Descriptor of the lock, for the worker to inherit."""
+        return self._lock
+
+    def environment(self) -> dict[str, str]:
+        """Of the worker. What torch compiles outlives it, where it would be without this."""
+        compiled = f"{tempfile.gettempdir()}/torchinductor_{getpass.getuser()}"
+        return {
+            "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", compiled),
+            "TMPDIR": str(self.path),
+            VARIABLE: str(self.path),
+        }
+
+    def remove(self) -> None:
+        """Remove the folder; the worker has ended."""
+        shutil.rmtree(self.path, ignore_errors=True)  # what else may write there is dying, too
+        os.close(self._lock)
+
+
+def remove_own_scratch() -> None:
+    """In a worker: remove its folder; its owner has ended."""
+    path = os.environ.get(VARIABLE)
+    if path:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_left_behind() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}????????"):
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue  # gone meanwhile, or another user's
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            pass  # in use
+        finally:
+            os.close(lock)
