@@ -67,7 +67,7 @@ async def _workers(
         {"reward": specs["reward"]} if on_modal else specs,
         working_dir=run.working_dir(),
         log_dir=run.store.path("logs").absolute(),
-        inherited=(lease.fileno(),),
+        inherited=lease.filenos(),
     )
     try:
         if on_modal:
