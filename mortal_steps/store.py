@@ -29,6 +29,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,6 +217,12 @@ class RunStore:
             doomed = hidden_beside(target, "removed")
             target.rename(doomed)
             shutil.rmtree(doomed)
+
+    def numbered(self, relative: str) -> list[tuple[int, Path]]:
+        """The entries of a folder whose name is a number, by that number; `steps/` has such. What
+        else lies there, such as a copy called `000003.bak`, is nobody's."""
+        entries = self.path(relative).glob("[0-9]*")
+        return sorted((int(e.name), e) for e in entries if re.fullmatch(r"[0-9]+", e.name))
 
     def remove_leftovers(self, relative: str, *, of: str = "") -> None:
         """Delete the hidden files and folders that killed commits and deletions left in `relative`,

@@ -69,6 +69,9 @@ class Run:
         self._check_lease()
         if "step" in changes:
             changes["logs"] = self.logs.marks()
+            # Of workers that were killed while this process lived: nobody writes there any more.
+            self.store.remove_leftovers(f"steps/{changes['step'] - 1:06d}")
+            self.store.remove_leftovers(f"evaluations/{changes['step']:06d}")
         self.manifest = dataclasses.replace(self.manifest, updated_at=time.time(), **changes)
         self.store.write_record(MANIFEST_FILE, self.manifest, RunManifest)
 
@@ -183,8 +186,8 @@ class Run:
         """Delete what killed writes have left where this run goes on; steps done hold none."""
         self.store.remove_leftovers("")
         for folder in ("steps", "evaluations"):
-            for path in self.store.path(folder).glob("[0-9]*"):
-                if int(path.name) >= self.manifest.step:
+            for number, path in self.store.numbered(folder):
+                if number >= self.manifest.step:
                     self.store.remove_leftovers(f"{folder}/{path.name}")
 
     def _mend_best(self) -> None:
