@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,6 +72,8 @@ class Actor:
         model_path: str,
         num_steps: int,
     ) -> None:
+        # transformers and TRL import wandb wherever it is installed, and nothing here logs to it.
+        sys.modules.setdefault("wandb", None)  # type: ignore[arg-type]
         self._store = RunStore(Path(run_dir))
         self._config = config
         self._fingerprint = fingerprint
