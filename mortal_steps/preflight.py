@@ -160,4 +160,5 @@ def check_training_options(config: RunConfig) -> None:
 
 def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:
     """A worker of the run without a run directory or a model: good for checks alone."""
-    return worker_specs(config, run_dir=Path(os.devnull), model_path="", num_steps=1)[role]
+    nowhere = Path(os.devnull)
+    return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)[role]

@@ -18,8 +18,9 @@
       costs.jsonl calls/ settings/   of a run on Modal: what it cost, its calls, its workers
 
 Everything is written beside its place, synced to disk, then renamed, so a partial file is never
-taken for a whole one. A *record* is a JSON file of two lines, its sha256 and its body; a *folder*
-carries a `manifest.json` with the sha256 of each of its files. Reading verifies both.
+taken for a whole one. A *record* is a JSON file of two lines: the sha256 of its body and the format
+that it is written in, then the body. A *folder* carries a `manifest.json` with the sha256 of each
+of its files. Reading verifies both.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +37,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from mortal_steps.errors import CorruptFileError
+from mortal_steps.errors import CorruptFileError, NewerFormatError
 from mortal_steps.files import (
     digest_file,
     failed_write,
@@ -49,6 +51,10 @@ from mortal_steps.types import FileRef
 T = TypeVar("T")
 
 FOLDER_MANIFEST = "manifest.json"
+
+FORMAT = 1
+"""Of what is written here. It grows when older code could no longer read, or would misread, what
+newer code writes; a new field with a default is no new format. What names none is of the first."""
 
 
 class RunStore:
@@ -67,7 +73,8 @@ class RunStore:
         """Commit `body` under `relative`; an existing file is replaced."""
         payload = _adapter(kind).dump_json(body)
         digest = hashlib.sha256(payload).hexdigest()
-        content = b"%s\n%s\n" % (json.dumps({"sha256": digest}).encode(), payload)
+        head = json.dumps({"sha256": digest, "format": FORMAT})
+        content = b"%s\n%s\n" % (head.encode(), payload)
         write_atomically(self.path(relative), content)
         return FileRef(path=relative, sha256=digest)
 
@@ -78,7 +85,8 @@ class RunStore:
         return body
 
     def find_record(self, relative: str, kind: type[T]) -> tuple[FileRef, T] | None:
-        """A record committed earlier, or None; raises `CorruptFileError` if it is damaged."""
+        """A record committed earlier, or None; raises `CorruptFileError` if it is damaged, and
+        `NewerFormatError`."""
         if not self.path(relative).exists():
             return None
         return self._load(relative, kind)
@@ -98,7 +106,8 @@ class RunStore:
         return FileRef(path=relative, sha256=digest), body
 
     def _read(self, relative: str) -> tuple[str, bytes]:
-        """Digest and body of a record whose digest is right; raises `CorruptFileError`."""
+        """Digest and body of a record whose digest is right; raises `CorruptFileError`, and
+        `NewerFormatError`."""
         path = self.path(relative)
         try:
             content = path.read_bytes()
@@ -107,9 +116,11 @@ class RunStore:
         head, _, payload = content.removesuffix(b"\n").partition(b"\n")
         digest = hashlib.sha256(payload).hexdigest()
         try:
-            recorded = json.loads(head)["sha256"]
-        except (ValueError, KeyError, TypeError):
+            said = json.loads(head)
+            recorded, written_in = said["sha256"], said.get("format", 1)
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise CorruptFileError(f"{path} is damaged: its first line is no digest") from None
+        check_format(path, written_in)
         if digest != recorded or not content.endswith(b"\n"):
             raise CorruptFileError(
                 f"{path} is damaged: its content hashes to {digest[:12]}, recorded {recorded[:12]}"
@@ -207,6 +218,12 @@ class RunStore:
             target.rename(doomed)
             shutil.rmtree(doomed)
 
+    def numbered(self, relative: str) -> list[tuple[int, Path]]:
+        """The entries of a folder whose name is a number, by that number; `steps/` has such. What
+        else lies there, such as a copy called `000003.bak`, is nobody's."""
+        entries = self.path(relative).glob("[0-9]*")
+        return sorted((int(e.name), e) for e in entries if re.fullmatch(r"[0-9]+", e.name))
+
     def remove_leftovers(self, relative: str, *, of: str = "") -> None:
         """Delete the hidden files and folders that killed commits and deletions left in `relative`,
         or those left of a file or folder named `of` alone.
@@ -230,6 +247,15 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
     if kind not in _adapters:
         _adapters[kind] = TypeAdapter(kind)
     return _adapters[kind]
+
+
+def check_format(path: Path, written_in: int) -> None:
+    """Raise `NewerFormatError` for a format that this code does not know."""
+    if written_in > FORMAT:
+        raise NewerFormatError(
+            f"{path} is of format {written_in}, and this version of MORTAL knows none beyond "
+            f"{FORMAT}: a newer one wrote it; go on with that one"
+        )
 
 
 def _check_digest(path: Path, found: str, expected: str) -> None:

@@ -3,6 +3,7 @@ same, or stops and names the file."""
 
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
 
@@ -13,6 +14,8 @@ from mortal.cli import app
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.policy import journal
 from mortal_steps.policy.weights import weights_digest
+from mortal_steps.report.recorder import Recorder
+from mortal_steps.runs.logs import EVALUATIONS, METRICS, TIMINGS, read_lines
 from mortal_steps.runs.run import open_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store import RunStore
@@ -137,6 +140,32 @@ def test_the_run_recovers_to_the_same_bits(killed, whole, patch, pattern):
     same_bits(root, whole)
     left = damaged_files(root)
     assert set(left.values()) <= {"passed over"} and set(left) <= {path.resolve()}
+
+
+def test_logs_removed_or_altered_in_mid_run_are_made_again(killed, whole, patch, monkeypatch):
+    root, config = killed
+    take = Recorder.step
+
+    def meddled_with(recorder, batch, rewards, result):
+        if result.step == 4:
+            for name in (METRICS, EVALUATIONS, TIMINGS):
+                (root / name).unlink()
+            (root / "steps/000004/.rewards-0.json.0a1b2c3d.partial").touch()
+        report = take(recorder, batch, rewards, result)
+        if result.step == 5:  # the last one
+            os.truncate(root / METRICS, 100)
+            flip_a_bit(root / EVALUATIONS, EVALUATIONS)
+        return report
+
+    monkeypatch.setattr(Recorder, "step", meddled_with)
+    for name in ("steps/000005.bak", "evaluations/000002.old", "steps/0x3"):
+        (root / name).mkdir()  # what a user put back from a copy, or aside
+    go_on(config, patch)
+    same_bits(root, whole)
+    assert damaged_files(root) == {}
+    rewarded = [row["step"] for row in read_lines(root / TIMINGS) if row["stage"] == "reward"]
+    assert rewarded == [step for step in range(6) for _ in range(config.num_shards)]
+    assert list(root.glob("steps/*/.*")) == []
 
 
 def test_the_records_of_steps_before_the_checkpoint_are_not_needed(killed, whole, patch):

@@ -16,14 +16,21 @@ FACTORIES: dict[Role, str] = {
 
 
 def worker_specs(
-    config: RunConfig, *, run_dir: Path, model_path: str, num_steps: int
+    config: RunConfig, *, run_dir: Path, fingerprint: str, model_path: str, num_steps: int
 ) -> dict[Role, WorkerSpec]:
     """One actor, the rollout workers and the reward worker of a run on this machine."""
     common = {"run_dir": str(run_dir), "config": config}
     local = config.compute.local
     return {
         "actor": _spec(
-            "actor", local.actor, {**common, "model_path": model_path, "num_steps": num_steps}
+            "actor",
+            local.actor,
+            {
+                **common,
+                "fingerprint": fingerprint,
+                "model_path": model_path,
+                "num_steps": num_steps,
+            },
         ),
         "rollout": _spec(
             "rollout",

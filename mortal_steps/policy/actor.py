@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,12 +58,25 @@ class Held:
 
 
 class Actor:
-    """One run's actor. Methods may be called again at any time, by whoever lost the answer."""
+    """One run's actor. Methods may be called again at any time, by whoever lost the answer.
 
-    def __init__(self, *, run_dir: str, config: RunConfig, model_path: str, num_steps: int) -> None:
+    `fingerprint` is the run's, from run.json: that of `config` changes with the code that reads it.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_dir: str,
+        config: RunConfig,
+        fingerprint: str,
+        model_path: str,
+        num_steps: int,
+    ) -> None:
+        # transformers and TRL import wandb wherever it is installed, and nothing here logs to it.
+        sys.modules.setdefault("wandb", None)  # type: ignore[arg-type]
         self._store = RunStore(Path(run_dir))
         self._config = config
-        self._fingerprint = config.fingerprint()
+        self._fingerprint = fingerprint
         self._model_path = model_path
         self._num_steps = num_steps
         self._held: Held | None = None
@@ -83,9 +97,9 @@ class Actor:
         from mortal_steps.policy.base_model import keep_base_model, make_base_model
 
         rows = self._store.read_record(problems, list[Problem])
-        cache = Path(self._model_path).parent
-        make_base_model(cache_dir=cache, config=self._config, problems=rows)
-        keep_base_model(self._store, Path(self._model_path))
+        path = Path(self._model_path)
+        make_base_model(cache_dir=path.parent, config=self._config, problems=rows, key=path.name)
+        keep_base_model(self._store, path)
 
     def prepare(self, *, step: int) -> ActorReady:
         """Be ready to take `step`, with the versions published that sample it and what follows.

@@ -59,13 +59,27 @@ def base_model_path(
     return str(cache / _fingerprint(config, dataset_fingerprint))
 
 
-def make_base_model(*, cache_dir: Path, config: RunConfig, problems: Sequence[Problem]) -> str:
+def first_model(store: RunStore, config: RunConfig, dataset_fingerprint: str) -> str:
+    """`base_model_path` for the run in `store`: one that has begun stays with the folder that it
+    began with, which this code might call otherwise."""
+    path = base_model_path(config, dataset_fingerprint)
+    made = _find_record(store)
+    if made is None or path == config.model.name_or_path:
+        return path
+    return str(Path(path).with_name(made.key))
+
+
+def make_base_model(
+    *, cache_dir: Path, config: RunConfig, problems: Sequence[Problem], key: str | None = None
+) -> str:
     """Path of the starting model, made in `cache_dir` if it is not there whole.
 
-    `problems` are the training rows, which a warm start imitates. Raises `ModelError` or
-    `DataError` as `build_model` and `warm_start` do.
+    `problems` are the training rows, which a warm start imitates; `key` names its folder where a
+    run has begun with it. Raises `ModelError` or `DataError` as `build_model` and `warm_start` do.
     """
     path = base_model_path(config, dataset_fingerprint(problems), cache_dir=cache_dir)
+    if key is not None:
+        path = str(cache_dir / key)
     if config.model.new is None and config.model.warm_start is None:
         return path
     store, key = RunStore(cache_dir), Path(path).name
@@ -97,19 +111,25 @@ def keep_base_model(store: RunStore, folder: Path) -> None:
         sha256=RunStore(folder.parent).folder_digest(folder.name),
         weights_sha256=weights_digest(folder),
     )
+    begun = _find_record(store)
+    if begun is not None and begun.weights_sha256 != made.weights_sha256:
+        raise ModelError(
+            f"{folder} has the weights {made.weights_sha256[:12]}, the run began with "
+            f"{begun.weights_sha256[:12]} of {begun.key[:12]}; go on with the versions of "
+            "mortal and its libraries that it began with, or train again under another --run-id"
+        )
+    if begun != made:
+        store.write_record(RECORD_FILE, made, BaseModel)
+
+
+def _find_record(store: RunStore) -> BaseModel | None:
+    """What the run began with, if that is known; a damaged record is logged and counts as none."""
     try:
         found = store.find_record(RECORD_FILE, BaseModel)
     except CorruptFileError as error:
         logger.warning("%s; it is written again", error)
-        found = None
-    if found is not None and found[1].weights_sha256 != made.weights_sha256:
-        raise ModelError(
-            f"{folder} has the weights {made.weights_sha256[:12]}, the run began with "
-            f"{found[1].weights_sha256[:12]} of {found[1].key[:12]}; go on with the versions of "
-            "mortal and its libraries that it began with, or train again under another --run-id"
-        )
-    if found is None or found[1] != made:
-        store.write_record(RECORD_FILE, made, BaseModel)
+        return None
+    return found[1] if found else None
 
 
 def _make(folder: Path, config: RunConfig, problems: Sequence[Problem]) -> None:

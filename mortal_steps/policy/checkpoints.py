@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mortal_steps.errors import ActorStateError, CorruptFileError
-from mortal_steps.store import RunStore
+from mortal_steps.store import FORMAT, RunStore, check_format
 from mortal_steps.types import Checkpoint, StageTiming
 
 logger = logging.getLogger(__name__)
@@ -37,10 +37,12 @@ class CheckpointState:
     optimizer_steps: int
     """Optimizer updates done."""
     fingerprint: str
-    """Fingerprint of the run's configuration."""
+    """Of the run, as run.json has it."""
     forked: bool = False
     """Whether a run of another configuration came to this state: hyperparameters and the place in
     the schedule, which are part of it, are then not this run's."""
+    format: int = FORMAT
+    """Of the folder's files; see store.py."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,12 +159,15 @@ def path_of(step: int) -> str:
 
 
 def read_state(store: RunStore, path: str) -> CheckpointState:
-    """What a checkpoint's folder says of itself; raises `CorruptFileError` if it is gone."""
+    """What a checkpoint's folder says of itself; raises `CorruptFileError` if it is gone, and
+    `NewerFormatError`."""
     file = store.path(path) / STATE_FILE
     try:
-        return CheckpointState(**json.loads(file.read_bytes()))
+        said = json.loads(file.read_bytes())
     except FileNotFoundError:
         raise CorruptFileError(f"{file} is missing") from None
+    check_format(file, said.get("format", 1))
+    return CheckpointState(**said)
 
 
 def _reference(store: RunStore, state: CheckpointState) -> Checkpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.names import reward_names
-from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS
+from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, TIMINGS
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.types import RewardedShard, RewardRef, StepResult
@@ -56,28 +57,39 @@ def restore_logs(run: Run) -> None:
     """Bring the logs back to what they held when the run's step was reached.
 
     A log that is damaged is made again: metrics and evaluations from the step's records, where
-    those are whole; of anything else, what can still be read is kept.
+    those are whole, and timings as far as the journal has them; of anything else, what can still be
+    read is kept.
     """
     marks = run.manifest.logs if run.manifest.step else dict.fromkeys(LOGS, EMPTY)
     damaged = run.logs.cut(marks)
     for name in damaged:
         logger.warning("%s is damaged and made again as far as it can be", run.store.path(name))
         readable = [row for row in run.logs.read(name) if row["step"] <= run.manifest.step]
-        run.logs.replace(name, _again(run, name, readable))
+        run.logs.replace(name, _again(run, name, readable, run.manifest.step))
     if damaged:
         run.update(step=run.manifest.step)
 
 
-def _again(run: Run, name: str, readable: list[dict[str, Any]]) -> Sequence[Row]:
+def mend_logs(run: Run, done: int) -> None:
+    """In mid-run, make again what somebody removed or cut, as `restore_logs` does. The logs hold
+    what belongs to `done` steps, and what was noted since."""
+    for name in run.logs.changed():
+        logger.warning("%s was altered and is made again", run.store.path(name))
+        run.logs.replace(name, _again(run, name, run.logs.read(name), done))
+
+
+def _again(run: Run, name: str, readable: list[dict[str, Any]], done: int) -> Sequence[Row]:
     if name == METRICS:
-        return _rows(run, name, readable, range(1, run.manifest.step + 1), _metrics_of)
+        return _rows(run, name, readable, range(1, done + 1), _metrics_of)
     if name == EVALUATIONS:
-        folders = run.store.path("evaluations").glob("[0-9]*")
+        numbers = (number for number, _ in run.store.numbered("evaluations"))
         lines = (row["step"] for row in readable)  # a fork has its parent's without their records
-        done = sorted({*lines, *(int(folder.name) for folder in folders)})
-        return _rows(
-            run, name, readable, [s for s in done if s <= run.manifest.step], _evaluation_of
-        )
+        steps = sorted({*lines, *numbers})
+        return _rows(run, name, readable, [s for s in steps if s <= done], _evaluation_of)
+    if name == TIMINGS:
+        known = {row["step"] for row in readable if row.get("stage") == "reward"}
+        lost = [row for step in range(done) if step not in known for row in _timings_of(run, step)]
+        return sorted([*readable, *lost], key=lambda row: int(row["step"]))
     return readable
 
 
@@ -109,6 +121,17 @@ def _metrics_of(run: Run, step: int) -> Row | None:
         return None
     result = journal.find_result(run.store, step - 1)
     return metrics_row(run.config, result, entry.request.rewards) if entry and result else None
+
+
+def _timings_of(run: Run, step: int) -> list[Row]:
+    """Those that a step was asked for with: of its generations and its scores."""
+    try:
+        entry = journal.find_entry(run.store, step)
+    except CorruptFileError:
+        return []
+    shards = entry.request.rewards if entry else ()
+    timings = [t for shard in shards for t in (shard.generation.timing, shard.timing)]
+    return [dataclasses.asdict(timing) for timing in timings]
 
 
 def _evaluation_of(run: Run, step: int) -> Row | None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from mortal_steps.report.curve import draw_reward_curve
-from mortal_steps.report.log_repair import metrics_row, restore_logs
+from mortal_steps.report.log_repair import mend_logs, metrics_row, restore_logs
 from mortal_steps.report.progress import StepReport
 from mortal_steps.report.timings import stage_totals
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
@@ -31,6 +31,8 @@ class Recorder:
         """Cuts the logs back to the run's step, and makes again what is damaged of them."""
         restore_logs(run)
         self._run = run
+        self._logged = run.manifest.step
+        """Steps whose lines are written."""
         self._mark = time.perf_counter()
         self.totals = stage_totals(run.timings())
 
@@ -41,6 +43,7 @@ class Recorder:
     def go_back_to(self, step: int) -> None:
         """Forget what was noted after an earlier step, where the run goes on."""
         self._run.go_back_to(step)
+        self._logged = step
         self.totals = stage_totals(self._run.timings())
 
     def timing(self, *timings: StageTiming) -> None:
@@ -51,6 +54,7 @@ class Recorder:
 
     def step(self, batch: BatchRef, rewards: Sequence[RewardRef], result: StepResult) -> StepReport:
         """A train step ended: one line of metrics, and the timings of its stages."""
+        self.mend()
         seconds = time.perf_counter() - self._mark
         row = metrics_row(self._run.config, result, rewards)
         self._run.append(METRICS, row)
@@ -62,6 +66,7 @@ class Recorder:
             *(shard.timing for shard in rewards),
             result.timing,
         )
+        self._logged = row["step"]
         return StepReport(
             step=row["step"],
             reward=row["reward"],
@@ -81,6 +86,16 @@ class Recorder:
     def evaluated(self, step: int) -> bool:
         """Whether the log holds the evaluation after `step` steps."""
         return any(row["step"] == step for row in self._run.logs.read(EVALUATIONS))
+
+    def mend(self) -> None:
+        """Make again what somebody else has removed or cut of the logs."""
+        mend_logs(self._run, self._logged)
+
+    def complete(self) -> None:
+        """The run is done: its logs are checked to the byte, and made again where they must be."""
+        self.mend()
+        self._run.update(step=self._run.manifest.step)
+        restore_logs(self._run)
 
     def draw(self) -> None:
         """Draw the reward curve; nothing to draw before the first step."""

@@ -111,7 +111,7 @@ def _made_before(parent: Run, config: RunConfig, at_step: int | None) -> Run:
         origin is not None
         and origin.uid == parent.info.uid
         and at_step in (None, origin.step)
-        and there.info.fingerprint == config.fingerprint()
+        and not changes_between(there.config, config)
     ):
         return there
     raise StoreError(

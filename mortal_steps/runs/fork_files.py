@@ -85,6 +85,9 @@ class ForkFiles:
         self._parent = parent
         self._config = config
         self._changes = changes_between(parent.config, config)
+        # A parent that older code began has another one than this code would give it.
+        alike = not self._changes
+        self._fingerprint = parent.info.fingerprint if alike else config.fingerprint()
         self._saved = saved
         self._step = saved.step
         self._store = store
@@ -113,7 +116,9 @@ class ForkFiles:
             state_id=self._saved.state_id,
             fingerprint=parent.fingerprint,
         )
-        info = write_identity(store, self._config, *problems, parent=origin)
+        info = write_identity(
+            store, self._config, *problems, parent=origin, fingerprint=self._fingerprint
+        )
         if info.dataset_fingerprint == parent.dataset_fingerprint:
             self._take_generations(info.num_steps)
         manifest = RunManifest(
@@ -135,7 +140,7 @@ class ForkFiles:
     def _own_state(self) -> CheckpointState | None:
         """What the checkpoint says of itself here, where that is not what it says there."""
         state = checkpoints.read_state(self._parent.store, self._saved.path)
-        fingerprint = self._config.fingerprint()
+        fingerprint = self._fingerprint
         if fingerprint == state.fingerprint:
             return None
         return dataclasses.replace(

@@ -44,7 +44,7 @@ class Parent:
     state_id: str
     """Chained id of the parent's state there."""
     fingerprint: str
-    """Of the parent's configuration."""
+    """The parent's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +55,7 @@ class RunInfo:
     uid: str
     """Random name of this run directory; tells two runs of one id apart."""
     fingerprint: str
-    """Digest of what decides the run's numbers."""
+    """Digest of what decides the run's numbers, as the code that began the run understood it."""
     dataset_fingerprint: str
     working_dir: str
     """Where relative paths of the configuration start."""
@@ -83,7 +83,8 @@ class RunInfo:
 
 
 def read_identity(store: RunStore) -> RunInfo | None:
-    """The run's identity; None where there is no run. Raises `CorruptFileError` for damage."""
+    """The run's identity; None where there is no run. Raises `CorruptFileError` for damage, and
+    `NewerFormatError`."""
     try:
         found = store.find_record(IDENTITY_FILE, RunInfo)
     except CorruptFileError as error:
@@ -123,8 +124,13 @@ def write_identity(
     train: list[Problem],
     held_out: list[Problem],
     parent: Parent | None = None,
+    *,
+    fingerprint: str | None = None,
 ) -> RunInfo:
-    """Commit all of it, run.json last: without that, what a kill leaves is written over."""
+    """Commit all of it, run.json last: without that, what a kill leaves is written over.
+
+    The `fingerprint` is the configuration's, but for a fork with its parent's.
+    """
     store.remove_leftovers("")
     store.remove_leftovers("data")
     settings = dump_toml(config).encode()
@@ -132,7 +138,7 @@ def write_identity(
     info = RunInfo(
         run_id=str(config.run_id),
         uid=uuid.uuid4().hex,
-        fingerprint=config.fingerprint(),
+        fingerprint=fingerprint or config.fingerprint(),
         dataset_fingerprint=dataset_fingerprint(train),
         working_dir=str(Path.cwd()),
         num_steps=num_train_steps(len(train), config.training),

@@ -1,19 +1,27 @@
 """The one process that may drive a run holds a lease on its directory.
 
-    lock          a file lock of the driver's, which its workers inherit: the kernel frees it when
+    the directory, and `lock` in it
+                  file locks of the driver's, which its workers inherit: the kernel frees them when
                   the last of them is gone, so no old actor can write beside a new one
     lease.json    who holds it, renewed every few seconds: for file systems that machines share,
                   where file locks do not reach
 
-On one machine the lock decides. Another machine's lease is honoured until it was not renewed for
-`LEASE_TTL_S`. A driver that finds another one's token in the record has lost the run.
+Each of them refuses a second driver by itself. The directory cannot be removed without the run; it
+is `lock` that network file systems can lock, which do so only with files that are open for writing.
+A process of this machine that lease.json names holds the lease for as long as it lives. Another
+machine's is honoured until it was not renewed for `LEASE_TTL_S`, and not by its clock alone: one
+that looks older is watched for a while. A driver that finds another one's token in the record has
+lost the run.
+
+What is left: lease.json removed under a driver on another machine, where locks do not reach. The
+driver writes it again within `RENEW_EVERY_S`, or finds the token of whoever came meanwhile, and
+then stops at its next write. A clock that is ahead makes its machine's lease last longer by that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import socket
@@ -22,11 +30,9 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import IO
-
 from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
-from mortal_steps.files import writing
 from mortal_steps.processes import boot_id, start_of
+from mortal_steps.runs.locks import Locks
 from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)
@@ -34,13 +40,14 @@ logger = logging.getLogger(__name__)
 LEASE_TTL_S = 60.0
 """How long another machine's lease holds without being renewed."""
 RENEW_EVERY_S = 5.0
+WATCHED_FOR_RENEWALS = 2.5
+"""How long another machine's lease that looks old is watched, in times of `RENEW_EVERY_S`."""
 LOOK_EVERY_S = 1.0
 """Between two looks at a lease that is waited for."""
 ORPHANS_GO_S = 10.0
 """How long the workers of a dead driver may take to end; they do so in milliseconds, unless one is
 in a call to the kernel that cannot be broken off."""
 
-LOCK_FILE = "lock"
 RECORD_FILE = "lease.json"
 
 
@@ -89,17 +96,17 @@ class LeaseRecord:
 class Lease:
     """A lease held by this process; `acquire` makes one."""
 
-    def __init__(self, store: RunStore, lock: IO[str], record: LeaseRecord) -> None:
+    def __init__(self, store: RunStore, locks: Locks, record: LeaseRecord) -> None:
         self._store = store
-        self._lock = lock
+        self._locks = locks
         self._record = record
         self._released = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._renewing.start()
 
-    def fileno(self) -> int:
-        """Descriptor of the lock, for workers to inherit."""
-        return self._lock.fileno()
+    def filenos(self) -> tuple[int, ...]:
+        """Descriptors of the locks, for workers to inherit."""
+        return self._locks.descriptors
 
     def check(self) -> None:
         """Raise `LeaseLostError` if another process has taken the run over."""
@@ -115,10 +122,12 @@ class Lease:
         """Let another process drive the run."""
         self._released.set()
         self._renewing.join()
-        with contextlib.suppress(LeaseLostError):
-            self.check()
-            self._store.path(RECORD_FILE).unlink(missing_ok=True)
-        self._lock.close()
+        try:
+            with contextlib.suppress(LeaseLostError):
+                self.check()
+                self._store.path(RECORD_FILE).unlink(missing_ok=True)
+        finally:
+            self._locks.close()
 
     def _renew(self) -> None:
         while not self._released.wait(RENEW_EVERY_S):
@@ -138,24 +147,16 @@ def acquire(store: RunStore) -> Lease:
     Raises `StoreError`, which says who drives it, if another one does, or names what cannot be
     written.
     """
-    with writing(store.path(LOCK_FILE)):
-        store.root.mkdir(parents=True, exist_ok=True)
-        lock = store.path(LOCK_FILE).open("a+")
+    locks = Locks(store)
     try:
-        _lock_or_refuse(store, lock)
-        holder = read_lease(store)
-        if holder is not None and not holder.is_here() and holder.holds():
-            raise StoreError(
-                f"run {store.root.name} is in use by process {holder.pid} on {holder.host}, which "
-                f"renewed its lease {holder.age_s():.0f} s ago; if that process is gone, the run "
-                f"can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"
-            )
+        _lock_or_refuse(store, locks)
+        _refuse_beside(store, read_lease(store))
         record = LeaseRecord.of_this_process()
         _write(store, record)
     except BaseException:
-        lock.close()
+        locks.close()
         raise
-    return Lease(store, lock, record)
+    return Lease(store, locks, record)
 
 
 def is_driven(store: RunStore) -> bool:
@@ -192,29 +193,64 @@ def read_lease(store: RunStore) -> LeaseRecord | None:
     return found[1] if found else None
 
 
-def _lock_or_refuse(store: RunStore, lock: IO[str]) -> None:
+def _lock_or_refuse(store: RunStore, locks: Locks) -> None:
     """Lock, waiting a little for what a dead holder left behind, or for a new one's record."""
     deadline = time.monotonic() + ORPHANS_GO_S
-    while not _try_lock(lock):
+    while not locks.take():
         holder = read_lease(store)
-        who = f"process {holder.pid} on {holder.host}" if holder else "an unknown process"
         if holder is not None and holder.holds():
-            raise StoreError(f"run {store.root.name} is in use by {who}; wait for it, or stop it")
+            raise StoreError(_in_use(store, holder))
         if time.monotonic() > deadline:
-            raise StoreError(
-                f"run {store.root.name} was driven by {who}, which is gone, but processes that it "
-                f"started still hold {store.path(LOCK_FILE)}; end them "
-                f"(`fuser -v {store.path(LOCK_FILE)}` names them)"
-            )
+            raise StoreError(_held(store, holder))
         time.sleep(0.05)
 
 
-def _try_lock(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _refuse_beside(store: RunStore, holder: LeaseRecord | None) -> None:
+    """Raise `StoreError` if the holder drives the run, whatever became of its locks."""
+    if holder is None:
+        return
+    if holder.holds():
+        raise StoreError(_in_use(store, holder))
+    if not holder.is_here() and _is_renewed(store, holder):
+        raise StoreError(
+            f"run {store.root.name} is in use by process {holder.pid} on {holder.host}, which has "
+            f"just renewed its lease; by this machine's clock it did so {holder.age_s():.0f} s "
+            "ago: set the clocks of both to the same time"
+        )
+
+
+def _is_renewed(store: RunStore, holder: LeaseRecord) -> bool:
+    """Watch whether a holder that looks gone renews its lease."""
+    deadline = time.monotonic() + WATCHED_FOR_RENEWALS * RENEW_EVERY_S
+    while time.monotonic() < deadline:
+        time.sleep(RENEW_EVERY_S / 10)
+        found = read_lease(store)
+        if found is not None and found != holder:
+            return True
+    return False
+
+
+def _in_use(store: RunStore, holder: LeaseRecord) -> str:
+    told = f"run {store.root.name} is in use by process {holder.pid} on {holder.host}"
+    if holder.is_here():
+        return f"{told}; wait for it, or stop it"
+    return (
+        f"{told}, which renewed its lease {holder.age_s():.0f} s ago; if that process is gone, the "
+        f"run can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"
+    )
+
+
+def _held(store: RunStore, holder: LeaseRecord | None) -> str:
+    named = f"`fuser -v {store.root}` names"
+    if holder is None:
+        return (
+            f"run {store.root.name} is in use: some process holds {store.root}, and "
+            f"{RECORD_FILE}, which would name it, is gone; {named} it"
+        )
+    return (
+        f"run {store.root.name} was driven by process {holder.pid} on {holder.host}, which is "
+        f"gone, but processes that it started still hold {store.root}; end them ({named} them)"
+    )
 
 
 def _write(store: RunStore, record: LeaseRecord) -> None:

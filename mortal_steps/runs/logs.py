@@ -71,6 +71,11 @@ class RunLogs:
         """All logs as they are now."""
         return {name: self._mark(name) for name in LOGS}
 
+    def changed(self) -> list[str]:
+        """Logs that are longer or shorter than this process left them: somebody else removed or
+        wrote them."""
+        return [name for name, (length, _) in self._written.items() if self._size(name) != length]
+
     def cut(self, marks: Mapping[str, LogMark]) -> list[str]:
         """Cut each log to its mark. Names those that do not begin with what their mark says, or
         have none; they are left as they are."""
@@ -104,6 +109,12 @@ class RunLogs:
     def _mark(self, name: str) -> LogMark:
         length, running = self._state(name)
         return LogMark(length=length, sha256=running.hexdigest())
+
+    def _size(self, name: str) -> int:
+        try:
+            return (self._root / name).stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def _state(self, name: str) -> tuple[int, Any]:
         if name not in self._written:

@@ -70,6 +70,9 @@ class Run:
         self._check_lease()
         if "step" in changes:
             changes["logs"] = self.logs.marks()
+            # Of workers that were killed while this process lived: nobody writes there any more.
+            self.store.remove_leftovers(f"steps/{changes['step'] - 1:06d}")
+            self.store.remove_leftovers(f"evaluations/{changes['step']:06d}")
         self.manifest = dataclasses.replace(self.manifest, updated_at=time.time(), **changes)
         self.store.write_record(MANIFEST_FILE, self.manifest, RunManifest)
 
@@ -184,8 +187,8 @@ class Run:
         """Delete what killed writes have left where this run goes on; steps done hold none."""
         self.store.remove_leftovers("")
         for folder in ("steps", "evaluations"):
-            for path in self.store.path(folder).glob("[0-9]*"):
-                if int(path.name) >= self.manifest.step:
+            for number, path in self.store.numbered(folder):
+                if number >= self.manifest.step:
                     self.store.remove_leftovers(f"{folder}/{path.name}")
 
     def _mend_best(self) -> None:
@@ -216,12 +219,13 @@ def open_run(config: RunConfig) -> Run:
         _create(root, config, *problems)
     run = find_run(root.parent, root.name)
     config = config.settled_like(run.config)
-    if run.info.fingerprint != config.fingerprint():
-        changed = ", ".join(_differences(run.config.identity(), config.identity()))
+    # Both as this code reads them: a key that is newer than the run has the same default in both.
+    changed = list(_differences(run.config.identity(), config.identity()))
+    if changed:
         raise StoreError(
             f"run {config.run_id} exists in {config.runs_dir} with another configuration "
-            f"(different: {changed}); choose another --run-id, or continue it as it is with "
-            f"`mortal resume {config.run_id}`"
+            f"(different: {', '.join(changed)}); choose another --run-id, or continue it as it is "
+            f"with `mortal resume {config.run_id}`"
         )
     check_config(run.store, run.info)
     check_problems(run.store, run.info)
@@ -254,12 +258,13 @@ def find_run(runs_dir: Path, run_id: str) -> Run:
 
 
 def list_runs(runs_dir: Path) -> list[Run]:
-    """Every run below `runs_dir`, oldest first; one whose run.json is damaged is only warned of."""
+    """Every run below `runs_dir`, oldest first; one whose run.json is damaged, or is not to be
+    read, is only warned of."""
     found = []
     for path in sorted(runs_dir.glob(f"[!.]*/{IDENTITY_FILE}")):
         try:
             found.append(find_run(runs_dir, path.parent.name))
-        except CorruptFileError as error:
+        except StoreError as error:
             logger.warning("%s", error)
     return sorted(found, key=lambda run: run.info.created_at)
 

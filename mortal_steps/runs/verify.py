@@ -194,8 +194,7 @@ class RunCheck:
     # what is where
 
     def _last_step(self, done: int) -> int:
-        names = [path.name for path in self._store.path("steps").glob("[0-9]*")]
-        return max([done, *(int(name) + 1 for name in names if name.isdigit())])
+        return max([done, *(number + 1 for number, _ in self._store.numbered("steps"))])
 
     def _published_as(self, version: int) -> str | None:
         """The digest that the step before recorded, if it is known."""

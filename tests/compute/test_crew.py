@@ -60,7 +60,9 @@ def specs_on(monkeypatch, engine, **modal):
         rollout={"engine": engine, "engine_options": {"seed": 1}},
         compute={"backend": "modal", "mode": "single_node", "modal": modal, "local": local},
     )
-    specs = worker_specs(config, run_dir=Path("/runs/r"), model_path="m", num_steps=3)
+    specs = worker_specs(
+        config, run_dir=Path("/runs/r"), fingerprint="f", model_path="m", num_steps=3
+    )
     return specs, on_one_node(specs, config)
 
 

@@ -55,6 +55,7 @@ class MadeRun:
         return Actor(
             run_dir=str(self.store.root),
             config=self.config,
+            fingerprint=self.config.fingerprint(),
             model_path=self.model_path,
             num_steps=self.num_steps,
         )

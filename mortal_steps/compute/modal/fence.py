@@ -18,7 +18,7 @@ FOLDER = "leases"
 
 def check_lease(store: RunStore, number: int) -> None:
     """Raise `LeaseLostError` if the run has had a lease since the one of this number."""
-    newest = max((int(path.name) for path in store.path(FOLDER).glob("[0-9]*")), default=0)
+    newest = max((number for number, _ in store.numbered(FOLDER)), default=0)
     if number < newest:
         holder = store.path(f"{FOLDER}/{newest}").read_text().strip()
         raise LeaseLostError(

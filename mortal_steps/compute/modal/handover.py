@@ -32,6 +32,7 @@ def settings_of(run: Run) -> Settings:
     in_container = run.config.compute.modal.rewards == "modal"
     return Settings(
         config=run.config,
+        fingerprint=run.info.fingerprint,
         dataset_fingerprint=run.info.dataset_fingerprint,
         num_steps=run.info.num_steps,
         model_folder=folder_there(run.info.model_files),

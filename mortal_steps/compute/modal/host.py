@@ -33,7 +33,7 @@ from mortal_steps.compute.modal.release import (
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ComputeError, MortalError, StoreError
-from mortal_steps.policy.base_model import base_model_path
+from mortal_steps.policy.base_model import first_model
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef
 
@@ -60,6 +60,8 @@ class Settings:
     """What the workers of a run are constructed with; a record in the run directory."""
 
     config: RunConfig
+    fingerprint: str
+    """The run's, as run.json has it."""
     dataset_fingerprint: str
     num_steps: int
     """Train steps of the whole run."""
@@ -219,7 +221,8 @@ class WorkerHost:
         specs = worker_specs(
             config,
             run_dir=store.root,
-            model_path=base_model_path(config, settings.dataset_fingerprint),
+            fingerprint=settings.fingerprint,
+            model_path=first_model(store, config, settings.dataset_fingerprint),
             num_steps=settings.num_steps,
         )
         return (

@@ -124,7 +124,8 @@ async def put_up_fence(volume: RunsVolume, held: ModalLease, run_id: str) -> Non
 async def newest_fence(volume: RunsVolume, run_id: str) -> int:
     """Number of the run's newest lease as the Volume, which forgets nothing, tells."""
     paths = await volume.files(f"{run_id}/{FOLDER}")
-    return max((int(path.rpartition("/")[2]) for path in paths), default=0)
+    names = (path.rpartition("/")[2] for path in paths)
+    return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
 async def find_lease(volume: RunsVolume, run_id: str) -> LeaseRecord | None:

@@ -202,6 +202,6 @@ async def _download_steps(volume: RunsVolume, store: RunStore, first: int) -> No
     """The records of steps that are not done: scores may be none that can be made again."""
     run_id = store.root.name
     for name in await volume.folders(f"{run_id}/steps"):
-        if int(name) >= first:
+        if name.isdecimal() and int(name) >= first:
             paths = await volume.files(f"{run_id}/steps/{name}")
             await _download(volume, store, [str(Path(path).relative_to(run_id)) for path in paths])

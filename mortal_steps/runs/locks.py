@@ -1,0 +1,53 @@
+"""The file locks of a run directory: on the directory itself, and on a file in it.
+
+The directory cannot be removed without the run. Network file systems lock only files that are open
+for writing, which no directory is; there, the file is what is locked.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+
+from mortal_steps.files import writing
+from mortal_steps.store import RunStore
+
+LOCK_FILE = "lock"
+CANNOT_LOCK_FOLDERS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+"""What file systems say that lock no folders."""
+
+
+class Locks:
+    """The file locks of a run directory, open and not held yet."""
+
+    def __init__(self, store: RunStore) -> None:
+        with writing(store.path(LOCK_FILE)):
+            store.root.mkdir(parents=True, exist_ok=True)
+            self._directory = os.open(store.root, os.O_RDONLY)
+            try:
+                self._file = os.open(store.path(LOCK_FILE), os.O_RDWR | os.O_CREAT, 0o644)
+            except BaseException:
+                os.close(self._directory)
+                raise
+        self.descriptors = (self._directory, self._file)
+
+    def take(self) -> bool:
+        """Hold all of them; False where somebody else holds one."""
+        try:
+            fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in CANNOT_LOCK_FOLDERS:
+                raise
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Free them, unless a worker still holds them."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
