@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import typer
 
 from mortal.display import show_outcome
 from mortal.prefect_server import Server, answers, prefect_server, wait_for_history
+from mortal.terminal import Checks, say
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ServerError
-from mortal_steps.report.summary import summarize
+from mortal_steps.errors import ServerError, StoreError
+from mortal_steps.report.summary import RunSummary, summarize
+from mortal_steps.runs.lease import LEASE_TTL_S, is_driven, read_lease
 from mortal_steps.runs.run import Run, find_run, open_run
+from mortal_steps.store import RunStore
 
 QUIET_PREFECT = {
     # Task runs have the UI and the progress line; two log records each would drown both.
@@ -30,24 +32,54 @@ QUIET_PREFECT = {
 def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
     """Run `config` to its end; raises the `MortalError` that ended it early.
 
-    Everything that can be checked without starting anything is checked first.
+    Everything that can be checked without starting anything is checked first. Raises `StoreError`
+    at once if another process drives the run.
     """
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
     if sys.stderr.isatty():  # where the live bar shows the same
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")
-    run = open_run(config)
+    _refuse_if_driven(config)
+    _check_own_server(port)
+    with Checks().shown() as checking:
+        run = open_run(config, checking)
     if run.is_complete():
-        typer.echo(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
+        say(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
         return
     began = time.monotonic()
-    typer.echo(f"run {run.info.run_id} in {run.store.root}")
+    say(f"run {run.info.run_id} in {run.store.root}")
+    began_flow = False
     try:
-        with prefect_server(port=port, keep=keep_server, say=typer.echo) as server:
-            typer.echo(f"Prefect UI: {server.ui_url}")
+        with prefect_server(port=port, keep=keep_server, say=say) as server:
+            say(f"Prefect UI: {server.ui_url}")
+            began_flow = True
             _run_flow(config, server)
     finally:
-        _report(find_run(Path(config.runs_dir), run.info.run_id), time.monotonic() - began)
+        if began_flow and not is_driven(run.store):  # else there is nothing to tell that is ours
+            _report(find_run(Path(config.runs_dir), run.info.run_id), time.monotonic() - began)
+
+
+def _refuse_if_driven(config: RunConfig) -> None:
+    """Raise `StoreError` if another process drives the run; two that begin at once are told apart
+    by the run's lock, later."""
+    holder = read_lease(RunStore(Path(config.runs_dir) / str(config.run_id)))
+    if holder is None or not holder.holds():
+        return
+    who = f"run {config.run_id} is in use by process {holder.pid} on {holder.host}"
+    look = f"`mortal show {config.run_id}` says where it stands"
+    if holder.is_here():
+        raise StoreError(f"{who}; {look}, `mortal stop {config.run_id}` ends it in order")
+    raise StoreError(
+        f"{who}, which renewed its lease {holder.age_s():.0f} s ago; {look}. If that process is "
+        f"gone, the run can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"
+    )
+
+
+def _check_own_server(port: int) -> None:
+    """Raise `ServerError` if the user's own server does not answer, before anything is written."""
+    if os.environ.get("PREFECT_API_URL"):
+        with prefect_server(port=port, keep=False, say=say):
+            pass
 
 
 def _run_flow(config: RunConfig, server: Server) -> None:
@@ -57,10 +89,12 @@ def _run_flow(config: RunConfig, server: Server) -> None:
     from prefect.logging.handlers import APILogHandler
 
     from flows.grpo_train import grpo_train
+    from mortal.calm_logs import calm_console
 
     async def run_to_its_state() -> State[Any]:
         return await grpo_train(config, return_state=True)
 
+    calm_console()
     began = time.time()
     try:
         state = asyncio.run(run_to_its_state())
@@ -95,7 +129,11 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
     )
 
 
+def server_answers(run: RunSummary) -> bool:
+    """Whether the Prefect server of the run's last flow run is there to show it."""
+    return run.ui_url is not None and answers(run.ui_url.partition("/runs/")[0])
+
+
 def _report(run: Run, seconds: float) -> None:
     summary = summarize(run)
-    server_runs = summary.ui_url is not None and answers(summary.ui_url.partition("/runs/")[0])
-    show_outcome(summary, seconds, server_runs=server_runs)
+    show_outcome(summary, seconds, server_runs=server_answers(summary))

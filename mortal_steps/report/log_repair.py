@@ -74,7 +74,7 @@ def _again(run: Run, name: str, readable: list[dict[str, Any]]) -> Sequence[Row]
     if name == EVALUATIONS:
         folders = run.store.path("evaluations").glob("[0-9]*")
         lines = (row["step"] for row in readable)  # a fork has its parent's without their records
-        done = sorted({*lines, *(int(folder.name) for folder in folders)})
+        done = sorted({*lines, *(int(at.name) for at in folders if at.name.isdigit())})
         return _rows(
             run, name, readable, [s for s in done if s <= run.manifest.step], _evaluation_of
         )

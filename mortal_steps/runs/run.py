@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +184,7 @@ class Run:
         self.store.remove_leftovers("")
         for folder in ("steps", "evaluations"):
             for path in self.store.path(folder).glob("[0-9]*"):
-                if int(path.name) >= self.manifest.step:
+                if path.name.isdigit() and int(path.name) >= self.manifest.step:
                     self.store.remove_leftovers(f"{folder}/{path.name}")
 
     def _mend_best(self) -> None:
@@ -194,12 +194,12 @@ class Run:
             checkpoints.mark_best(self.store, step, score)
 
 
-def open_run(config: RunConfig) -> Run:
+def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run:
     """The run of `config.run_id`, created if it does not exist.
 
-    Raises `StoreError` for a run id that exists with another configuration, `ModelError` for a
-    local model that was changed since the run began, and whatever `preflight.check` finds before
-    anything is written.
+    `say` is told what is being checked. Raises `StoreError` for a run id that exists with another
+    configuration, `ModelError` for a local model that was changed since the run began, and whatever
+    `preflight.check` finds before anything is written.
     """
     from mortal_steps.preflight import check  # it needs what this module defines
 
@@ -211,7 +211,7 @@ def open_run(config: RunConfig) -> Run:
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
         config = config.settled(cores=_cores(), commit=find_commit(config.model))
-        problems = check(config)
+        problems = check(config, say=say)
         _create(root, config, *problems)
     run = find_run(root.parent, root.name)
     config = config.settled_like(run.config)
@@ -242,23 +242,29 @@ def _bring_here(config: RunConfig, root: Path) -> None:
 
 
 def find_run(runs_dir: Path, run_id: str) -> Run:
-    """An existing run; raises `RunNotFoundError`, or `CorruptFileError` if run.json is damaged."""
+    """An existing run; raises `RunNotFoundError`, `CorruptFileError` if run.json is damaged, and
+    `StoreError` if it cannot be read at all."""
     store = RunStore(runs_dir / run_id)
-    info = read_identity(store)
-    if info is None:
-        check_never_begun(store.root)
-        known = ", ".join(run.info.run_id for run in list_runs(runs_dir)) or "none"
-        raise RunNotFoundError(f"no run {run_id!r} in {runs_dir} (runs there: {known})")
-    return Run(store, None, info)
+    try:
+        info = read_identity(store)
+        if info is not None:
+            return Run(store, None, info)
+    except OSError as error:  # somebody else's, in a folder that several people share
+        raise StoreError(
+            f"run {run_id} in {runs_dir} cannot be read: {error.filename}: {error.strerror}"
+        ) from error
+    check_never_begun(store.root)
+    known = ", ".join(run.info.run_id for run in list_runs(runs_dir)) or "none"
+    raise RunNotFoundError(f"no run {run_id!r} in {runs_dir} (runs there: {known})")
 
 
 def list_runs(runs_dir: Path) -> list[Run]:
-    """Every run below `runs_dir`, oldest first; one whose run.json is damaged is only warned of."""
+    """Every run below `runs_dir`, oldest first; one that cannot be read is only warned of."""
     found = []
     for path in sorted(runs_dir.glob(f"[!.]*/{IDENTITY_FILE}")):
         try:
             found.append(find_run(runs_dir, path.parent.name))
-        except CorruptFileError as error:
+        except StoreError as error:
             logger.warning("%s", error)
     return sorted(found, key=lambda run: run.info.created_at)
 
