@@ -27,7 +27,7 @@ from flows.settings import run_name, settings
 from flows.stop import TERMINATED, Stop, StopRequested
 from mortal_steps.config import RunConfig
 from mortal_steps.driving import at_work
-from mortal_steps.errors import MortalError, RunStoppedError, ServerError
+from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import RunSummary, summarize
@@ -112,19 +112,28 @@ class Training:
         """Every step, then the finished model. Raises `RunStoppedError` where it was stopped."""
         run, say = self._run, get_run_logger().info
         progress = ProgressLine(start=run.manifest.step, num_steps=run.info.num_steps, say=say)
-        with progress:
-            try:
-                ready = await self._stop.guard(self._start(progress))
-                await self._train(ready, progress)
-            except StopRequested:
-                await self._save_and_stop(progress)
-            except TERMINATED as signalled:  # between two stages
-                self._stop.terminate(signalled)
-                await self._save_and_stop(progress)
-            run.update(final=await save_final(self._session))
-        self._recorder.complete()
+        try:
+            with progress:
+                await self._train_or_stop(progress)
+                run.update(final=await save_final(self._session))
+            self._recorder.complete()
+        except LeaseLostError:
+            raise  # the run directory is another process's now
+        except Exception:
+            self._recorder.draw_at_early_end()
+            raise
         self._recorder.draw()
         await self._artifacts.refresh(self._recorder.totals)
+
+    async def _train_or_stop(self, progress: ProgressLine) -> None:
+        try:
+            ready = await self._stop.guard(self._start(progress))
+            await self._train(ready, progress)
+        except StopRequested:
+            await self._save_and_stop(progress)
+        except TERMINATED as signalled:  # between two stages
+            self._stop.terminate(signalled)
+            await self._save_and_stop(progress)
 
     async def _start(self, progress: ProgressLine) -> ActorReady:
         """The starting model, the actor at the run's step, the first rollout worker."""
@@ -170,6 +179,7 @@ class Training:
                     await self._checkpoint()
                 run.update(step=self._trained)
                 progress.update(took)
+                self._recorder.draw_now_and_then()
                 forget_results()
                 due = self._trained % session.config.logging.artifact_steps == 0
                 if due and not self._server.away:
@@ -208,7 +218,7 @@ class Training:
     async def _save_and_stop(self, progress: ProgressLine) -> None:
         """Save what was trained since the last checkpoint; raises what ends the run."""
         stop, run = self._stop, self._run
-        progress.note(f"stopping ({stop.reason})")
+        progress.note(f"stopping ({stop.reason}): saving the state of step {self._trained}")
         if self._trained > max((saved.step for saved in run.manifest.checkpoints), default=0):
             run.note_checkpoint(await checkpoint(self._session, self._trained, None))
         resume = f"go on with `mortal resume {run.info.run_id}`"

@@ -2,62 +2,59 @@
 
 from __future__ import annotations
 
+import shlex
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
+from mortal.listing import duration, number
+from mortal.terminal import PlainConsole, console, shortened
+from mortal_steps.report.printable import printable
+from mortal_steps.report.samples import Sample
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.runs.verify import Checked, FinishedCheck, RunCheck
+from mortal_steps.types import Prompt
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
 
 MOST_QUARANTINED = 20
 
-console = Console(highlight=False, soft_wrap=True)
 
-
-def runs_table(summaries: Sequence[RunSummary]) -> None:
-    """One line per run."""
-    table = Table("run", "status", "step", "reward first 20", "reward last 20", "evaluation")
-    for run in summaries:
-        table.add_row(
-            run.run_id,
-            run.status,
-            f"{run.step}/{run.max_steps}",
-            _number(run.reward_first20),
-            _number(run.reward_last20),
-            _scores(run),
-        )
-    console.print(table)
-
-
-def show_run(run: RunSummary) -> None:
-    """Everything about one run."""
-    console.print(f"[bold]{run.run_id}[/bold]  {run.status}, step {run.step} of {run.max_steps}")
+def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
+    """Everything about one run; `server_runs`: its Prefect server does."""
+    title = f"  {run.status}, step {run.step} of {run.max_steps}"
+    console.print(Text.assemble((printable(run.run_id), "bold"), title))
     if run.parent:
-        console.print(f"  fork of      {run.parent['run_id']}, from step {run.parent['step']}")
+        _line("fork of", f"{run.parent['run_id']}, from step {run.parent['step']}")
     if run.error:
-        console.print(f"  error        {run.error}", markup=False)
-    rewards = f"{_number(run.reward_first20)} -> {_number(run.reward_last20)}"
-    console.print(f"  reward       {rewards}  (first 20 steps -> last 20)")
+        _line("error", shortened(run.error, f"`mortal show {run.run_id} --json`"))
+    _line("began", _times(run))
+    _line("reward", _rewards(run))
     if run.eval:
-        console.print(f"  evaluation   {_scores(run)}  (after step {run.eval_step})")
+        _line("held-out", f"{_scores(run)}  (after step {run.eval_step})")
     if run.checkpoints:
         best = f", best {run.best_step}" if run.best_step is not None else ""
-        console.print(f"  checkpoints  {', '.join(map(str, run.checkpoints))}{best}")
+        _line("checkpoints", f"{', '.join(map(str, run.checkpoints))}{best}")
+    if run.base_model:
+        _line("base model", run.base_model)
     if run.model_path:
-        console.print(f"  model        {run.model_path}")
-        console.print(f"  sha256       {run.final_weights_sha256}")
+        _line("final model", run.model_path)
+        _line("sha256", str(run.final_weights_sha256))
     if run.cost:
         kinds = [f"{kind} {dollars:.2f}" for kind, dollars in run.cost["by_kind"].items()]
-        console.print(f"  cost         ${run.cost['total']:.2f}, estimated: {', '.join(kinds)}")
-    console.print(f"  files        {run.run_dir}")
+        _line("cost", f"${run.cost['total']:.2f}, estimated: {', '.join(kinds)}")
+    _line("files", run.run_dir)
+    if run.ui_url and server_runs:
+        _line("Prefect UI", run.ui_url)
+    elif run.ui_url:
+        place = f"{DEFAULT_UI}{urlsplit(run.ui_url).path}"
+        _line("Prefect UI", f"start it with `mortal server`, then open {place}")
     _show_quarantined(run)
     _show_timings(run)
 
@@ -66,33 +63,38 @@ def show_outcome(run: RunSummary, seconds: float, *, server_runs: bool) -> None:
     """What a command that drove a run says at its end; `server_runs`: its Prefect server still
     does."""
     console.print()
-    show_run(run)
+    show_run(run, server_runs=server_runs)
     console.print(f"  this command took {seconds:.0f} s")
-    if run.ui_url and server_runs:
-        console.print(f"  Prefect UI   {run.ui_url}")
-    elif run.ui_url:
-        place = f"{DEFAULT_UI}{urlsplit(run.ui_url).path}"
-        console.print(f"  Prefect UI   start it with `mortal server`, then open {place}")
     if run.status != "completed":
-        folder = Path(run.run_dir).parent
-        console.print(
-            f"[bold]go on with[/bold]   mortal resume {run.run_id} --runs-dir {folder}"
-            f"   (from step {run.step})"
-        )
+        folder = shlex.quote(str(Path(run.run_dir).parent))
+        go_on = f"   mortal resume {run.run_id} --runs-dir {folder}   (from step {run.step})"
+        console.print(Text.assemble(("go on with", "bold"), printable(go_on)))
+
+
+def show_samples(samples: Sequence[Sample]) -> None:
+    """Each with its prompt and its scores."""
+    for sample in samples:
+        scores = ", ".join(f"{name} {number(value)}" for name, value in sample.rewards.items())
+        title = f"{sample.kind} of step {sample.step}"
+        about = f"  {sample.problem_id}, reward {number(sample.reward)} ({scores})"
+        console.print()
+        console.print(Text.assemble((title, "bold"), printable(about)))
+        _block("prompt", _prompt_text(sample.prompt))
+        _block("completion", sample.text)
 
 
 def show_check(check: RunCheck | FinishedCheck, *, as_json: bool) -> bool:
     """Check a run, one line for each problem; returns whether there is none."""
     damaged: list[Checked] = []
     num_files = num_bytes = 0
-    with Console(stderr=True).status("checking") as status:
+    with PlainConsole(stderr=True).status("checking") as status:
         for file in check.files():
             num_files, num_bytes = num_files + 1, num_bytes + file.num_bytes
             status.update(f"checking: {num_files} files, {num_bytes / 1e9:.2f} GB")
             if file.damage is not None:
                 damaged.append(file)
                 if not as_json:
-                    console.print(f"{file.path} {file.damage}: {file.outcome}", markup=False)
+                    console.print(f"{file.path} {file.damage}: {file.outcome}")
     if as_json:
         console.print_json(
             data={
@@ -124,11 +126,7 @@ def _show_quarantined(run: RunSummary) -> None:
     table = Table("problem", "function", "kind", "times", "last failure", title=title)
     table.title_justify = "left"
     for one in run.quarantined[:MOST_QUARANTINED]:
-        table.add_row(
-            *map(escape, (one.problem_id, one.function, one.kind)),
-            str(one.times),
-            escape(one.message),
-        )
+        table.add_row(one.problem_id, one.function, one.kind, str(one.times), one.message)
     console.print(table)
     if len(run.quarantined) > MOST_QUARANTINED:
         console.print(
@@ -156,5 +154,37 @@ def _scores(run: RunSummary) -> str:
     return ", ".join(f"{name} {value:.3f}" for name, value in run.eval.items())
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _prompt_text(prompt: Prompt) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{message.get('role')}: {message.get('content')}" for message in prompt)
+
+
+def _block(name: str, text: str) -> None:
+    first, *rest = text.splitlines() or [""]
+    _line(name, first)
+    for line in rest:
+        _line("", line)
+
+
+def _times(run: RunSummary) -> str:
+    """When it began and how long that took; a run that nobody drives may have rested meanwhile."""
+    now = time.time()
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
+    began = f"{at}, {duration(now - run.created_at)} ago"
+    if run.status == "completed":
+        return f"{began}; completed {duration(run.updated_at - run.created_at)} later"
+    return f"{began}; last change {duration(now - run.updated_at)} ago"
+
+
+def _rewards(run: RunSummary) -> str:
+    """Of training; the two ends of a run that is too short for both are not told apart."""
+    trend = run.reward_trend
+    if trend is None:
+        return f"{number(run.reward_last20)}  (training, {run.step} steps)"
+    means = f"{number(trend['first'])} -> {number(trend['last'])}"
+    return f"{means}  (training, first {trend['steps']} steps -> last {trend['steps']})"
+
+
+def _line(name: str, text: str) -> None:
+    console.print(f"  {name:<12} {text}")

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
-import typer
 
 from mortal.display import show_outcome
 from mortal.prefect_server import check_configured_server, prefect_server
 from mortal.server_files import Server
+from mortal.terminal import Checks, say
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ServerError
-from mortal_steps.report.summary import summarize
+from mortal_steps.errors import ServerError, StoreError
+from mortal_steps.report.summary import RunSummary, summarize
+from mortal_steps.runs.lease import LEASE_TTL_S, is_driven, read_lease
 from mortal_steps.runs.run import Run, find_run, open_run
+from mortal_steps.store import RunStore
 
 QUIET_PREFECT = {
     # Task runs have the UI and the progress line; two log records each would drown both.
@@ -31,28 +35,47 @@ QUIET_PREFECT = {
 def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
     """Run `config` to its end; raises the `MortalError` that ended it early.
 
-    Everything that can be checked without starting anything is checked first.
+    Everything that can be checked without starting anything is checked first. Raises `StoreError`
+    at once if another process drives the run.
     """
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
     if sys.stderr.isatty():  # where the live bar shows the same
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")
+    _refuse_if_driven(config)
     check_configured_server()
-    run = open_run(config)
+    with Checks().shown() as checking:
+        run = open_run(config, checking)
     if run.is_complete():
-        typer.echo(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
+        say(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
         return
     began = time.monotonic()
-    typer.echo(f"run {run.info.run_id} in {run.store.root}")
-    server: Server | None = None
+    say(f"run {run.info.run_id} in {run.store.root}")
+    began_flow = False
     try:
-        with prefect_server(port=port, keep=keep_server, say=typer.echo) as server:
-            typer.echo(f"Prefect UI: {server.ui_url}")
+        with prefect_server(port=port, keep=keep_server, say=say) as server:
+            say(f"Prefect UI: {server.ui_url}")
+            began_flow = True
             _run_flow(config, server)
     finally:
-        if server is not None:  # else nothing has begun
-            ended = find_run(Path(config.runs_dir), run.info.run_id)
-            _report(ended, server, time.monotonic() - began)
+        if began_flow and not is_driven(run.store):  # else there is nothing to tell that is ours
+            _report(find_run(Path(config.runs_dir), run.info.run_id), time.monotonic() - began)
+
+
+def _refuse_if_driven(config: RunConfig) -> None:
+    """Raise `StoreError` if another process drives the run; two that begin at once are told apart
+    by the run's lock, later."""
+    holder = read_lease(RunStore(Path(config.runs_dir) / str(config.run_id)))
+    if holder is None or not holder.holds():
+        return
+    who = f"run {config.run_id} is in use by process {holder.pid} on {holder.host}"
+    look = f"`mortal show {config.run_id}` says where it stands"
+    if holder.is_here():
+        raise StoreError(f"{who}; {look}, `mortal stop {config.run_id}` ends it in order")
+    raise StoreError(
+        f"{who}, which renewed its lease {holder.age_s():.0f} s ago; {look}. If that process is "
+        f"gone, the run can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"
+    )
 
 
 def _run_flow(config: RunConfig, server: Server) -> None:
@@ -62,11 +85,13 @@ def _run_flow(config: RunConfig, server: Server) -> None:
     from prefect.logging.handlers import APILogHandler
 
     from flows.grpo_train import grpo_train
+    from mortal.calm_logs import calm_console
     from mortal.server_api import wait_for_history
 
     async def run_to_its_state() -> State[Any]:
         return await grpo_train(config, return_state=True)
 
+    calm_console()
     began = time.time()
     try:
         state = asyncio.run(run_to_its_state())
@@ -101,7 +126,19 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
     )
 
 
-def _report(run: Run, server: Server, seconds: float) -> None:
-    from mortal.server_api import answers
+def server_answers(run: RunSummary) -> bool:
+    """Whether something listens where the Prefect server of the run's last flow run was."""
+    address = urlsplit(run.ui_url or "")
+    if not address.hostname:
+        return False
+    port = address.port or (443 if address.scheme == "https" else 80)
+    try:
+        with socket.create_connection((address.hostname, port), timeout=1):
+            return True
+    except OSError:
+        return False
 
-    show_outcome(summarize(run), seconds, server_runs=answers(server.api_url))
+
+def _report(run: Run, seconds: float) -> None:
+    summary = summarize(run)
+    show_outcome(summary, seconds, server_runs=server_answers(summary))

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from mortal_steps.compute.base import Role, WorkerSpec
@@ -31,13 +32,21 @@ Problems = tuple[list[Problem], list[Problem]]
 """Those to train on, and those held out."""
 
 
-def check(config: RunConfig, problems: Problems | None = None) -> Problems:
+def check(
+    config: RunConfig,
+    problems: Problems | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Problems:
     """Raise the `MortalError` that names what is wrong, or return the problems, read from their
-    source unless they are known already."""
+    source unless they are known already. `say` is told of every check that may take a while."""
+    say = say or _say_nothing
     refuse_what_does_not_work_yet(config)
     check_runs_dir(Path(config.runs_dir))
     check_model(config)
+    if config.compute.backend == "modal":
+        say("checking what is deployed on Modal")
     check_modal(config)
+    say("reading the dataset")
     train, held_out = problems or load_problems(config.data, config.seed)
     if config.evaluation.eval_steps and not held_out:
         raise ConfigError(
@@ -45,9 +54,18 @@ def check(config: RunConfig, problems: Problems | None = None) -> Problems:
             "data.eval_samples, data.eval_split or data.eval_source"
         )
     check_rollout_interpreter(config)
+    if config.rewards.rehearse:
+        say("calling the reward functions with a made-up completion")
+    else:
+        say("importing the reward functions")
     check_rewards(config, train)
+    say("checking the training options with TRL")
     check_training_options(config)
     return train, held_out
+
+
+def _say_nothing(text: str) -> None:
+    """For callers who do not want to hear."""
 
 
 def refuse_what_does_not_work_yet(config: RunConfig) -> None:

@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from matplotlib.figure import Figure
 
 from mortal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
+from mortal_steps.report.curve import draw_reward_curve
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run
@@ -144,3 +146,62 @@ def test_quarantined_problems_are_listed(make_run):
     assert [row["stage"] for row in rows] == ["reward"] * 4 + ["evaluate"]
     run.go_back_to(1)
     assert [one.problem_id for one in summarize(run).quarantined] == ["p"]
+
+
+def test_copies_that_people_put_beside_records_are_left_alone(make_run):
+    run = make_run("raise")
+    for name in ("steps/000003.bak", "evaluations/000002.bak", "evaluations/000002"):
+        run.store.path(name).mkdir(parents=True)
+    run.store.path("metrics.jsonl").write_text("damaged\n")
+    run.store.path("evaluations.jsonl").write_text("damaged\n")
+    run.acquire()
+    run.update(step=2)
+    run.store.path("evaluations.jsonl").write_text("damaged again\n")
+    Recorder(run)
+    run.release()
+    assert run.store.path("steps/000003.bak").is_dir()
+    assert run.store.path("evaluations/000002.bak").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "expected"),
+    [(0, None), (1, None), (3, (0, 2, 1)), (41, (9.5, 30.5, 20))],
+)
+def test_the_two_ends_of_a_short_run_do_not_overlap(make_run, num_steps, expected):
+    run = make_run("raise")
+    run.append("metrics.jsonl", *({"step": n + 1, "reward": float(n)} for n in range(num_steps)))
+    trend = summarize(run).reward_trend
+    assert (trend and (trend["first"], trend["last"], trend["steps"])) == expected
+
+
+def test_the_picture_says_how_its_rewards_were_sampled(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    row = {"step": 1, "reward": 0.5}
+    draw_reward_curve(
+        tmp_path / "x.png", "x", [row], [row], training_temperature=0.9, held_out_temperature=0.0
+    )
+    _, labels = drawn[0].axes[0].get_legend_handles_labels()
+    assert labels[0] == "training, each step (sampled, temperature 0.9)"
+    assert labels[-1] == "held-out problems (greedy, temperature 0)"
+
+
+def test_a_run_that_goes_on_is_drawn_now_and_then(make_run, monkeypatch):
+    run = make_run("raise")
+    recorder = Recorder(run)
+    record_step(run, recorder, 0)
+    recorder.draw_now_and_then()
+    picture = run.store.path("reward_curve.png")
+    assert not picture.exists()
+    monkeypatch.setattr("mortal_steps.report.recorder.DRAW_EVERY_S", 0.0)
+    recorder.draw_now_and_then()
+    assert picture.exists()
+
+
+def test_a_picture_that_cannot_be_written_hides_no_error(make_run, caplog):
+    run = make_run("raise")
+    recorder = Recorder(run)
+    record_step(run, recorder, 0)
+    run.store.path("reward_curve.png").mkdir()
+    recorder.draw_at_early_end()
+    assert "the reward curve is not drawn: cannot write" in caplog.text

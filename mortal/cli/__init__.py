@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -13,30 +14,74 @@ from mortal.cli.deploying import deploy, doctor
 from mortal.cli.looking import fetch, runs, show, verify
 from mortal.cli.serving import automate, server
 from mortal.cli.training import fork, resume, stop, train
+from mortal.terminal import (
+    complain,
+    explain_crash,
+    say,
+    shortened,
+    wants_tracebacks,
+    warn_in_plain_lines,
+)
+from mortal_steps import __version__
 from mortal_steps.errors import MortalError
 from mortal_steps.hangup import let_go_of_terminals
 
+EXAMPLES = """Examples:
+
+mortal train gsm8k.toml --set training.max_steps=200 (train; the last lines name the run)
+
+mortal show RUN --samples 3 (how it went, with completions)
+
+mortal resume RUN (go on with a run that ended early)
+
+mortal options rewards (every key of a section, with its default)
+
+Each command has its own --help.
+"""
+
 app = typer.Typer(
     name="mortal",
-    help="Reinforcement post-training of language models as a durable pipeline.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (
-    *(train, resume, stop, fork),
-    *(runs, show, verify, fetch),
-    *(options, new_model),
-    *(server, automate),
-    *(deploy, doctor),
-):
-    app.command()(command)
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Train": (train, resume, stop, fork),
+    "Look at runs": (runs, show, verify, fetch),
+    "Write a configuration": (options, new_model),
+    "Prefect": (server, automate),
+    "Modal": (deploy, doctor),
+}
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"mortal {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog=EXAMPLES)
+def options_of_all_commands(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Reinforcement post-training of language models as a durable pipeline.
+
+    A run that is killed at any moment goes on where it was, and ends with the same bits.
+    """
 
 
 def main() -> NoReturn:
-    """Entry point: a `MortalError` is a message and exit code 1, Ctrl-C is exit code 130.
+    """Entry point: any error is a message and exit code 1, Ctrl-C is exit code 130.
 
     SIGTERM ends a command as Ctrl-C does, and so does its terminal when it goes away, so that
     workers and server go in order.
@@ -45,10 +90,16 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # which is what `nohup` is for
         signal.signal(signal.SIGHUP, _hung_up)
+    warn_in_plain_lines()
     try:
         app()
     except MortalError as error:
-        typer.secho(f"error: {error}", err=True, fg="red")
+        complain(shortened(str(error), "all of it is in the run's logs and `mortal show --json`"))
+        sys.exit(1)
+    except Exception as error:
+        if wants_tracebacks():
+            raise
+        explain_crash(error)
         sys.exit(1)
     sys.exit(0)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from mortal_steps.errors import ConfigError
 
 RunsDir = Annotated[
     Path, typer.Option("--runs-dir", help="Folder of all runs.", envvar="MORTAL_RUNS_DIR")
@@ -28,4 +32,23 @@ Volume = Annotated[
         envvar="MORTAL_VOLUME",
     ),
 ]
-RunId = Annotated[str, typer.Argument(help="Run id, as `mortal runs` lists it.")]
+RunId = Annotated[
+    str, typer.Argument(help="Run id, as `mortal runs` lists it, or the run's folder.")
+]
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def find_place(run: str, runs_dir: Path) -> tuple[Path, str]:
+    """Folder of all runs, and the run's id in it: `runs/RUN`, which a shell completes, is RUN."""
+    if os.sep not in run:
+        return runs_dir, run
+    return Path(run).parent, Path(run).name
+
+
+def check_new_id(run_id: str | None) -> None:
+    """Raise `ConfigError` unless this can be the id, and so the folder, of a new run."""
+    if run_id is not None and not RUN_ID.fullmatch(run_id):
+        raise ConfigError(
+            f"--run-id {run_id!r}: a run id consists of letters, digits, '.', '_' and '-' and "
+            "begins with a letter or a digit"
+        )

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mortal_steps.config import NewModelConfig
+from mortal.terminal import say
 from mortal_steps.errors import ModelError
 
 
@@ -33,7 +33,7 @@ def new_model(
     """Build a tiny Qwen3-shaped model with a character tokenizer."""
     if folder.exists():
         raise ModelError(f"{folder} exists; name a folder that does not")
-    from mortal_steps.policy.new_model import build_model
+    from mortal_steps.config.loader import parse_config
 
     shape: dict[str, Any] = {
         "hidden_size": hidden_size,
@@ -44,5 +44,14 @@ def new_model(
     }
     if alphabet is not None:
         shape["alphabet"] = alphabet
-    build_model(folder, NewModelConfig(**shape), seed)
-    typer.echo(f"{folder}: a model to name in [model] name_or_path")
+    settings = parse_config({"seed": seed, "model": {"new": shape}}, origin="mortal new-model")
+    assert settings.model.new is not None
+    from mortal_steps.policy.new_model import build_model  # slow to import
+
+    try:
+        build_model(folder, settings.model.new, seed)
+    except OSError as error:
+        raise ModelError(
+            f"cannot write the model to {folder}: {error.strerror}; name a folder that can be made"
+        ) from error
+    say(f"{folder}: a model to name in [model] name_or_path")

@@ -9,13 +9,19 @@ from typing import Annotated
 
 import typer
 
-from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume
+from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
+from mortal_steps.errors import ConfigError
+from mortal_steps.report.printable import printable
 
 
 def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False) -> None:
-    """List the runs."""
-    from mortal.display import runs_table
-    from mortal_steps.report.summary import summarize
+    """List the runs, oldest first.
+
+    The reward is the mean of a run's last 20 steps; held-out is the reward of its last evaluation.
+    Where the output is not a terminal, it is tab-separated values.
+    """
+    from mortal.listing import print_runs
+    from mortal_steps.report.summary import summarize_all
     from mortal_steps.runs.run import list_runs
 
     if volume is not None:
@@ -23,33 +29,52 @@ def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJso
 
         summaries = summaries_there(volume)
     else:
-        summaries = [summarize(run) for run in list_runs(runs_dir)]
+        summaries = summarize_all(list_runs(runs_dir))
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(summary) for summary in summaries], indent=1))
     elif summaries:
-        runs_table(summaries)
+        print_runs(summaries)
     else:
-        typer.echo(f"no runs in {volume or runs_dir}")
+        typer.echo(f"no runs in {printable(str(volume or runs_dir))}", err=True)
 
 
 def show(
-    run_id: RunId, runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+    as_json: AsJson = False,
+    samples: Annotated[
+        int, typer.Option(min=0, help="Show the N best and N worst completions of the last step.")
+    ] = 0,
 ) -> None:
-    """Show where a run stands, what it reached and where its time went."""
-    from mortal.display import show_run
+    """Show where a run stands, what it has reached and where its time went."""
+    from mortal.display import show_run, show_samples
+    from mortal.driver import server_answers
+    from mortal_steps.report.samples import last_samples
     from mortal_steps.report.summary import summarize
     from mortal_steps.runs.run import find_run
 
+    runs_dir, run_id = find_place(run_id, runs_dir)
     if volume is not None:
         from mortal.modal_runs import summary_there
 
-        summary = summary_there(volume, run_id)
+        if samples:
+            raise ConfigError(
+                "--samples reads the run's steps, which are on the Volume; bring them here with "
+                f"`mortal fetch {run_id} --all` and leave --volume out"
+            )
+        summary, chosen = summary_there(volume, run_id), []
     else:
-        summary = summarize(find_run(runs_dir, run_id))
+        run = find_run(runs_dir, run_id)
+        summary, chosen = summarize(run), last_samples(run, samples) if samples else []
     if as_json:
-        typer.echo(json.dumps(dataclasses.asdict(summary), indent=1))
+        shown = dataclasses.asdict(summary)
+        if samples:
+            shown["samples"] = [dataclasses.asdict(sample) for sample in chosen]
+        typer.echo(json.dumps(shown, indent=1))
     else:
-        show_run(summary)
+        show_run(summary, server_runs=server_answers(summary))
+        show_samples(chosen)
 
 
 def verify(
@@ -59,6 +84,7 @@ def verify(
     from mortal.display import show_check
     from mortal_steps.runs.verify import FinishedCheck, RunCheck, check_here
 
+    runs_dir, run_id = find_place(run_id, runs_dir)
     check: RunCheck | FinishedCheck
     if volume is not None:
         from mortal.modal_runs import check_there
@@ -82,4 +108,5 @@ def fetch(
     """Bring the final model of a run on Modal here."""
     from mortal.modal_runs import fetch_run
 
+    runs_dir, run_id = find_place(run_id, runs_dir)
     typer.echo(fetch_run(volume, run_id, runs_dir, everything=everything))

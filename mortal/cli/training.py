@@ -8,7 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from mortal.cli.arguments import KeepServer, Port, RunId, RunsDir, Volume
+from mortal.cli.arguments import (
+    KeepServer,
+    Port,
+    RunId,
+    RunsDir,
+    Volume,
+    check_new_id,
+    find_place,
+)
+from mortal.terminal import Checks, say
 from mortal_steps.config import RunConfig
 
 Detach = Annotated[
@@ -35,6 +44,7 @@ def train(
     from mortal_steps.config.loader import load_config
     from mortal_steps.runs.run import new_run_id
 
+    check_new_id(run_id)
     settings = load_config(config, overrides or [])
     changes: dict[str, Any] = {"run_id": run_id or settings.run_id or new_run_id(settings)}
     if runs_dir is not None:
@@ -53,6 +63,7 @@ def resume(
     """Go on with a run after its last checkpoint, reusing what was already generated."""
     from mortal_steps.runs.run import find_run
 
+    runs_dir, run_id = find_place(run_id, runs_dir)
     if volume is not None:
         from mortal.modal_runs import bring
 
@@ -81,12 +92,14 @@ def stop(
     """
     from mortal.stopping import stop_here, stop_there
 
+    runs_dir, run_id = find_place(run_id, runs_dir)
     if volume is not None:
         ended = stop_there(volume, run_id, timeout_s)
     else:
         ended = stop_here(runs_dir, run_id, timeout_s)
-    typer.echo(f"{run_id}: {ended.status}, step {ended.step} of {ended.max_steps}")
-    typer.echo(ended.error or "")
+    say(f"{run_id}: {ended.status}, step {ended.step} of {ended.max_steps}")
+    if ended.error:
+        say(ended.error)
     raise typer.Exit(0 if ended.status in ("stopped", "completed") else 1)
 
 
@@ -117,14 +130,17 @@ def fork(
     from mortal_steps.runs.fork import fork_run
     from mortal_steps.runs.run import find_run
 
+    runs_dir, run_id = find_place(run_id, runs_dir)
+    check_new_id(new_id)
     if volume is not None:
         from mortal.modal_runs import fetch_run
 
         fetch_run(volume, run_id, runs_dir, everything=True)
     parent = find_run(runs_dir.absolute(), run_id)
     os.chdir(parent.working_dir())
-    forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id)
-    typer.echo(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
+    with Checks().shown() as checking:
+        forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id, say=checking)
+    say(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
     _drive(forked.config, port=port, keep_server=keep_server)
 
 
@@ -134,8 +150,8 @@ def _drive(settings: RunConfig, *, port: int, keep_server: bool, detach: bool = 
         from mortal import detach as detached
 
         call_id, volume = detached.detach(settings), settings.compute.modal.volume
-        typer.echo(f"run {settings.run_id} goes on in Modal ({call_id}); look at it with")
-        typer.echo(f"    mortal show {settings.run_id} --volume {volume}")
+        say(f"run {settings.run_id} goes on in Modal ({call_id}); look at it with")
+        say(f"    mortal show {settings.run_id} --volume {volume}")
         return
     from mortal.driver import drive
 

@@ -18,10 +18,14 @@ def draw_reward_curve(
     title: str,
     metrics: Sequence[Mapping[str, Any]],
     evaluations: Sequence[Mapping[str, Any]],
+    *,
+    training_temperature: float,
+    held_out_temperature: float,
 ) -> None:
     """Write a PNG of the reward per step, its running mean, and the held-out reward.
 
-    Where nothing was scored there is no point.
+    Where nothing was scored there is no point. The temperatures tell the two apart: greedy rewards
+    are not those of what is sampled.
     """
     from matplotlib.figure import Figure  # slow to import, needed once a run
 
@@ -34,8 +38,14 @@ def draw_reward_curve(
         sum(rewards[max(0, i - WINDOW + 1) : i + 1]) / min(WINDOW, i + 1)
         for i in range(len(rewards))
     ]
-    axes.plot(steps, rewards, color="#9ecae1", linewidth=1, label="reward of the step")
-    axes.plot(steps, means, color="#08519c", linewidth=2, label=f"mean of {WINDOW} steps")
+    axes.plot(
+        steps,
+        rewards,
+        color="#9ecae1",
+        linewidth=1,
+        label=f"training, each step ({_drawn(training_temperature)})",
+    )
+    axes.plot(steps, means, color="#08519c", linewidth=2, label=f"training, mean of {WINDOW} steps")
     judged = [row for row in evaluations if "reward" in row]
     if judged:
         axes.plot(
@@ -44,7 +54,7 @@ def draw_reward_curve(
             color="#d94801",
             marker="o",
             linewidth=1.5,
-            label="held-out problems",
+            label=f"held-out problems ({_drawn(held_out_temperature)})",
         )
     axes.set(title=title, xlabel="train step", ylabel="mean reward")
     axes.grid(alpha=0.3)
@@ -52,3 +62,8 @@ def draw_reward_curve(
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=110)
     write_atomically(path, picture.getvalue())
+
+
+def _drawn(temperature: float) -> str:
+    """How completions were chosen."""
+    return f"sampled, temperature {temperature:g}" if temperature else "greedy, temperature 0"

@@ -12,7 +12,12 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from mortal_steps.report.printable import printable
+
 LINE_EVERY_S = 10.0
+
+console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+"""Of the bar; what is printed through it stays above the bar."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +68,7 @@ class ProgressLine:
                 TextColumn("{task.fields[report]}"),
                 TextColumn("ETA"),
                 TimeRemainingColumn(),
-                console=Console(stderr=True),
+                console=console,
             )
             self._task = self._bar.add_task("steps", total=num_steps, completed=start, report="")
 
@@ -84,7 +89,7 @@ class ProgressLine:
     def note(self, text: str) -> None:
         """Something worth a line of its own; it stays above the bar."""
         if self._bar:
-            self._bar.console.print(text, highlight=False)
+            self._bar.console.print(printable(text))
         self._say(text)
 
     def begin_steps(self, start: int) -> None:

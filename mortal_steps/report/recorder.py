@@ -4,9 +4,11 @@ the curve."""
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
+from mortal_steps.errors import StoreError
 from mortal_steps.report.curve import draw_reward_curve
 from mortal_steps.report.log_repair import mend_logs, metrics_row, restore_logs
 from mortal_steps.report.progress import StepReport
@@ -23,6 +25,11 @@ from mortal_steps.types import (
     StepResult,
 )
 
+logger = logging.getLogger(__name__)
+
+DRAW_EVERY_S = 60.0
+"""Between two pictures of a run that goes on: drawing one takes some tenths of a second."""
+
 
 class Recorder:
     """Turns what the stages return into lines of the run's logs."""
@@ -34,6 +41,7 @@ class Recorder:
         self._logged = run.manifest.step
         """Steps whose lines are written."""
         self._mark = time.perf_counter()
+        self._drawn = time.monotonic()
         self.totals = stage_totals(run.timings())
 
     def begin_step(self) -> None:
@@ -106,7 +114,23 @@ class Recorder:
                 self._run.info.run_id,
                 metrics,
                 self._run.logs.read(EVALUATIONS),
+                training_temperature=self._run.config.rollout.temperature,
+                held_out_temperature=self._run.config.evaluation.temperature,
             )
+        self._drawn = time.monotonic()
+
+    def draw_now_and_then(self) -> None:
+        """Draw the reward curve if that is a while ago; the first time after a while, too."""
+        if time.monotonic() - self._drawn >= DRAW_EVERY_S:
+            self.draw()
+
+    def draw_at_early_end(self) -> None:
+        """Draw the reward curve of a run that has failed or stopped; where that fails too, the
+        first error is the one told."""
+        try:
+            self.draw()
+        except StoreError as failure:
+            logger.warning("the reward curve is not drawn: %s", failure)
 
     def _failures(self, rewards: Sequence[RewardRef]) -> Iterator[RewardFailure]:
         for shard in rewards:

@@ -42,6 +42,12 @@ class RunSummary:
     run_id: str
     parent: Mapping[str, Any] | None
     """Of a fork: `run_id` and `step` that it goes on from."""
+    base_model: str
+    """What it began with: a hub name, a folder, or `new` for one of its own."""
+    created_at: float
+    """Seconds since the epoch; a fork's own."""
+    updated_at: float
+    """When it last noted where it stands."""
     status: str
     """created, running, completed, failed, stopped; interrupted: running, but by no process."""
     step: int
@@ -52,6 +58,9 @@ class RunSummary:
     """Mean training reward of the first 20 steps."""
     reward_last20: float | None
     """Mean training reward of the last 20 steps."""
+    reward_trend: Mapping[str, Any] | None
+    """`first` and `last`: mean training reward at either end, over `steps` steps that do not
+    overlap: 20, or half of a shorter run. None before two steps are done."""
     eval: Mapping[str, float]
     """Last evaluation: mean score per reward function and `reward`."""
     eval_step: int | None
@@ -76,21 +85,21 @@ class RunSummary:
 
 def summarize(run: Run) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""
-    try:
-        check_config(run.store, run.info)
-    except CorruptFileError as error:
-        logger.warning("%s", error)
     manifest, store, parent = run.manifest, run.store, run.info.parent
     rewards = [row["reward"] for row in run.metrics()]
     steps = [checkpoint.step for checkpoint in manifest.checkpoints]
     return RunSummary(
         run_id=run.info.run_id,
         parent={"run_id": parent.run_id, "step": parent.step} if parent else None,
+        base_model=_base_model(run),
+        created_at=run.info.created_at,
+        updated_at=manifest.updated_at,
         status=run.status(),
         step=manifest.step,
         max_steps=run.info.num_steps,
         reward_first20=_mean(rewards[:REWARD_WINDOW]),
         reward_last20=_mean(rewards[-REWARD_WINDOW:]),
+        reward_trend=_trend(rewards),
         eval=dict(manifest.evaluation.metrics) if manifest.evaluation else {},
         eval_step=manifest.evaluation.step if manifest.evaluation else None,
         final_weights_sha256=manifest.final.weights_sha256 if manifest.final else None,
@@ -115,6 +124,36 @@ def summarize(run: Run) -> RunSummary:
         cost=_cost(run),
         quarantined=_quarantined(run.logs.read(QUARANTINE)),
     )
+
+
+def summarize_all(runs: Iterable[Run]) -> list[RunSummary]:
+    """Those that can be read; one that cannot is only warned of."""
+    found = []
+    for run in runs:
+        try:
+            found.append(summarize(run))
+        except OSError as error:
+            logger.warning("run %s cannot be read: %s", run.info.run_id, error)
+    return found
+
+
+def _base_model(run: Run) -> str:
+    """Empty, with a warning, where config.toml does not tell any more."""
+    try:
+        check_config(run.store, run.info)
+    except CorruptFileError as error:
+        logger.warning("%s", error)
+        return ""
+    model = run.config.model
+    return "new" if model.new else model.name_or_path
+
+
+def _trend(rewards: list[float | None]) -> dict[str, Any] | None:
+    num_steps = min(REWARD_WINDOW, len(rewards) // 2)
+    if not num_steps:
+        return None
+    first, last = _mean(rewards[:num_steps]), _mean(rewards[-num_steps:])
+    return {"first": first, "last": last, "steps": num_steps}
 
 
 def _cost(run: Run) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mortal_steps import preflight
@@ -50,11 +50,13 @@ def fork_run(
     *,
     at_step: int | None = None,
     run_id: str | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Run:
     """Make a fork beside its parent that stands at step `at_step` (default: the newest checkpoint).
 
     Relative paths of the configuration start in the current folder, which should be the parent's
-    `working_dir`. A fork made before by the same call, `run_id` included, is the answer.
+    `working_dir`. A fork made before by the same call, `run_id` included, is the answer. `say` is
+    told what is being checked.
 
     Raises `ConfigError` for overrides that the checkpoint cannot follow, `ModelError` for a local
     base model that is not what the parent began with, `StoreError` for a checkpoint that is not
@@ -78,7 +80,7 @@ def fork_run(
     try:
         files = ForkFiles(parent, config, saved, RunStore(beside))
         files.take_state()  # at once: a parent that runs may remove it while all else is checked
-        problems = preflight.check(config, _same_problems(parent, changes))
+        problems = preflight.check(config, _same_problems(parent, changes), say)
         _check_problems(parent, config, problems[0])
         _check_steps_ahead(config, saved, problems[0])
         files.complete(problems)

@@ -30,6 +30,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+
 from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.processes import boot_id, start_of
 from mortal_steps.runs.locks import Locks

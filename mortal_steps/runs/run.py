@@ -11,7 +11,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -198,12 +198,12 @@ class Run:
             checkpoints.mark_best(self.store, step, score)
 
 
-def open_run(config: RunConfig) -> Run:
+def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run:
     """The run of `config.run_id`, created if it does not exist.
 
-    Raises `StoreError` for a run id that exists with another configuration, `ModelError` for a
-    local model that was changed since the run began, and whatever `preflight.check` finds before
-    anything is written.
+    `say` is told what is being checked. Raises `StoreError` for a run id that exists with another
+    configuration, `ModelError` for a local model that was changed since the run began, and whatever
+    `preflight.check` finds before anything is written.
     """
     from mortal_steps.preflight import check  # it needs what this module defines
 
@@ -215,7 +215,7 @@ def open_run(config: RunConfig) -> Run:
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
         config = config.settled(cores=_cores(), commit=find_commit(config.model))
-        problems = check(config)
+        problems = check(config, say=say)
         _create(root, config, *problems)
     run = find_run(root.parent, root.name)
     config = config.settled_like(run.config)
@@ -247,14 +247,20 @@ def _bring_here(config: RunConfig, root: Path) -> None:
 
 
 def find_run(runs_dir: Path, run_id: str) -> Run:
-    """An existing run; raises `RunNotFoundError`, or `CorruptFileError` if run.json is damaged."""
+    """An existing run; raises `RunNotFoundError`, `CorruptFileError` if run.json is damaged, and
+    `StoreError` if it cannot be read at all."""
     store = RunStore(runs_dir / run_id)
-    info = read_identity(store)
-    if info is None:
-        check_never_begun(store.root)
-        known = ", ".join(run.info.run_id for run in list_runs(runs_dir)) or "none"
-        raise RunNotFoundError(f"no run {run_id!r} in {runs_dir} (runs there: {known})")
-    return Run(store, None, info)
+    try:
+        info = read_identity(store)
+        if info is not None:
+            return Run(store, None, info)
+    except OSError as error:  # somebody else's, in a folder that several people share
+        raise StoreError(
+            f"run {run_id} in {runs_dir} cannot be read: {error.filename}: {error.strerror}"
+        ) from error
+    check_never_begun(store.root)
+    known = ", ".join(run.info.run_id for run in list_runs(runs_dir)) or "none"
+    raise RunNotFoundError(f"no run {run_id!r} in {runs_dir} (runs there: {known})")
 
 
 def list_runs(runs_dir: Path) -> list[Run]:

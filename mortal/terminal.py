@@ -1,0 +1,111 @@
+"""How `mortal` prints: what runs hold is shown as it is, and moves no cursor."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from mortal_steps.report.printable import printable
+
+MOST_LINES = 12
+"""Of an error message; a worker's holds the whole traceback of the other process."""
+DEBUG = "MORTAL_DEBUG"
+"""Environment variable; with any value an unexpected error shows its traceback."""
+
+
+class PlainConsole(Console):
+    """Takes text at its word: brackets are no markup, and control characters are spelled out."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(highlight=False, soft_wrap=True, markup=False, emoji=False, stderr=stderr)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """What rich makes of every string that it is given, in tables, too."""
+        return super().render_str(printable(text), **options)
+
+
+console = PlainConsole()
+
+
+def say(text: str) -> None:
+    """A line for the user."""
+    typer.echo(printable(text))
+
+
+def complain(text: str) -> None:
+    """An error for the user."""
+    typer.secho(f"error: {printable(text)}", err=True, fg="red")
+
+
+def shortened(text: str, whole: str) -> str:
+    """A message with its middle left out where it is long; `whole` says where all of it is."""
+    lines = text.rstrip().splitlines()
+    if len(lines) <= MOST_LINES:
+        return text
+    head, tail = lines[: MOST_LINES // 2], lines[-(MOST_LINES // 2 - 1) :]
+    left_out = len(lines) - len(head) - len(tail)
+    return "\n".join([*head, f"    ... {left_out} more lines: {whole}", *tail])
+
+
+def warn_in_plain_lines() -> None:
+    """Warnings that no logging set-up handles are a line each, as safe to print as all else."""
+    logging.lastResort = _PlainWarnings(logging.WARNING)
+
+
+class _PlainWarnings(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.secho(f"warning: {printable(record.getMessage())}", err=True, fg="yellow")
+
+
+def explain_crash(error: Exception) -> None:
+    """One line for an error that nobody foresaw, and a file with all that is known of it."""
+    with tempfile.NamedTemporaryFile(
+        "w",
+        prefix="mortal-",
+        suffix=".traceback",
+        delete=False,
+        encoding="utf-8",
+        errors="backslashreplace",
+    ) as file:
+        file.writelines(traceback.format_exception(error))
+    reason = f"{type(error).__name__}: {error}".rstrip(": ").splitlines()[0]
+    complain(
+        f"unexpected {reason}\nThe traceback is in {file.name}; with {DEBUG}=1 it is shown here."
+    )
+
+
+def wants_tracebacks() -> bool:
+    """Whether the user asked for them."""
+    return bool(os.environ.get(DEBUG))
+
+
+class Checks:
+    """What is being looked at before a run begins: a spinner on a terminal, else a line each."""
+
+    def __init__(self) -> None:
+        self._spinner = PlainConsole(stderr=True).status("") if sys.stderr.isatty() else None
+
+    def __call__(self, text: str) -> None:
+        if self._spinner is None:
+            say(f"{text} ...")
+        else:
+            self._spinner.update(printable(text))
+
+    @contextmanager
+    def shown(self) -> Iterator[Checks]:
+        """The spinner turns for the time of the block."""
+        if self._spinner is None:
+            yield self
+        else:
+            with self._spinner:
+                yield self
