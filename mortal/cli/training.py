@@ -16,6 +16,13 @@ Detach = Annotated[
     typer.Option("--detach", help="Let a container on Modal drive the run; return at once."),
 ]
 
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Start what the settings name, though the run directory is another's."
+    ),
+]
+
 
 def train(
     config: Annotated[Path, typer.Argument(help="TOML file; see deployments/configs.")],
@@ -47,17 +54,21 @@ def resume(
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
     detach: Detach = False,
+    trust: Trust = False,
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
     """Go on with a run after its last checkpoint, reusing what was already generated."""
     from mortal_steps.runs.run import find_run
+    from mortal_steps.runs.trust import check_trusted
 
     if volume is not None:
         from mortal.modal_runs import bring
 
         bring(volume, run_id, runs_dir)
     run = find_run(runs_dir, run_id)
+    if not trust:
+        check_trusted(run)
     settings = run.config.model_copy(
         update={"run_id": run_id, "runs_dir": str(runs_dir.absolute())}
     )
@@ -105,6 +116,7 @@ def fork(
     new_id: Annotated[str | None, typer.Option("--run-id", help="Identity of the new run.")] = None,
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
+    trust: Trust = False,
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
@@ -116,12 +128,15 @@ def fork(
     """
     from mortal_steps.runs.fork import fork_run
     from mortal_steps.runs.run import find_run
+    from mortal_steps.runs.trust import check_trusted
 
     if volume is not None:
         from mortal.modal_runs import fetch_run
 
         fetch_run(volume, run_id, runs_dir, everything=True)
     parent = find_run(runs_dir.absolute(), run_id)
+    if not trust:
+        check_trusted(parent)
     os.chdir(parent.working_dir())
     forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id)
     typer.echo(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
