@@ -38,7 +38,7 @@ from tasks.artifacts import RunArtifacts
 from tasks.checkpoint import checkpoint, save_final
 from tasks.durability import as_one
 from tasks.evaluate import evaluate
-from tasks.results import forget_results, use_result_folder
+from tasks.results import drop_results, forget_results, use_result_folder
 from tasks.server_watch import ServerWatch, watch_server
 from tasks.start_workers import start_workers, warm_start
 from tasks.train_step import train_step
@@ -84,6 +84,7 @@ async def grpo_train(
             async with at_work(run, flow_run_url(), stop.request) as session:
                 with stop.on_signals(get_run_logger().warning, sigterm_raises=_is_deployed()):
                     await Training(session, stop, server).run()
+            drop_results(run.info.uid)
             await server.back()
     except MortalError as ended:
         if stop.terminated is not None:
@@ -181,6 +182,7 @@ class Training:
                 progress.update(took)
                 self._recorder.draw_now_and_then()
                 forget_results()
+                drop_results(run.info.uid, before=self._trained)
                 due = self._trained % session.config.logging.artifact_steps == 0
                 if due and not self._server.away:
                     await stop.guard(self._artifacts.refresh(self._recorder.totals))

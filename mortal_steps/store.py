@@ -37,7 +37,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from mortal_steps.errors import CorruptFileError, NewerFormatError
+from mortal_steps.errors import CorruptFileError, NewerFormatError, StoreError
 from mortal_steps.files import (
     digest_file,
     failed_write,
@@ -47,6 +47,7 @@ from mortal_steps.files import (
     write_atomically,
 )
 from mortal_steps.types import FileRef
+from mortal_steps.types.paths import check_below
 
 T = TypeVar("T")
 
@@ -64,7 +65,16 @@ class RunStore:
         self.root = root
 
     def path(self, relative: str) -> Path:
-        """Absolute path of something in the run directory."""
+        """Where something in the run directory is, or the directory itself for an empty name.
+
+        Raises `CorruptFileError` for a name that leads out of it: what names files may come from
+        another machine.
+        """
+        if relative:
+            try:
+                check_below(relative)
+            except ValueError as error:
+                raise CorruptFileError(f"{self.root}: {error}") from None
         return self.root / relative
 
     # records: one JSON value of a known type per file
@@ -113,11 +123,12 @@ class RunStore:
             content = path.read_bytes()
         except FileNotFoundError:
             raise CorruptFileError(f"{path} is missing") from None
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}") from error
         head, _, payload = content.removesuffix(b"\n").partition(b"\n")
         digest = hashlib.sha256(payload).hexdigest()
         try:
-            said = json.loads(head)
-            recorded, written_in = said["sha256"], said.get("format", 1)
+            recorded, written_in = _read_head(head)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise CorruptFileError(f"{path} is damaged: its first line is no digest") from None
         check_format(path, written_in)
@@ -167,11 +178,9 @@ class RunStore:
         `CorruptFileError` if there is none."""
         manifest = self.path(relative) / FOLDER_MANIFEST
         try:
-            return dict(json.loads(manifest.read_bytes())["files"])
+            return listed_files(manifest.read_bytes(), manifest)
         except FileNotFoundError:
             raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
-        except (ValueError, KeyError, TypeError):
-            raise CorruptFileError(f"{manifest} is damaged: it lists no files") from None
 
     def verify_folder(self, relative: str, sha256: str) -> Path:
         """The folder's path once every file in it matches; raises `CorruptFileError`."""
@@ -193,9 +202,9 @@ class RunStore:
             yield manifest, "is missing"
             return
         try:
-            files = dict(json.loads(content)["files"])
-        except (ValueError, KeyError, TypeError):
-            yield manifest, "is damaged: it lists no files"
+            files = listed_files(content, manifest)
+        except CorruptFileError as error:
+            yield manifest, str(error).removeprefix(f"{manifest} ")
             return
         if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
             yield manifest, "is not the one expected: altered"
@@ -247,6 +256,29 @@ def _adapter(kind: type[T]) -> TypeAdapter[T]:
     if kind not in _adapters:
         _adapters[kind] = TypeAdapter(kind)
     return _adapters[kind]
+
+
+def _read_head(head: bytes) -> tuple[str, int]:
+    """Digest and format that a record's first line tells; raises what a damaged one leads to."""
+    said = json.loads(head)
+    written_in = said.get("format", 1)
+    if written_in < 1 or (written_in <= FORMAT and said.keys() - {"sha256", "format"}):
+        raise ValueError("no format has such a line")
+    return said["sha256"], written_in
+
+
+def listed_files(manifest: bytes, origin: Path | str) -> dict[str, str]:
+    """sha256 of each file that a folder's manifest lists; raises `CorruptFileError`, which begins
+    with the `origin`, for what is none, or lists files outside of the folder."""
+    try:
+        files = dict(json.loads(manifest)["files"])
+        for name in files:
+            check_below(name)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        outside = isinstance(error, ValueError) and "no path below" in str(error)
+        why = f"its list of files is wrong: {error}" if outside else "it lists no files"
+        raise CorruptFileError(f"{origin} is damaged: {why}") from None
+    return files
 
 
 def check_format(path: Path, written_in: int) -> None:

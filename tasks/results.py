@@ -7,6 +7,7 @@ A result here is a reference of a few hundred bytes. `benchmarks/overhead` has t
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from prefect.context import FlowRunContext
@@ -51,6 +52,27 @@ def use_result_folder() -> None:
     if type(storage) is LocalFileSystem and storage.basepath:
         folder = Path(storage.basepath).expanduser().resolve()
         store.result_storage = ResultFolder(basepath=str(folder))
+
+
+def drop_results(run_uid: str, before: int | None = None) -> None:
+    """Delete the files of a run's results: of its steps before this one, or all that it has.
+
+    Who comes back asks for the results of steps that are not done, and finds those of others in the
+    run directory.
+    """
+    if FlowRunContext.get() is None:
+        return
+    storage = get_result_store().result_storage
+    if not isinstance(storage, ResultFolder):
+        return  # the user's own storage is the user's to clear
+    folder = Path(str(storage.basepath)) / run_uid
+    if before is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in folder.glob("*/[0-9]*"):
+        step = path.name.partition("-")[0]
+        if step.isdecimal() and int(step) < before:
+            path.unlink(missing_ok=True)
 
 
 def forget_results() -> None:

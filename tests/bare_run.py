@@ -12,7 +12,7 @@ def run_info(folder: Path) -> RunInfo:
     """The identity of a run of nine steps."""
     return RunInfo(
         run_id="r",
-        uid="u",
+        uid="0" * 32,
         fingerprint="f",
         dataset_fingerprint="d",
         working_dir=str(folder),

@@ -43,3 +43,19 @@ def test_loading_problems_needs_no_torch(tmp_path):
         [sys.executable, "-c", probe], capture_output=True, text=True, check=True
     )
     assert finished.stdout.split() == ["a", "False"]
+
+
+def test_the_actor_is_spared_wandb_where_it_is_installed(tmp_path):
+    """transformers and TRL import it where they find it."""
+    (tmp_path / "wandb.py").write_text("run = None")
+    probe = (
+        "import importlib.util; from mortal_steps.config import RunConfig;"
+        "from mortal_steps.policy.actor import Actor;"
+        "print(importlib.util.find_spec('wandb') is None);"
+        "Actor(run_dir='.', config=RunConfig(), fingerprint='f', model_path='', num_steps=1);"
+        "print(importlib.util.find_spec('wandb') is None)"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert finished.stdout.split() == ["False", "True"]

@@ -25,6 +25,13 @@ Detach = Annotated[
     typer.Option("--detach", help="Let a container on Modal drive the run; return at once."),
 ]
 
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Start what the settings name, though the run directory is another's."
+    ),
+]
+
 
 def train(
     config: Annotated[Path, typer.Argument(help="TOML file; see deployments/configs.")],
@@ -57,11 +64,13 @@ def resume(
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
     detach: Detach = False,
+    trust: Trust = False,
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
     """Go on with a run after its last checkpoint, reusing what was already generated."""
     from mortal_steps.runs.run import find_run
+    from mortal_steps.runs.trust import check_trusted
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     if volume is not None:
@@ -69,6 +78,8 @@ def resume(
 
         bring(volume, run_id, runs_dir)
     run = find_run(runs_dir, run_id)
+    if not trust:
+        check_trusted(run)
     settings = run.config.model_copy(
         update={"run_id": run_id, "runs_dir": str(runs_dir.absolute())}
     )
@@ -118,6 +129,7 @@ def fork(
     new_id: Annotated[str | None, typer.Option("--run-id", help="Identity of the new run.")] = None,
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
+    trust: Trust = False,
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
@@ -129,6 +141,7 @@ def fork(
     """
     from mortal_steps.runs.fork import fork_run
     from mortal_steps.runs.run import find_run
+    from mortal_steps.runs.trust import check_trusted
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     check_new_id(new_id)
@@ -137,6 +150,8 @@ def fork(
 
         fetch_run(volume, run_id, runs_dir, everything=True)
     parent = find_run(runs_dir.absolute(), run_id)
+    if not trust:
+        check_trusted(parent)
     os.chdir(parent.working_dir())
     with Checks().shown() as checking:
         forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id, say=checking)

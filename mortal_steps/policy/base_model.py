@@ -23,6 +23,7 @@ from mortal_steps.hub import model_folder
 from mortal_steps.policy.weights import weights_digest
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
+from mortal_steps.types.paths import Below
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ RECORD_FILE = "base_model.json"
 class BaseModel:
     """The model made for the beginning of a run."""
 
-    key: str
+    key: Below
     """Name of its folder in the cache."""
     sha256: str
     """Digest of the folder's manifest."""

@@ -6,13 +6,15 @@ Nothing else in the run directory tells what is in these files, so a damaged one
 from __future__ import annotations
 
 import hashlib
+import re
+import socket
 import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.loader import dump_toml
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError
@@ -27,6 +29,12 @@ IDENTITY_FILE = "run.json"
 CONFIG_FILE = "config.toml"
 TRAIN_PROBLEMS = "data/train.json"
 EVAL_PROBLEMS = "data/eval.json"
+WRITTEN_AS = {
+    "uid": r"[0-9a-f]{32}",
+    "run_id": r"[A-Za-z0-9][A-Za-z0-9._-]*",
+    "working_dir": r"/.*",
+}
+"""What some names in run.json look like."""
 NO_OTHER_COPY = (
     "nothing else in the run tells what was in it; put the file back from a copy, or train again "
     "under another --run-id"
@@ -75,6 +83,8 @@ class RunInfo:
     """What the folder `model.name_or_path` held, by file name; empty without such a folder."""
     parent: Parent | None = None
     """What the run is a fork of, if it is one."""
+    host: str | None = None
+    """Name of the machine that the run began on, where that was noted."""
 
     @property
     def first_step(self) -> int:
@@ -89,7 +99,27 @@ def read_identity(store: RunStore) -> RunInfo | None:
         found = store.find_record(IDENTITY_FILE, RunInfo)
     except CorruptFileError as error:
         raise CorruptFileError(f"{error}; {NO_OTHER_COPY}") from None
-    return found[1] if found else None
+    if found is None:
+        return None
+    _check_names(store, found[1])
+    return found[1]
+
+
+def _check_names(store: RunStore, info: RunInfo) -> None:
+    """Raise `CorruptFileError` for names that no run has: files elsewhere are found by them."""
+    for name, pattern in WRITTEN_AS.items():
+        value = getattr(info, name)
+        if not re.fullmatch(pattern, value):
+            raise CorruptFileError(
+                f"{store.path(IDENTITY_FILE)}: {name} = {value!r} is none that MORTAL writes; "
+                f"{NO_OTHER_COPY}"
+            )
+
+
+def places_of(config: RunConfig) -> dict[str, RoleConfig]:
+    """`[compute.local]`, by role."""
+    local = config.compute.local
+    return {"actor": local.actor, "rollout": local.rollout, "reward": local.reward}
 
 
 def check_config(store: RunStore, info: RunInfo) -> None:
@@ -135,6 +165,8 @@ def write_identity(
     store.remove_leftovers("data")
     settings = dump_toml(config).encode()
     write_atomically(store.path(CONFIG_FILE), settings)
+    if any(role.env for role in places_of(config).values()):
+        store.path(CONFIG_FILE).chmod(0o600)  # its values may be nobody else's business
     info = RunInfo(
         run_id=str(config.run_id),
         uid=uuid.uuid4().hex,
@@ -150,6 +182,7 @@ def write_identity(
         created_at=time.time(),
         model_files=describe_model(config.model),
         parent=parent,
+        host=socket.gethostname(),
     )
     store.write_record(IDENTITY_FILE, info, RunInfo)
     return info

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mortal_steps.types.paths import Below
 from mortal_steps.types.references import StageTiming, WeightsRef
 from mortal_steps.types.shards import RewardFailure
 
@@ -36,7 +37,7 @@ class Checkpoint:
 
     step: int
     """Train steps done; training goes on with this step."""
-    path: str
+    path: Below
     """Folder relative to the run directory."""
     sha256: str
     """Digest of the folder's manifest."""
@@ -80,13 +81,13 @@ class ActorReady:
 class FinalModel:
     """The trained model, a plain `from_pretrained` folder."""
 
-    path: str
+    path: Below
     """Folder relative to the run directory."""
     sha256: str
     """Digest of the folder's manifest."""
     weights_sha256: str
     """sha256 of its safetensors (of their digests in name order, where there are several)."""
-    merged_path: str | None
+    merged_path: Below | None
     """LoRA with `merge_final`: folder of the merged model."""
     merged_sha256: str | None
     """Digest of that folder's manifest."""

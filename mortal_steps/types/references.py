@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mortal_steps.types.paths import Below
 from mortal_steps.types.rollouts import PolicyVersion
 
 
@@ -31,7 +32,7 @@ class StageTiming:
 class FileRef:
     """A committed file of the run store."""
 
-    path: str
+    path: Below
     """Path relative to the run directory."""
     sha256: str
     """Digest of the file's bytes, hexadecimal."""
@@ -53,7 +54,7 @@ class WeightsRef:
     """A published, immutable policy version."""
 
     version: PolicyVersion
-    path: str
+    path: Below
     """Folder of the weights, relative to the run directory."""
     sha256: str
     """Digest of the folder's manifest, which lists the digest of every file."""

@@ -3,13 +3,16 @@
 import asyncio
 import gc
 import weakref
+from pathlib import Path
 
 from prefect import flow, task
+from prefect.cache_policies import CacheKeyFnPolicy
 from prefect.context import FlowRunContext
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.results import get_result_store
+from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
 from mortal_steps.types import BatchRef, FileRef, StageTiming
-from tasks.results import forget_results
+from tasks.results import drop_results, forget_results, use_result_folder
 
 MOST = 6
 """Links to the last result, which is held, and to one or two that Prefect still has in hand. Each
@@ -21,6 +24,37 @@ async def commits(step: int) -> BatchRef:
     file = FileRef(path=f"steps/{step:06d}/batch.json", sha256=f"{step:064d}")
     timing = StageTiming(stage="get_batch", step=step, busy_s=0.0)
     return BatchRef(step=step, file=file, num_problems=4, timing=timing)
+
+
+@task(cache_policy=CacheKeyFnPolicy(cache_key_fn=lambda _, inputs: inputs["key"]))
+async def keeps(key: str) -> int:
+    return 1
+
+
+@flow(persist_result=True)
+async def keeps_and_drops(run_uid: str) -> list[list[str]]:
+    """Files of the run's results: of all steps, of the last ones, and when the run has ended."""
+    use_result_folder()
+    for key in ("get_batch/8", "generate/8-0-v8", "generate/9-1-v9", "reward/10-0-abc"):
+        await keeps(f"{run_uid}/{key}")
+    await keeps(f"{run_uid}-other/get_batch/0")
+    folder = Path(str(get_result_store().result_storage.basepath))
+    found = []
+    for drop in (lambda: None, lambda: drop_results(run_uid, 9), lambda: drop_results(run_uid)):
+        drop()
+        files = folder.glob(f"{run_uid}*/*/*")
+        found.append(sorted(str(path.relative_to(folder)) for path in files))
+    return found
+
+
+def test_results_of_steps_that_are_done_go_and_those_of_others_stay(server, tmp_path):
+    place = {PREFECT_API_URL: server.api_url, PREFECT_LOCAL_STORAGE_PATH: str(tmp_path)}
+    with temporary_settings(place):
+        everything, ahead, ended = asyncio.run(keeps_and_drops("a1b2"))
+    assert len(everything) == 5
+    rest = ["a1b2-other/get_batch/0"]
+    assert ahead == [*rest, "a1b2/generate/9-1-v9", "a1b2/reward/10-0-abc"]
+    assert ended == rest
 
 
 @flow

@@ -108,9 +108,9 @@ class Line:
         return self._lease.is_lost
 
     async def call(
-        self, role: Role, worker: Any, key: str, label: str, method: str, payload: Any
+        self, name: str, role: Role, worker: Any, key: str, label: str, method: str, payload: Any
     ) -> Any:
-        """The method's result; what it refers to is here when it returns."""
+        """What the worker of this name gives; what it refers to is here when it returns."""
         await self._lease.check()
         order = Order(
             release=self._release,
@@ -127,9 +127,9 @@ class Line:
         try:
             outcome = await self.calls.outcome(key, worker.call, order)
         except WorkerLostError:
-            self.meter.lost(role, label, time.monotonic() - began)
+            self.meter.lost(name, role, label, time.monotonic() - began)
             raise
-        self.meter.answered(role, label, outcome)
+        self.meter.answered(name, role, label, outcome)
         if isinstance(outcome.error, LeaseLostError):
             self._lease.note_lost(outcome.error)
         if outcome.error is not None:
@@ -153,7 +153,9 @@ class ModalContainer:
         # A shard is any worker's; making one ready is its own.
         key = f"{self._role}/{label}" if "/" in label else f"{self.name}/{label}"
         try:
-            return await self._line.call(self._role, self._worker, key, label, method, payload)
+            return await self._line.call(
+                self.name, self._role, self._worker, key, label, method, payload
+            )
         except WorkerLostError:
             if self.on_lost is not None:
                 self.on_lost()

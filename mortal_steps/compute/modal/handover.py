@@ -31,13 +31,21 @@ def settings_of(run: Run) -> Settings:
     """What the run's workers are constructed with; raises what `project_files` does."""
     in_container = run.config.compute.modal.rewards == "modal"
     return Settings(
-        config=run.config,
+        config=_without_secrets(run.config),
         fingerprint=run.info.fingerprint,
         dataset_fingerprint=run.info.dataset_fingerprint,
         num_steps=run.info.num_steps,
         model_folder=folder_there(run.info.model_files),
         project_sha256=digest_of(project_files(run.config)) if in_container else None,
     )
+
+
+def _without_secrets(config: RunConfig) -> RunConfig:
+    """What processes of this machine get in their environment is nothing to containers."""
+    values = config.model_dump()
+    for role in values["compute"]["local"].values():
+        role["env"] = {}
+    return RunConfig.model_validate(values)
 
 
 def check_reachable(config: RunConfig) -> None:

@@ -39,20 +39,34 @@ class Meter:
         """Dollars so far."""
         self._open: dict[str, tuple[Role, str, float]] = {}
         """Role and last call of each container of this attempt, and when it was answered."""
+        self._serving: dict[str, str] = {}
+        """The container of each worker, which has one at a time: the one that answered last."""
+        self._counted: dict[str, float] = {}
+        """Seconds of containers since their last answer that are counted, for a call was lost."""
 
-    def answered(self, role: Role, label: str, outcome: Outcome) -> None:
-        """A container answered a call."""
+    def answered(self, worker: str, role: Role, label: str, outcome: Outcome) -> None:
+        """A container of a worker's answered a call."""
         times = outcome.times
         if times is None:
             return
+        before = self._serving.get(worker)
+        if before is not None and before != times.container:
+            self._open.pop(before, None)  # it is gone, for this one has its place
         kind = "repeated" if outcome.error is not None else "useful"
-        seconds = {"start_up": times.startup_s, "idle": times.idle_s, kind: times.busy_s}
+        idle = max(0.0, times.idle_s - self._counted.pop(times.container, 0.0))
+        seconds = {"start_up": times.startup_s, "idle": idle, kind: times.busy_s}
         self._note(role, label, times.container, seconds)
         self._open[times.container] = (role, label, time.monotonic())
+        self._serving[worker] = times.container
 
-    def lost(self, role: Role, label: str, seconds: float) -> None:
-        """A call was lost, so long after it was submitted."""
-        self._note(role, label, "", {"repeated": seconds})
+    def lost(self, worker: str, role: Role, label: str, seconds: float) -> None:
+        """A worker's call was lost, so long after it was submitted. Its container is gone, as a
+        rule; if it answers another call, that tells the same seconds as idle ones."""
+        container = self._serving.pop(worker, "")
+        known = self._open.pop(container, None)
+        idle = 0.0 if known is None else max(0.0, time.monotonic() - seconds - known[2])
+        self._note(role, label, container, {"idle": idle, "repeated": seconds})
+        self._counted[container] = self._counted.get(container, 0.0) + idle + seconds
 
     def ended(self, window_s: float) -> None:
         """The run needs its containers no more; each stays for so long."""

@@ -9,7 +9,6 @@ has changed, so that another machine can go on with the run.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -24,7 +23,7 @@ from mortal_steps.report.costs import COSTS
 from mortal_steps.runs.identity import CONFIG_FILE, EVAL_PROBLEMS, IDENTITY_FILE, TRAIN_PROBLEMS
 from mortal_steps.runs.logs import LOGS
 from mortal_steps.runs.manifest import MANIFEST_FILE
-from mortal_steps.store import FOLDER_MANIFEST, RunStore
+from mortal_steps.store import FOLDER_MANIFEST, RunStore, listed_files
 from mortal_steps.types import FileRef, FinalModel
 
 IDENTITY = (CONFIG_FILE, TRAIN_PROBLEMS, EVAL_PROBLEMS, IDENTITY_FILE)
@@ -131,7 +130,7 @@ async def pull_folder(volume: RunsVolume, store: RunStore, path: str, sha256: st
     there = f"{store.root.name}/{path}"
     manifest = await volume.read(f"{there}/{FOLDER_MANIFEST}")
     with store.committing_folder(path) as folder:
-        for name in json.loads(manifest)["files"]:
+        for name in listed_files(manifest, there):
             await volume.download(f"{there}/{name}", folder / name)
     store.verify_folder(path, sha256)
 

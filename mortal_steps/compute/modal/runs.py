@@ -24,7 +24,7 @@ from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.files import write_atomically
 from mortal_steps.policy import base_model
 from mortal_steps.report.costs import COSTS, merge_costs
-from mortal_steps.runs.identity import IDENTITY_FILE, RunInfo, read_identity
+from mortal_steps.runs.identity import CONFIG_FILE, IDENTITY_FILE, RunInfo, read_identity
 from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.run import Run
@@ -70,7 +70,7 @@ async def look_at(volume: RunsVolume, run_id: str, folder: Path) -> Run:
     Raises `RunNotFoundError`.
     """
     store = RunStore(folder / run_id)
-    await _download(volume, store, [*IDENTITY, *PROGRESS])
+    await _download(volume, store, [CONFIG_FILE, IDENTITY_FILE, *PROGRESS])
     info = read_identity(store)
     if info is None:
         known = ", ".join(await list_run_ids(volume)) or "none"
@@ -137,7 +137,7 @@ async def _fetch_base_model(volume: RunsVolume, store: RunStore) -> None:
     if found is not None:
         cache = base_model.model_cache(store.root.parent)
         for path in await volume.files(f"{cache.name}/{found[1].key}"):
-            await volume.download(path, cache.parent / path)
+            await volume.download(path, RunStore(cache.parent).path(path))
 
 
 async def check_there(volume: RunsVolume, run_id: str) -> Any:

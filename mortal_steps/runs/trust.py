@@ -1,0 +1,43 @@
+"""Whose run directory it is that somebody asks to go on with: its settings start programs."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import StoreError
+from mortal_steps.runs.identity import IDENTITY_FILE, places_of
+from mortal_steps.runs.run import Run
+
+
+def check_trusted(run: Run) -> None:
+    """Raise `StoreError` for a run directory of another user, or begun on another machine, that
+    names programs or their environment.
+
+    No proof of who wrote it: reward functions and models are code, too (SECURITY.md).
+    """
+    origin, named = _origin(run), list(_programs(run.config))
+    if origin is not None and named:
+        raise StoreError(
+            f"run {run.info.run_id} in {run.store.root} {origin}, and its config.toml says what is "
+            f"started here: {', '.join(named)}. Look at it; `--trust` goes on with it"
+        )
+
+
+def _origin(run: Run) -> str | None:
+    owner = run.store.path(IDENTITY_FILE).stat().st_uid
+    if owner != os.getuid():
+        return f"belongs to another user (id {owner})"
+    if run.info.host not in (None, socket.gethostname()):
+        return f"began on another machine ({run.info.host})"
+    return None
+
+
+def _programs(config: RunConfig) -> Iterator[str]:
+    for name, role in places_of(config).items():
+        if role.python is not None:
+            yield f"compute.local.{name}.python = {role.python!r}"
+        if role.env:
+            yield f"compute.local.{name}.env with {', '.join(sorted(role.env))}"

@@ -1,0 +1,90 @@
+"""What a run is said to cost is what its containers lived, whatever was lost on the way."""
+
+import pytest
+
+from mortal_steps.compute.modal import meter
+from mortal_steps.compute.modal.host import ContainerTimes, Outcome
+from mortal_steps.compute.modal.meter import Meter
+from mortal_steps.config import RunConfig
+from mortal_steps.report.costs import COSTS, read_costs
+from mortal_steps.store import RunStore
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(meter, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def counted(tmp_path):
+    """A meter, and the seconds that it has counted by kind."""
+    store = RunStore(tmp_path)
+
+    def seconds():
+        found = {}
+        for row in read_costs(store.path(COSTS)):
+            found[row["kind"]] = found.get(row["kind"], 0.0) + row["seconds"]
+        return found
+
+    return Meter(store, RunConfig().compute), seconds
+
+
+def answer(container, *, startup=0.0, idle=0.0, busy=0.0):
+    times = ContainerTimes(container=container, startup_s=startup, idle_s=idle, busy_s=busy)
+    return Outcome(value=1, times=times)
+
+
+def test_a_container_that_was_replaced_is_not_idle_until_the_end(clock, counted):
+    meter, seconds = counted
+    clock.now = 10
+    meter.answered("actor-0", "actor", "train_step/0/0", answer("one", startup=4, busy=6))
+    clock.now = 100  # the first one was taken away, and another one did the next step
+    meter.answered("actor-0", "actor", "train_step/1/0", answer("two", startup=4, busy=6))
+    clock.now = 105
+    meter.ended(2)
+    assert seconds() == {"start_up": 8, "useful": 12, "idle": 5 + 2}
+
+
+def test_seconds_of_a_lost_call_are_counted_once(clock, counted):
+    meter, seconds = counted
+    clock.now = 10
+    meter.answered("actor-0", "actor", "train_step/0/0", answer("one", startup=4, busy=6))
+    clock.now = 60  # asked for at 15, and lost since
+    meter.lost("actor-0", "actor", "train_step/1/0", 45)
+    clock.now = 100
+    meter.ended(2)
+    assert seconds() == {"start_up": 4, "useful": 6, "idle": 5, "repeated": 45}
+
+
+def test_a_container_that_outlived_a_lost_call_is_idle_once(clock, counted):
+    """Its answer was lost; it says that it has waited ever since."""
+    meter, seconds = counted
+    clock.now = 10
+    meter.answered("actor-0", "actor", "train_step/0/0", answer("one", startup=4, busy=6))
+    clock.now = 60
+    meter.lost("actor-0", "actor", "train_step/1/0", 45)
+    clock.now = 80
+    meter.answered("actor-0", "actor", "train_step/1/0", answer("one", idle=64, busy=6))
+    meter.ended(0)
+    assert seconds() == {"start_up": 4, "useful": 12, "idle": 5 + 14, "repeated": 45}
+    assert sum(seconds().values()) == 80
+
+
+def test_workers_that_share_a_container_do_not_count_it_twice(clock, counted):
+    meter, seconds = counted
+    clock.now = 10
+    meter.answered("actor-0", "actor", "prepare", answer("node", startup=4, busy=6))
+    clock.now = 20
+    meter.answered("rollout-0", "rollout", "generate/0/0", answer("node", busy=10))
+    clock.now = 23
+    meter.ended(2)
+    assert seconds() == {"start_up": 4, "useful": 16, "idle": 5}
