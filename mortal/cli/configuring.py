@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ModelError
 
 
@@ -33,7 +32,7 @@ def new_model(
     """Build a tiny Qwen3-shaped model with a character tokenizer."""
     if folder.exists():
         raise ModelError(f"{folder} exists; name a folder that does not")
-    from mortal_steps.policy.new_model import build_model
+    from mortal_steps.config.loader import parse_config
 
     shape: dict[str, Any] = {
         "hidden_size": hidden_size,
@@ -44,5 +43,9 @@ def new_model(
     }
     if alphabet is not None:
         shape["alphabet"] = alphabet
-    build_model(folder, NewModelConfig(**shape), seed)
+    chosen = parse_config({"model": {"new": shape}}, origin="new-model").model.new
+    assert chosen is not None
+    from mortal_steps.policy.new_model import build_model
+
+    build_model(folder, chosen, seed)
     typer.echo(f"{folder}: a model to name in [model] name_or_path")
