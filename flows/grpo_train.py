@@ -11,8 +11,9 @@ whoever has done it already answers from the store.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from prefect import State, flow
@@ -42,6 +43,8 @@ from tasks.results import drop_results, forget_results, use_result_folder
 from tasks.server_watch import ServerWatch, watch_server
 from tasks.start_workers import start_workers, warm_start
 from tasks.train_step import train_step
+
+T = TypeVar("T")
 
 
 def flow_run_name() -> str:
@@ -165,7 +168,8 @@ class Training:
             progress.begin_steps(ready.step)
             for step in range(ready.step, run.info.num_steps):
                 self._recorder.begin_step()
-                batch, rewards = await stop.guard(self._rolled_out(rollouts, step))
+                rolling_out = stop.guard(self._rolled_out(rollouts, step))
+                batch, rewards = await self._or_save(rolling_out, progress)
                 shards = [as_one(shard) for shard in rewards]
                 result = await stop.finish(partial(train_step, session, step, shards))
                 self._trained = step + 1
@@ -175,7 +179,7 @@ class Training:
                 if session.evaluates(self._trained):
                     assert result.weights is not None  # Session.publishes
                     judging = self._evaluate(rollouts, step + 1, result.weights, progress)
-                    run.note_evaluation(await stop.guard(judging))
+                    run.note_evaluation(await self._or_save(stop.guard(judging), progress))
                 if session.checkpoints(self._trained):
                     await self._checkpoint()
                 run.update(step=self._trained)
@@ -217,12 +221,34 @@ class Training:
         self._recorder.timing(saved.timing)
         self._run.note_checkpoint(saved, score)
 
+    async def _or_save(self, work: Coroutine[Any, Any, T], progress: ProgressLine) -> T:
+        """The result of what other workers than the actor do. Where it fails for good, what the
+        actor has trained is saved before its error is raised."""
+        try:
+            return await work
+        except LeaseLostError:
+            raise  # the run is another process's to write to
+        except MortalError as failed:
+            try:
+                if await self._save():
+                    progress.note(f"step {self._trained} is saved; what ends the run: {failed}")
+            except MortalError as unsaved:
+                progress.note(f"step {self._trained} cannot be saved: {unsaved}")
+            raise
+
+    async def _save(self) -> bool:
+        """Save what was trained since the last checkpoint; whether there was any."""
+        saved = max((saved.step for saved in self._run.manifest.checkpoints), default=0)
+        if self._trained <= saved:
+            return False
+        self._run.note_checkpoint(await checkpoint(self._session, self._trained, None))
+        return True
+
     async def _save_and_stop(self, progress: ProgressLine) -> None:
         """Save what was trained since the last checkpoint; raises what ends the run."""
         stop, run = self._stop, self._run
         progress.note(f"stopping ({stop.reason}): saving the state of step {self._trained}")
-        if self._trained > max((saved.step for saved in run.manifest.checkpoints), default=0):
-            run.note_checkpoint(await checkpoint(self._session, self._trained, None))
+        await self._save()
         resume = f"go on with `mortal resume {run.info.run_id}`"
         if stop.error is not None:
             raise ServerError(f"{stop.error}; step {self._trained} is saved, {resume}")

@@ -81,7 +81,7 @@ async def _told(check: Check) -> bool:
 
 
 def _run(program: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
-    command = [sys.executable, "-m", program, *arguments]
+    command = [sys.executable, "-P", "-m", program, *arguments]
     variables = {**os.environ, **(environment or {})}
     if subprocess.run(command, cwd=FOLDER.parent, env=variables, check=False).returncode:
         raise ComputeError(f"`{program} {' '.join(arguments)}` failed; its message is above")

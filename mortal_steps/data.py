@@ -25,6 +25,9 @@ from mortal_steps.types import Problem
 TAKEN_BY_TRL = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")
 """Keyword arguments of every reward function; no column may have such a name."""
 
+DEEPEST = 100
+"""Levels of nesting in a column; the JSON of the run store ends somewhere beyond."""
+
 
 def load_problems(config: DataConfig, seed: int) -> tuple[list[Problem], list[Problem]]:
     """Training and held-out problems; the second list is empty when none are asked for.
@@ -177,8 +180,13 @@ def _check_prompt(prompt: Any, place: str) -> None:
         raise DataError(f"{place}: every message is empty; remove the row")
 
 
-def _jsonable(value: Any, place: str) -> Any:
+def _jsonable(value: Any, place: str, depth: int = 0) -> Any:
     """The value as JSON carries it to the reward functions, or a `DataError`."""
+    if depth > DEEPEST:
+        raise DataError(
+            f"{place}: lists and objects within each other, more than {DEEPEST} deep; store it as "
+            "text, or remove the column"
+        )
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
             raise DataError(f"{place}: {_shown(value)} is no valid Unicode text; repair the row")
@@ -192,11 +200,11 @@ def _jsonable(value: Any, place: str) -> Any:
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if isinstance(value, list | tuple):
-        return [_jsonable(item, place) for item in value]
+        return [_jsonable(item, place, depth + 1) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _jsonable(item, place) for key, item in value.items()}
+        return {str(key): _jsonable(item, place, depth + 1) for key, item in value.items()}
     if hasattr(value, "item") and hasattr(value, "tolist"):  # NumPy, without importing it
-        return _jsonable(value.tolist(), place)
+        return _jsonable(value.tolist(), place, depth + 1)
     raise DataError(
         f"{place}: a {type(value).__name__} cannot be carried as JSON; store it as text or "
         "numbers, or remove the column"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -136,15 +137,40 @@ def _read_file(path: Path, place: str) -> list[Row]:
         if path.suffix == ".parquet":
             import pyarrow.parquet
 
-            return list(pyarrow.parquet.read_table(path).to_pylist())
+            return _table_rows(pyarrow.parquet.read_table(path))
         if path.suffix == ".csv":
-            import pyarrow.csv
-
-            return list(pyarrow.csv.read_csv(path).to_pylist())
+            return _read_csv(path)
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
         raise DataError(f"{place}: cannot be read: {error}") from error
     return _json_lines(text, place) if path.suffix == ".jsonl" else _json_rows(text, place)
+
+
+def _read_csv(path: Path) -> list[Row]:
+    """Every column is text, as it stands there: 007 is no number, and NA is no missing value."""
+    import pyarrow.csv
+
+    parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    as_text = dict.fromkeys(_csv_columns(path), pyarrow.string())
+    converting = pyarrow.csv.ConvertOptions(column_types=as_text)
+    table = pyarrow.csv.read_csv(path, parse_options=parsing, convert_options=converting)
+    return _table_rows(table)
+
+
+def _csv_columns(path: Path) -> list[str]:
+    import pyarrow.csv
+
+    parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    with pyarrow.csv.open_csv(path, parse_options=parsing) as reader:
+        return list(reader.schema.names)
+
+
+def _table_rows(table: Any) -> list[Row]:
+    """Rows of a pyarrow table; raises `ValueError` for two columns of one name."""
+    for name, count in Counter(table.column_names).items():
+        if count > 1:
+            raise ValueError(f"it has {count} columns {name!r}; rename or remove all but one")
+    return list(table.to_pylist())
 
 
 def _json_lines(text: str, place: str) -> list[Row]:
@@ -152,22 +178,35 @@ def _json_lines(text: str, place: str) -> list[Row]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                rows.append(_object(json.loads(line), f"{place}, line {number}"))
-            except ValueError as error:
+                rows.append(_object(_parse_json(line), f"{place}, line {number}"))
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"{place}, line {number} is not JSON: {error}") from error
     return rows
 
 
 def _json_rows(text: str, place: str) -> list[Row]:
     try:
-        values = json.loads(text)
-    except ValueError as error:
+        values = _parse_json(text)
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f"{place} is not JSON: {error}. (A file of one object per line is .jsonl)"
         ) from error
     if not isinstance(values, list):
         raise DataError(f"{place}: holds a {type(values).__name__}, not a list of rows")
     return [_object(value, f"{place}, row {index}") for index, value in enumerate(values)]
+
+
+def _parse_json(text: str) -> Any:
+    """A JSON value; raises `ValueError` for an object with the same key twice."""
+    return json.loads(text, object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"its key {twice!r} is there twice; rename or remove one")
+    return values
 
 
 def _object(value: Any, place: str) -> Row:
@@ -200,7 +239,7 @@ def _read_dataset(
         if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
             table = _saved_split(datasets.load_from_disk(path), split)
         else:
-            table = datasets.load_dataset(str(path), name=config, split=split)
+            table = datasets.load_dataset(str(path), name=config, split=split, **_as_text(path))
         return list(table.select(range(min(len(table), limit or len(table)))).to_list())
     except DatasetNotFoundError as error:
         raise DataError(
@@ -214,6 +253,17 @@ def _read_dataset(
         ) from error
     except Exception as error:
         raise DataError(f"{place} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _as_text(folder: Path) -> dict[str, Any]:
+    """How `datasets` reads the CSV files of a local folder as `_read_csv` reads one."""
+    files = sorted(folder.rglob("*.csv")) if folder.is_dir() else []
+    if not files:
+        return {}
+    from datasets import Features, Value
+
+    columns = {name: Value("string") for name in _csv_columns(files[0])}
+    return {"features": Features(columns), "keep_default_na": False}
 
 
 def _saved_split(saved: Any, split: str) -> Any:

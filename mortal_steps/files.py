@@ -19,9 +19,14 @@ from mortal_steps.errors import CorruptFileError, StoreError
 FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside, sync, rename: readers see the old content or the new, never a part."""
+def write_atomically(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write beside, sync, rename: readers see the old content or the new, never a part.
+
+    Nobody but its owner may read a `private` file.
+    """
     with writing(path), writing_beside(path) as file:
+        if private:
+            os.fchmod(file.fileno(), 0o600)
         file.write(content)
 
 

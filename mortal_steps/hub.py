@@ -88,6 +88,40 @@ def model_folder(path: str, model: ModelConfig) -> str:
     raise ModelError(f"the model {path}{_of(model)} has no weights (*{', *'.join(WEIGHTS)})")
 
 
+def find_hub_file(model: ModelConfig, name: str) -> Path | None:
+    """A small file of the hub model, downloaded if it is not in the hub's cache; None where that
+    cannot be done."""
+    from huggingface_hub import errors, hf_hub_download
+
+    try:
+        return Path(hf_hub_download(model.name_or_path, name, revision=model.revision))
+    except (OSError, ValueError, errors.HTTPError) as error:  # type: ignore[attr-defined]
+        logger.info("%s of %s is not to be had here: %s", name, model.name_or_path, error)
+        return None
+
+
+def tokenizer_folder(model: ModelConfig) -> str:
+    """The folder `model.name_or_path`, or everything but the weights of the hub model it names.
+
+    Raises `ModelError` where neither the hub nor its cache on this machine has that.
+    """
+    if not is_hub_model(model):
+        return model.name_or_path
+    from huggingface_hub import errors, snapshot_download
+
+    try:
+        return snapshot_download(
+            model.name_or_path,
+            revision=model.revision,
+            allow_patterns=[f"*{suffix}" for suffix in OTHERS],
+            ignore_patterns=["*/*"],
+        )
+    except (OSError, ValueError, errors.HTTPError) as error:  # type: ignore[attr-defined]
+        raise ModelError(
+            f"cannot get the tokenizer of {model.name_or_path}{_of(model)}: {error}"
+        ) from error
+
+
 def _cached_commit(model: ModelConfig) -> str | None:
     from huggingface_hub import try_to_load_from_cache
 

@@ -2,16 +2,15 @@
 
 Options that do not work yet, the runs directory, the model folder, the dataset and its columns, the
 interpreters; then, each in a process of its own that ends with the check, the reward functions
-(called once) and what TRL says of its options. This process imports no torch.
+(called once), what TRL says of its options, and whether every prompt fits the model's context. This
+process imports no torch.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,12 +20,20 @@ from mortal_steps.compute.local import call_once
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.data import load_problems
-from mortal_steps.errors import ConfigError, ModelError, StoreError
+from mortal_steps.errors import ConfigError, StoreError
+from mortal_steps.fitting import keep_fitting
 from mortal_steps.hub import is_hub_model
+from mortal_steps.model_files import check_folder, read_context
+from mortal_steps.settling import has_vllm, rollout_interpreter
 from mortal_steps.types import Problem
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+logger = logging.getLogger(__name__)
+
 REHEARSED_PROBLEMS = 2
+HIGHEST_OF_VLLM = 2.0
+"""Temperature."""
+WORTH_A_WORD = 20_000
+"""Prompts that take seconds to count the tokens of."""
 
 Problems = tuple[list[Problem], list[Problem]]
 """Those to train on, and those held out."""
@@ -37,8 +44,11 @@ def check(
     problems: Problems | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Problems:
-    """Raise the `MortalError` that names what is wrong, or return the problems, read from their
-    source unless they are known already. `say` is told of every check that may take a while."""
+    """Raise the `MortalError` that names what is wrong, or return the problems that the run has.
+
+    They are read from their source unless they are known already. `config` is a settled one. `say`
+    is told of every check that may take a while.
+    """
     say = say or _say_nothing
     refuse_what_does_not_work_yet(config)
     check_runs_dir(Path(config.runs_dir))
@@ -53,15 +63,15 @@ def check(
             "evaluation.eval_steps is set but there are no held-out problems; set "
             "data.eval_samples, data.eval_split or data.eval_source"
         )
-    check_rollout_interpreter(config)
+    check_interpreters(config)
+    check_engine(config)
     if config.rewards.rehearse:
         say("calling the reward functions with a made-up completion")
     else:
         say("importing the reward functions")
     check_rewards(config, train)
-    say("checking the training options with TRL")
-    check_training_options(config)
-    return train, held_out
+    say("measuring the prompts, and checking the training options with TRL")
+    return check_training(config, train, held_out)
 
 
 def _say_nothing(text: str) -> None:
@@ -95,34 +105,32 @@ def check_runs_dir(runs_dir: Path) -> None:
 def check_model(config: RunConfig) -> None:
     """A local model folder is whole, and prompts plus completions can fit its context."""
     model = config.model
-    context = model.max_model_len
+    context: int | None = None
     if model.new:
-        context = min(context, model.new.max_position_embeddings)
+        context = model.new.max_position_embeddings
     elif not is_hub_model(model):
-        context = min(context, _check_model_folder(Path(model.name_or_path)))
-    if config.rollout.max_tokens >= context:
+        check_folder(Path(model.name_or_path))
+        context = read_context(Path(model.name_or_path) / "config.json")
+    context = min(model.max_model_len, context or model.max_model_len)
+    if config.max_tokens >= context:
         raise ConfigError(
-            f"rollout.max_tokens = {config.rollout.max_tokens} leaves no room for a prompt: the "
-            f"context is {context} tokens (the smaller of model.max_model_len and the model's own)"
+            f"rollout.max_tokens = {config.max_tokens} leaves no room for a prompt: the context is "
+            f"{context} tokens (the smaller of model.max_model_len and the model's own)"
         )
 
 
-def _check_model_folder(folder: Path) -> int:
-    """The model's context length in tokens; raises `ModelError`."""
-    if not folder.is_dir():
-        raise ModelError(f"model.name_or_path: no such folder: {folder}")
-    if not (folder / "config.json").exists():
-        raise ModelError(f"model.name_or_path: {folder} has no config.json; it is no model folder")
-    if not any((folder / name).exists() for name in TOKENIZER_FILES):
-        raise ModelError(
-            f"model.name_or_path: {folder} has no tokenizer (none of {', '.join(TOKENIZER_FILES)});"
-            " save one there with tokenizer.save_pretrained"
-        )
-    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return int(settings.get("max_position_embeddings", sys.maxsize))
+def check_engine(config: RunConfig) -> None:
+    """The engine samples as it is asked to."""
+    asked = {"rollout": config.rollout.temperature, "evaluation": config.evaluation.temperature}
+    for table, temperature in asked.items():
+        if config.rollout.engine == "vllm" and temperature > HIGHEST_OF_VLLM:
+            raise ConfigError(
+                f"{table}.temperature = {temperature:g}: vLLM takes {HIGHEST_OF_VLLM:g} at most; "
+                "lower it, or use rollout.engine = 'transformers'"
+            )
 
 
-def check_rollout_interpreter(config: RunConfig) -> None:
+def check_interpreters(config: RunConfig) -> None:
     """The interpreter of each role exists, and the rollout workers' one has their engine."""
     if config.compute.backend == "modal":
         return  # where images hold them
@@ -131,9 +139,8 @@ def check_rollout_interpreter(config: RunConfig) -> None:
         if python and shutil.which(python) is None:
             raise ConfigError(f"compute.local.{role}.python: no such interpreter: {python}")
     if config.rollout.engine == "vllm":
-        python = config.compute.local.rollout.python or sys.executable
-        probe = "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"
-        if subprocess.run([python, "-c", probe], check=False).returncode:
+        python = rollout_interpreter(config)
+        if not has_vllm(python):
             raise ConfigError(
                 f"rollout.engine = 'vllm', but {python} has no vllm; name an interpreter that has "
                 "it in compute.local.rollout.python (`make vllm-env` builds one), or use "
@@ -171,9 +178,21 @@ def check_rewards(config: RunConfig, problems: list[Problem]) -> None:
     call_once(_passing_worker(config, "reward"), "rehearse", problems=sample)
 
 
-def check_training_options(config: RunConfig) -> None:
-    """TRL's GRPOConfig accepts the options of `[training]` and `[training.trl]`."""
-    call_once(_passing_worker(config, "actor"), "check")
+def check_training(config: RunConfig, train: list[Problem], held_out: list[Problem]) -> Problems:
+    """TRL's GRPOConfig accepts the options of `[training]` and `[training.trl]`, and the problems
+    fit the model; those that do are the answer (`data.on_long`)."""
+    prompts = [problem.prompt for problem in (*train, *held_out)]
+    if len(prompts) >= WORTH_A_WORD:
+        logger.warning("counting the tokens of %s prompts", f"{len(prompts):,}")
+    lengths = call_once(_passing_worker(config, "actor"), "check", prompts=prompts)
+    if lengths is None:
+        logger.warning(
+            "%s has its tokenizer on Modal alone: whether the prompts fit is seen there, before "
+            "the first step",
+            config.model.name_or_path,
+        )
+        return train, held_out
+    return keep_fitting(config, train, held_out, lengths)
 
 
 def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:

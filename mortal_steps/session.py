@@ -123,7 +123,7 @@ class Session:
             stop=stop,
             num_generations=self.config.training.num_generations,
             sampling=SamplingParams(
-                max_tokens=rollout.max_tokens,
+                max_tokens=self.config.max_tokens,
                 temperature=rollout.temperature,
                 top_p=rollout.top_p,
                 top_k=rollout.top_k,
@@ -193,7 +193,7 @@ class Session:
                 stop=stop,
                 num_generations=1,
                 sampling=SamplingParams(
-                    max_tokens=self.config.rollout.max_tokens,
+                    max_tokens=self.config.max_tokens,
                     temperature=self.config.evaluation.temperature,
                     stop=self.config.rollout.stop,
                 ),

@@ -1,11 +1,18 @@
 """Every mistake a user can make is named, with the value and the remedy, before anything starts."""
 
+import json
+import logging
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from mortal_steps.config.loader import load_config
+from mortal_steps.config import NewModelConfig, RunConfig
+from mortal_steps.config.loader import load_config, parse_config
+from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import (
     ConfigError,
     DataError,
@@ -15,7 +22,12 @@ from mortal_steps.errors import (
     ServerError,
     StoreError,
 )
+from mortal_steps.policy.new_model import build_model
+from mortal_steps.preflight import check_engine
+from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.run import find_run, open_run
+from mortal_steps.store import RunStore
+from mortal_steps.types import Problem
 from tests.e2e.conftest import write_project
 
 BAD_REWARDS = """
@@ -43,6 +55,12 @@ not_callable = 3
 """
 
 
+def write_long_rows(folder: Path) -> None:
+    """The project's rows and two whose prompts leave no room for a completion."""
+    rows = [json.dumps({"prompt": "a" * length, "answer": "a"}) + "\n" for length in (61, 59)]
+    (folder / "long.jsonl").write_text((folder / "train.jsonl").read_text() + "".join(rows))
+
+
 @pytest.fixture
 def refusal(tmp_path, monkeypatch):
     """Opens a run of the tiny project with overrides; returns the error's message."""
@@ -52,6 +70,11 @@ def refusal(tmp_path, monkeypatch):
     (tmp_path / "empty.jsonl").write_text("")
     (tmp_path / "columns.jsonl").write_text('{"promt": "abc=", "answer": "cba"}\n')
     (tmp_path / "numbers.jsonl").write_text('{"prompt": 5, "answer": "cba"}\n')
+    write_long_rows(tmp_path)
+    chats = [[{"role": "user", "content": content}] for content in ("abc=", 5)]
+    (tmp_path / "chat.jsonl").write_text(
+        "".join(json.dumps({"prompt": chat, "answer": "cba"}) + "\n" for chat in chats)
+    )
     monkeypatch.chdir(tmp_path)
 
     def refuse(kind: type[MortalError], *overrides: str) -> str:
@@ -103,6 +126,20 @@ def refusal(tmp_path, monkeypatch):
             ["data.eval_samples=0"],
             ["evaluation.eval_steps", "data.eval_samples"],
         ),
+        (
+            DataError,
+            ["data.source=long.jsonl"],
+            [
+                "2 of 60 prompts are too long (train-60: 61 tokens, train-61: 59 tokens)",
+                "context of 64 tokens, rollout.max_tokens = 6 leaves 58 for a prompt",
+                "data.on_long = 'drop'",
+            ],
+        ),
+        (
+            DataError,
+            ["data.source=chat.jsonl", "data.eval_samples=0", "evaluation.eval_steps=0"],
+            ["1 of 2 prompts cannot be used: train-1: the chat template raises TypeError"],
+        ),
         (ConfigError, ["rollout.engine=vllm"], ["no vllm", "compute.local.rollout.python"]),
         (
             ConfigError,
@@ -127,16 +164,86 @@ def test_a_mistake_is_named(refusal, kind, overrides, parts):
 
 
 def test_a_model_folder_must_be_whole(refusal, tmp_path):
-    (tmp_path / "model").mkdir()
     config = tmp_path / "tiny.toml"
     text = config.read_text().partition("[data]")[2]
     config.write_text(f'name = "tiny"\n[model]\nname_or_path = "./model"\n[data]{text}')
+    (tmp_path / "model").mkdir()
     assert "has no config.json" in refusal(ModelError)
-    (tmp_path / "model" / "config.json").write_text('{"max_position_embeddings": 64}')
-    assert "has no tokenizer" in refusal(ModelError)
-    (tmp_path / "model" / "tokenizer.json").write_text("{}")
+    (tmp_path / "model" / "config.json").write_text("{")
+    assert "its config.json is not a JSON object" in refusal(ModelError)
+    (tmp_path / "model").rename(tmp_path / "broken")
+    build_model(tmp_path / "model", NewModelConfig(num_layers=1, max_position_embeddings=64), 0)
     assert "context is 64 tokens" in refusal(ConfigError, "rollout.max_tokens=80")
     assert "no such folder" in refusal(ModelError, "model.name_or_path=./none")
+    tokenizer = tmp_path / "model" / "tokenizer.json"
+    tokenizer.rename(tmp_path / "kept.json")
+    assert "has no tokenizer" in refusal(ModelError)
+    (tmp_path / "kept.json").rename(tokenizer)
+    weights = tmp_path / "model" / "model.safetensors"
+    with weights.open("r+b") as file:
+        file.truncate(weights.stat().st_size - 1)
+    damaged = refusal(ModelError)
+    assert "model.safetensors is damaged or not there in full" in damaged
+    assert "\n" not in damaged
+    index = tmp_path / "model" / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "model-00001-of-00002.safetensors"}}')
+    assert "lacks model-00001-of-00002.safetensors" in refusal(ModelError)
+    weights.unlink()
+    assert "has no weights" in refusal(ModelError)
+
+
+def test_rows_that_are_too_long_are_left_out_where_that_is_asked_for(tmp_path, monkeypatch, caplog):
+    write_project(tmp_path)
+    write_long_rows(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    chosen = ["data.source=long.jsonl", "data.on_long=drop", "rewards.rehearse=false"]
+    config = load_config(Path("tiny.toml"), chosen)
+    with caplog.at_level(logging.WARNING):
+        run = open_run(config.model_copy(update={"run_id": "short"}))
+    assert "left out: 2 of 60 prompts are too long (train-60: 61 tokens" in caplog.text
+    train = run.store.read_record(run.info.train_problems, list[Problem])
+    held_out = run.store.read_record(run.info.eval_problems, list[Problem])
+    assert max(len(problem.prompt) for problem in (*train, *held_out)) < 58
+    assert (run.info.num_problems, run.info.num_eval_problems) == (len(train), len(held_out))
+    assert run.info.dataset_fingerprint == dataset_fingerprint(train)
+
+
+def test_vllm_has_a_highest_temperature():
+    for table in ("rollout", "evaluation"):
+        values: dict[str, dict] = {"rollout": {"engine": "vllm"}, "evaluation": {}}
+        values[table]["temperature"] = 2.5
+        with pytest.raises(ConfigError, match=rf"{table}\.temperature = 2\.5: vLLM takes"):
+            check_engine(parse_config(values))
+        values["rollout"]["engine"] = "transformers"
+        check_engine(parse_config(values))
+
+
+def test_a_run_id_must_be_a_folders_name(tmp_path):
+    for run_id in ("a b", "..", "ünï", "a\n"):
+        config = RunConfig(runs_dir=str(tmp_path)).model_copy(update={"run_id": run_id})
+        with pytest.raises(ConfigError, match=r"run_id = .* cannot be a folder"):
+            open_run(config)
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_with_environment_variables_are_their_owners_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    old = os.umask(0o022)
+    secret = {"compute": {"local": {"reward": {"env": {"KEY": "secret"}}}}}
+    for name, values, mode in (("open", {}, 0o044), ("closed", secret, 0)):
+        config = parse_config({"run_id": name, **values}).settled(cores=1)
+        write_identity(RunStore(tmp_path / name), config, [], [])
+        assert (tmp_path / name / "config.toml").stat().st_mode & 0o077 == mode
+    os.umask(old)
+
+
+def test_a_command_is_not_misled_by_files_of_the_folder_it_is_called_in(tmp_path):
+    for name in ("calendar", "datasets", "logging", "mortal_steps", "random", "typer"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('hidden')\n")
+    command = [sys.executable, "-m", "mortal", "new-model", "model", "--hidden-size", "0"]
+    called = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert called.returncode == 1
+    assert called.stderr.split("\n")[1].startswith("  model.new.hidden_size = 0: Input should be")
 
 
 def test_a_run_id_belongs_to_one_configuration(tmp_path, monkeypatch):

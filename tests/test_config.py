@@ -1,5 +1,6 @@
 """The configuration: every shipped file loads, mistakes are named, defaults are the documented."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ def test_documented_defaults():
     assert training.scale_rewards == "group"
     assert training.max_completion_length == 1024
     assert (training.use_lora, training.gradient_checkpointing) == (False, True)
-    assert (rollout.max_tokens, config.num_rollout_workers) == (8000, 2)
+    assert (rollout.engine, rollout.max_tokens) == (None, None)
+    assert (config.max_tokens, config.num_rollout_workers) == (1024, 2)
     assert (rollout.weight_sync_method, rollout.sync_weights_every) == ("reload", 1)
     assert config.checkpoints.save_steps == 100
     assert (compute.modal.actor, compute.modal.rollout, compute.modal.gpu) == (
@@ -112,6 +114,38 @@ def test_documented_defaults():
             {"training": {"trl": {"temperature": 0.7}}},
             r"trl.temperature is set by rollout.temperature; use that",
         ),
+        (
+            {"training": {"max_grad_norm": 1.0}},
+            r"training.max_grad_norm: unknown key; an option .* training.trl.max_grad_norm$",
+        ),
+        (
+            {"training": {"temperature": 0.7}},
+            r"training.temperature: unknown key; TRL's temperature is set by rollout.temperature$",
+        ),
+        ({"temperature": 0.7}, r"unknown key; did you mean rollout.temperature\?"),
+        (
+            {"rewards": {"functions": "r.py:f"}},
+            r"functions = 'r.py:f': write a list: \[\"r.py:f\"\]",
+        ),
+        ({"training": {"learning_rate": math.inf}}, r"learning_rate = inf: .* finite number"),
+        ({"rewards": {"weights": [math.nan]}}, r"rewards.weights = nan: .* finite number"),
+        ({"rollout": {"canary_tolerance": math.nan}}, r"rollout.canary_tolerance = nan"),
+        (
+            {"training": {"trl": {"optim_args": {"x": [math.nan]}}}},
+            r"training.trl: optim_args.x = nan is not a number",
+        ),
+        ({"training": {"trl": {"max_grad_norm": None}}}, r"training.trl: max_grad_norm has no val"),
+        ({"rollout": {"engine_options": {"seed": None}}}, r"rollout.engine_options: seed has no"),
+        ({"data": {"options": {"size": math.nan}}}, r"data.options: size = nan is not a number"),
+        (
+            {"compute": {"local": {"actor": {"env": {"A=B": "c"}}}}},
+            r"compute.local.actor.env: 'A=B' = 'c' cannot be an environment variable",
+        ),
+        (
+            {"compute": {"local": {"reward": {"env": {"A": "\0"}}}}},
+            r"compute.local.reward.env: 'A'",
+        ),
+        ({"runs_dir": "a\0b"}, r"runs_dir: holds a NUL character"),
         ({"run_id": "../up"}, r"run_id = '../up'"),
         ({"seed": -1}, r"seed = -1"),
         ({"rewards": {"timeout_s": 0}}, r"rewards.timeout_s = 0: .*greater than 0"),
@@ -208,6 +242,41 @@ def test_what_defaults_to_the_machine_is_settled_when_a_run_begins(values, cores
     assert (local.actor.threads, local.rollout.threads, local.reward.threads) == threads
     assert config.settled(cores=cores + 1) == config
     assert RunConfig().settled_like(config).compute.local == local
+
+
+def test_engine_and_max_tokens_are_settled_when_a_run_begins():
+    settled = RunConfig().settled(cores=2, engine="vllm", context=32768)
+    assert (settled.rollout.engine, settled.rollout.max_tokens) == ("vllm", 1024)
+    assert settled.corrects_importance
+    settled = RunConfig().settled(cores=2, engine="transformers", context=512)
+    assert (settled.rollout.engine, settled.rollout.max_tokens) == ("transformers", 256)
+    assert RunConfig().settled_like(settled).rollout == settled.rollout
+    chosen = {"engine": "vllm", "max_tokens": 8000}  # also what older runs have in config.toml
+    before = parse_config({"rollout": chosen}).settled(cores=2, context=512)
+    assert {key: getattr(before.rollout, key) for key in chosen} == chosen
+    assert RunConfig().settled_like(before).fingerprint() == before.fingerprint()
+
+
+def test_runs_begun_without_the_key_on_long_keep_their_fingerprint():
+    assert "on_long" not in RunConfig().identity()["data"]
+    assert parse_config({"data": {"on_long": "drop"}}).identity()["data"]["on_long"] == "drop"
+
+
+def test_the_home_folder_may_be_written_as_a_tilde(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    places = {role: {"python": "~/py"} for role in ("actor", "rollout", "reward")}
+    config = parse_config(
+        {"runs_dir": "~/runs", "model": {"name_or_path": "~/model"}, "compute": {"local": places}}
+    )
+    assert (config.runs_dir, config.model.name_or_path) == ("/home/me/runs", "/home/me/model")
+    local = config.compute.local
+    assert {local.actor.python, local.rollout.python, local.reward.python} == {"/home/me/py"}
+
+
+def test_options_for_a_library_may_be_infinite(tmp_path):
+    config = parse_config({"training": {"trl": {"vllm_importance_sampling_clip_max": math.inf}}})
+    (tmp_path / "c.toml").write_text(dump_toml(config))
+    assert load_config(tmp_path / "c.toml") == config
 
 
 def test_own_prices_count_however_the_gpu_is_spelt():

@@ -182,6 +182,7 @@ class LocalContainer:
             try:
                 process = await asyncio.create_subprocess_exec(
                     python,
+                    "-P",  # files of the working folder hide nothing installed
                     "-m",
                     "mortal_steps.compute.container",
                     str(theirs.fileno()),

@@ -8,13 +8,13 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from mortal_steps.config.gpus import dollars_per_second, gpu_count, modal_gpu
-from mortal_steps.config.section import Section
+from mortal_steps.config.section import LocalPath, Section
 
 
 class RoleConfig(Section):
     """How the local processes of one role are started."""
 
-    python: str | None = None
+    python: LocalPath | None = None
     """Interpreter; default: the one that runs the flow. MORTAL must be installed in it."""
     threads: int | None = Field(None, ge=1)
     """OMP_NUM_THREADS of the process, which matrix kernels round by: it belongs to a run's numbers.
@@ -24,6 +24,17 @@ class RoleConfig(Section):
     """CUDA_VISIBLE_DEVICES, dealt out to the role's processes in turn; empty: unchanged."""
     env: dict[str, str] = Field(default_factory=dict)
     """Further environment variables."""
+
+    @field_validator("env")
+    @classmethod
+    def _can_be_set(cls, env: dict[str, str]) -> dict[str, str]:
+        for name, value in env.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise ValueError(
+                    f"{name!r} = {value!r} cannot be an environment variable: a name has no '=', "
+                    "and neither holds a NUL character"
+                )
+        return env
 
 
 class LocalConfig(Section):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 from pydantic import Field
 
-from mortal_steps.config.section import Section
+from mortal_steps.config.section import Options, Section
 
 
 class DataConfig(Section):
@@ -32,5 +32,8 @@ class DataConfig(Section):
     eval_samples: int = Field(0, ge=0)
     """With an evaluation source or split: use its first N rows (0: all). Without: hold N rows of
     `source` out of training."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    on_long: Literal["error", "drop"] = "error"
+    """What becomes of rows whose prompt leaves no room for `rollout.max_tokens` in the model's
+    context: refuse to begin, or leave them out."""
+    options: Options = Field(default_factory=dict)
     """Parameters of the reasoning_gym task, `size` included."""

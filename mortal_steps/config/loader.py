@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.training import TRL_OPTIONS_WE_SET
 from mortal_steps.errors import ConfigError
 
 
@@ -26,7 +28,9 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
         raise ConfigError(f"no such configuration file: {path}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder; name a TOML file in it") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     for override in overrides:
         _apply_override(values, override)
@@ -87,22 +91,35 @@ def _explain(detail: Mapping[str, Any]) -> str:
     if detail["type"] == "extra_forbidden":
         return f"{key}: unknown key{_suggest(location)}"
     message = str(detail["msg"]).removeprefix("Value error, ")
+    if detail["type"] == "tuple_type" and isinstance(detail["input"], str):
+        message = f"write a list: [{json.dumps(detail['input'])}]"
     if detail["type"] == "value_error":
         return f"{key}: {message}"
     return f"{key} = {detail['input']!r}: {message}"
 
 
 def _suggest(location: list[str]) -> str:
-    section = _section_at(location[:-1])
+    *table, name = location
+    section = _section_at(table)
     siblings = list(section.model_fields) if section else []
-    near = difflib.get_close_matches(location[-1], siblings, n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean {'.'.join([*location[:-1], near[0]])}?"
-    everywhere = {key.rpartition(".")[2]: key for key, _ in configuration_keys()}
-    near = difflib.get_close_matches(location[-1], everywhere, n=1, cutoff=0.75)
-    if near:
-        return f"; did you mean {everywhere[near[0]]}?"
-    return f"; known keys here: {', '.join(siblings)}" if siblings else ""
+    of_trl = table == ["training"]
+    if of_trl and name in TRL_OPTIONS_WE_SET:
+        return f"; TRL's {name} is set by {TRL_OPTIONS_WE_SET[name]}"
+    near = difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)
+    meant = f"; did you mean {'.'.join([*table, near[0]])}?" if near else _suggest_elsewhere(name)
+    if of_trl:
+        option = f"an option of TRL's GRPOConfig is written training.trl.{name}"
+        return f"{meant} ({option})" if meant else f"; {option}"
+    return meant or (f"; known keys here: {', '.join(siblings)}" if siblings else "")
+
+
+def _suggest_elsewhere(name: str) -> str:
+    """The first of the outermost keys of nearly that name."""
+    everywhere: dict[str, str] = {}
+    for key in sorted((key for key, _ in configuration_keys()), key=lambda key: key.count(".")):
+        everywhere.setdefault(key.rpartition(".")[2], key)
+    near = difflib.get_close_matches(name, everywhere, n=1, cutoff=0.75)
+    return f"; did you mean {everywhere[near[0]]}?" if near else ""
 
 
 def _section_at(location: Iterable[str]) -> type[BaseModel] | None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from mortal_steps.config.section import Section
+from mortal_steps.config.section import LocalPath, Section
 
 
 class NewModelConfig(Section):
@@ -37,12 +37,12 @@ class WarmStartConfig(Section):
 class ModelConfig(Section):
     """`[model]`: which model is trained."""
 
-    name_or_path: str = "Qwen/Qwen2.5-0.5B-Instruct"
+    name_or_path: LocalPath = "Qwen/Qwen2.5-0.5B-Instruct"
     """A hub name or a local folder; not used with `[model.new]`."""
     revision: str | None = None
     """Branch, tag or commit of a hub model; a run stays with the commit that it began with."""
     max_model_len: int = Field(16384, ge=2)
-    """Longest prompt plus completion, in tokens."""
+    """Longest prompt plus completion, in tokens; the model's own context where that is shorter."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
     """Of the weights, in training and sampling."""
     trust_remote_code: bool = False

@@ -60,6 +60,8 @@ def _plain(value: Any) -> Any:
 
 
 def _choices(annotation: Any) -> list[str]:
-    if get_origin(annotation) is Literal:
-        return [repr(choice) for choice in get_args(annotation)]
+    """Of a Literal, or of one that may be left out."""
+    for candidate in (annotation, *get_args(annotation)):
+        if get_origin(candidate) is Literal:
+            return [repr(choice) for choice in get_args(candidate)]
     return []

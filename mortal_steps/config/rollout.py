@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from mortal_steps.config.section import Section
+from mortal_steps.config.section import Options, Section
 
+Engine = Literal["transformers", "vllm"]
 WeightSyncMethod = Literal["reload", "volume", "direct", "checkpoint"]
 
 
 class RolloutConfig(Section):
     """`[rollout]`: how completions are sampled."""
 
-    engine: Literal["transformers", "vllm"] = "vllm"
-    """What samples."""
+    engine: Engine | None = None
+    """What samples; default: vllm where the rollout workers have it (on Modal they do), else
+    transformers, as it is when the run begins."""
     num_rollout_workers: int | None = Field(None, ge=1)
     """Worker processes that sample; default 2, and 1 in single-node mode, which has no more. Their
     number does not change a run's numbers."""
@@ -23,8 +25,9 @@ class RolloutConfig(Section):
     """Parts a batch is dealt out in; default: one for each rollout worker that the run begins
     with, `training.batch_size` at most. A shard is sampled in one piece, so this number belongs
     to the run's numbers and the number of workers does not."""
-    max_tokens: int = Field(8000, ge=1)
-    """Most tokens per generated completion."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Most tokens per generated completion; default: `training.max_completion_length`, at most half
+    of the model's context. Reward functions see more than is trained on where it is larger."""
     temperature: float = Field(1.0, gt=0)
     """Softmax temperature of sampling; the trainer's log-probabilities use the same."""
     top_p: float = Field(1.0, gt=0, le=1)
@@ -36,15 +39,15 @@ class RolloutConfig(Section):
     stop: tuple[str, ...] = ()
     """Strings that end a completion."""
     weight_sync_method: WeightSyncMethod = "reload"
-    """How vLLM takes new weights: sleep, wake and reload; reload from the store; in memory; or a
-    new engine."""
+    """How vLLM takes new weights: sleep, wake and reload; reload from the store; in memory (does
+    not work yet); or a new engine."""
     sync_weights_every: int = Field(1, ge=1)
     """Publish new weights to the rollout workers every N steps."""
     staleness: int = Field(0, ge=0)
     """Steps that generation may run ahead of training."""
     canary_tolerance: float = Field(1e-3, gt=0)
     """Largest difference (nats) between a worker's and the actor's logprobs of the probe."""
-    engine_options: dict[str, Any] = Field(default_factory=dict)
+    engine_options: Options = Field(default_factory=dict)
     """Further keyword arguments of the engine (vLLM: of `LLM(...)`)."""
 
 

@@ -13,10 +13,12 @@ from pydantic import Field, model_validator
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
 from mortal_steps.config.model import ModelConfig
-from mortal_steps.config.rollout import EvaluationConfig, RewardsConfig, RolloutConfig
-from mortal_steps.config.section import Section
+from mortal_steps.config.rollout import Engine, EvaluationConfig, RewardsConfig, RolloutConfig
+from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.config.training import TrainingConfig
 
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""Of runs, which are folders."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 """A `model.revision` that never stands for other files."""
 ROLLOUT_WORKERS = 2
@@ -42,19 +44,21 @@ class LoggingConfig(Section):
     server_patience_s: float = Field(300.0, ge=0)
     """Seconds that a run goes on while its Prefect server does not answer; then it stops."""
     use_wandb: bool = False
+    """Does not work yet."""
     wandb_project: str = "modal-grpo-trl"
+    """Read with `use_wandb`."""
 
 
 class RunConfig(Section):
     """One run, whole. Every section has defaults; a usable run names data and rewards."""
 
-    name: str = Field("grpo", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field("grpo", pattern=NAME)
     """Start of generated run ids."""
     seed: int = Field(42, ge=0, lt=2**31)
     """Of data order, sampling, training and new models."""
-    run_id: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    run_id: str | None = Field(None, pattern=NAME)
     """Identity of the run; the same id goes on with the same run."""
-    runs_dir: str = "runs"
+    runs_dir: LocalPath = "runs"
     """Folder of all runs."""
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
@@ -88,32 +92,66 @@ class RunConfig(Section):
         return self.rollout.num_shards or shards
 
     @property
+    def max_tokens(self) -> int:
+        """Most tokens per generated completion."""
+        return self.rollout.max_tokens or self.training.max_completion_length
+
+    @property
     def corrects_importance(self) -> bool:
         """Whether TRL's importance-sampling correction is on."""
         chosen = self.training.importance_sampling_correction
         stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
         return chosen if chosen is not None else stale or self.rollout.engine == "vllm"
 
-    def settled(self, *, cores: int, commit: str | None = None) -> RunConfig:
-        """The same with numbers for what defaults to the machine, which has `cores` CPU cores, and
-        with the `commit` of a hub model."""
+    def settled(
+        self,
+        *,
+        cores: int,
+        commit: str | None = None,
+        engine: Engine = "transformers",
+        context: int | None = None,
+    ) -> RunConfig:
+        """The same with values for what defaults to the machine and the model.
+
+        The machine has `cores` CPU cores and, for rollout workers, this `engine`; the model is of
+        that `commit` of the hub, and takes `context` tokens (None: unknown).
+        """
         actor = 1 if self.rollout.staleness else min(cores, MOST_THREADS)
-        threads = {"actor": actor, "rollout": 1, "reward": 1}
-        return self._settle(self.num_shards, threads, commit)
+        room = min(self.model.max_model_len, context or self.model.max_model_len)
+        return self._settle(
+            num_shards=self.num_shards,
+            threads={"actor": actor, "rollout": 1, "reward": 1},
+            commit=commit,
+            engine=engine,
+            max_tokens=min(self.max_tokens, room // 2),
+        )
 
     def settled_like(self, begun: RunConfig) -> RunConfig:
-        """The same with what a settled configuration has for what defaults to the machine, and with
-        its commit of a hub model."""
+        """The same with what a settled configuration has for all that."""
         places = begun.compute.local
         roles = {"actor": places.actor, "rollout": places.rollout, "reward": places.reward}
-        threads = {role: at.threads for role, at in roles.items()}
-        return self._settle(begun.num_shards, threads, begun.model.revision)
+        return self._settle(
+            num_shards=begun.num_shards,
+            threads={role: at.threads for role, at in roles.items()},
+            commit=begun.model.revision,
+            engine=begun.rollout.engine,
+            max_tokens=begun.max_tokens,
+        )
 
     def _settle(
-        self, num_shards: int, threads: Mapping[str, int | None], commit: str | None
+        self,
+        *,
+        num_shards: int,
+        threads: Mapping[str, int | None],
+        commit: str | None,
+        engine: Engine | None,
+        max_tokens: int,
     ) -> RunConfig:
         values = self.model_dump()
-        values["rollout"]["num_shards"] = self.rollout.num_shards or num_shards
+        rollout = values["rollout"]
+        rollout["num_shards"] = self.rollout.num_shards or num_shards
+        rollout["engine"] = self.rollout.engine or engine
+        rollout["max_tokens"] = self.rollout.max_tokens or max_tokens
         if not COMMIT.fullmatch(self.model.revision or ""):
             values["model"]["revision"] = commit or self.model.revision
         for role, place in values["compute"]["local"].items():
@@ -125,6 +163,8 @@ class RunConfig(Section):
         data = self.model_dump(mode="json", exclude={"run_id", "runs_dir", "compute", "logging"})
         del data["rollout"]["num_rollout_workers"], data["checkpoints"]
         data["rollout"]["num_shards"] = self.num_shards
+        if self.data.on_long == "error":  # all rows are there, as in runs begun without the key
+            del data["data"]["on_long"]
         local = self.compute.local
         data["compute"] = {
             "local": {

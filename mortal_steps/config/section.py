@@ -2,10 +2,53 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+import math
+import os.path
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A table of the configuration."""
+    """A table of the configuration. Its numbers are finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        ser_json_inf_nan="constants",  # options for a library may be infinite
+    )
+
+
+def _expanded(path: str) -> str:
+    if "\0" in path:
+        raise ValueError("holds a NUL character, which no path does")
+    return os.path.expanduser(path)
+
+
+def _carried(options: dict[str, Any]) -> dict[str, Any]:
+    for key, value in _values(options):
+        if value is None:
+            raise ValueError(f"{key} has no value; leave it out")
+        if isinstance(value, float) and math.isnan(value):
+            raise ValueError(f"{key} = nan is not a number; give it one, or leave it out")
+    return options
+
+
+def _values(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _values(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _values(inner, key)
+    else:
+        yield key, value
+
+
+LocalPath = Annotated[str, AfterValidator(_expanded)]
+"""A path on this machine; `~` is the home folder."""
+Options = Annotated[dict[str, Any], AfterValidator(_carried)]
+"""What a library is given as it is; TOML carries it."""

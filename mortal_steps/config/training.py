@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mortal_steps.config.section import Section
+from mortal_steps.config.section import Options, Section
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
 
@@ -95,7 +95,7 @@ class TrainingConfig(Section):
     use_lora: bool = False
     """Train an adapter in place of the model."""
     lora: LoraConfig = LoraConfig()
-    trl: dict[str, Any] = Field(default_factory=dict)
+    trl: Options = Field(default_factory=dict)
     """Any other option of TRL's GRPOConfig, checked by GRPOConfig itself."""
 
     @field_validator("max_steps")

@@ -16,6 +16,7 @@ import gc
 import logging
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,10 +24,11 @@ from typing import TYPE_CHECKING
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError
 from mortal_steps.hub import model_folder
-from mortal_steps.policy import checkpoints, journal, recovery, weights
+from mortal_steps.policy import checkpoints, journal, prompt_lengths, recovery, weights
 from mortal_steps.policy.checkpoints import CheckpointState
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.publishing import Publisher
+from mortal_steps.rollout.prompts import PromptLengths
 from mortal_steps.schedule import train_seed
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
@@ -35,6 +37,7 @@ from mortal_steps.types import (
     FileRef,
     FinalModel,
     Problem,
+    Prompt,
     RolloutBatch,
     StageTiming,
     StepResult,
@@ -82,11 +85,13 @@ class Actor:
         self._held: Held | None = None
         self._publisher = Publisher(self._store, config)
 
-    def check(self) -> None:
-        """Raise the `ConfigError` that TRL has about the run's options; needs no model, no GPU."""
+    def check(self, *, prompts: Sequence[Prompt]) -> PromptLengths | None:
+        """Raise the `ConfigError` that TRL has about the run's options, then measure the prompts
+        (`prompt_lengths.measure`); needs no weights, no GPU."""
         from mortal_steps.policy.trl_options import check_trl_options
 
         check_trl_options(self._config)
+        return prompt_lengths.measure(self._config, prompts)
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model the run begins with; nothing to do if it is there whole.
@@ -115,6 +120,8 @@ class Actor:
             for version in recovery.sampling_versions(self._config, step)
         )
         held = self._hold(step)
+        if step == 0:
+            prompt_lengths.check_at_start(self._store, self._config, held.stepper.tokenizer)
         return ActorReady(
             step=step,
             state_id=held.state_id,

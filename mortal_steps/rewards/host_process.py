@@ -26,6 +26,7 @@ from mortal_steps.rewards import dispatch
 from mortal_steps.rewards.calls import CallArguments, CallFailure, Outcome
 from mortal_steps.rewards.dispatch import timed_out
 
+CONTAINER = "mortal_steps.compute.container"
 HOST = "mortal_steps.rewards.host:RewardHost"
 
 IMPORT_TIMEOUT_S = 600.0
@@ -83,7 +84,7 @@ class HostProcess:
         with theirs:
             descriptors = (theirs.fileno(), self._stacks.fileno())
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "mortal_steps.compute.container", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", CONTAINER, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=descriptors,
                 start_new_session=True,  # a group of its own: what functions start dies with it

@@ -11,11 +11,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mortal_steps.config import TrainingConfig
 from mortal_steps.errors import DataError
-from mortal_steps.types import Problem
+from mortal_steps.types import Problem, Prompt
+
+MEASURED_AT_ONCE = 1000
+"""Prompts per call of the tokenizer; what it gives for them is dropped before the next."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptLengths:
+    """How long prompts are, and which are none that a model could go on from."""
+
+    tokens: Sequence[int]
+    """Of each prompt, in order; 0 where it is unusable."""
+    unusable: Mapping[int, str]
+    """Why, by position: no tokens, or what the chat template raised."""
+    context: int
+    """Longest prompt plus completion that the model takes, `model.max_model_len` observed."""
 
 
 def tokenize_prompts(
@@ -23,6 +39,35 @@ def tokenize_prompts(
 ) -> list[list[int]]:
     """Prompt ids of each problem; raises `DataError` that names the problem it cannot render."""
     return [_prompt_ids(problem, tokenizer, template_options) for problem in problems]
+
+
+def measure_prompts(
+    prompts: Sequence[Prompt], tokenizer: Any, template_options: Mapping[str, Any], *, context: int
+) -> PromptLengths:
+    """Lengths of all prompts as `tokenize_prompts` would render them, many at once.
+
+    Raises `DataError` for chat messages where the tokenizer has no chat template.
+    """
+    _check_template(prompts, tokenizer)
+    tokens: list[int] = []
+    unusable: dict[int, str] = {}
+    for start in range(0, len(prompts), MEASURED_AT_ONCE):
+        chunk = prompts[start : start + MEASURED_AT_ONCE]
+        try:
+            tokens += map(len, _render(chunk, tokenizer, template_options))
+            continue
+        except Exception:  # noqa: BLE001 - whatever the template raises; asked one by one, below
+            pass
+        for position, prompt in enumerate(chunk, start):
+            try:
+                tokens += map(len, _render([prompt], tokenizer, template_options))
+            except Exception as error:  # noqa: BLE001 - the boundary to the model's own template
+                tokens.append(0)
+                unusable[position] = f"the chat template raises {type(error).__name__}: {error}"
+    for position, length in enumerate(tokens):
+        if not length:
+            unusable.setdefault(position, "it has no tokens")
+    return PromptLengths(tokens=tokens, unusable=unusable, context=context)
 
 
 def template_options(training: TrainingConfig) -> dict[str, Any]:
@@ -38,34 +83,54 @@ def check_lengths(
     max_tokens: int,
     max_model_len: int,
 ) -> None:
-    """Raise `DataError` for the first prompt that leaves no room for `max_tokens` more tokens."""
+    """Raise `DataError` for the first prompt that leaves no room for `max_tokens` more tokens.
+
+    Runs begin without any; one begun by an older version may have them.
+    """
     for problem, prompt_ids in zip(problems, prompts_ids, strict=True):
         if len(prompt_ids) + max_tokens > max_model_len:
             raise DataError(
                 f"problem {problem.id!r}: its prompt of {len(prompt_ids)} tokens and "
-                f"{max_tokens} sampled tokens do not fit the model's {max_model_len}; shorten "
-                "the prompt, lower rollout.max_tokens, or raise model.max_model_len if the model "
-                "can take more"
+                f"{max_tokens} sampled tokens do not fit the model's {max_model_len}; `mortal "
+                "fork` goes on with --set data.on_long=drop, a lower rollout.max_tokens or, if the "
+                "model can take more, a higher model.max_model_len"
             )
 
 
 def _prompt_ids(problem: Problem, tokenizer: Any, template_options: Mapping[str, Any]) -> list[int]:
-    if isinstance(problem.prompt, str):
-        ids = tokenizer(text=problem.prompt)["input_ids"]
-    else:
-        if tokenizer.chat_template is None:
-            raise DataError(
-                f"problem {problem.id!r} is a list of chat messages, but the tokenizer "
-                f"{tokenizer.name_or_path!r} has no chat template; use a chat model, or text "
-                "prompts"
-            )
-        ids = tokenizer.apply_chat_template(
-            problem.prompt,
-            add_generation_prompt=True,
-            tokenize=True,
-            return_dict=True,
-            **template_options,
-        )["input_ids"]
+    _check_template([problem.prompt], tokenizer, f"problem {problem.id!r}")
+    try:
+        (ids,) = _render([problem.prompt], tokenizer, template_options)
+    except Exception as error:
+        raise DataError(
+            f"problem {problem.id!r}: the chat template raises {type(error).__name__}: {error}"
+        ) from error
     if not ids:
         raise DataError(f"problem {problem.id!r}: its prompt {problem.prompt!r} has no tokens")
-    return list(ids)
+    return ids
+
+
+def _render(
+    prompts: Sequence[Prompt], tokenizer: Any, template_options: Mapping[str, Any]
+) -> list[list[int]]:
+    """Token ids of prompts of one kind, text or chat messages; raises what the tokenizer does."""
+    if len({isinstance(prompt, str) for prompt in prompts}) > 1:
+        raise ValueError("text and chat messages are not rendered together")
+    if isinstance(prompts[0], str):
+        return list(tokenizer(text=list(prompts))["input_ids"])
+    rendered = tokenizer.apply_chat_template(
+        list(prompts),
+        add_generation_prompt=True,
+        tokenize=True,
+        return_dict=True,
+        **template_options,
+    )
+    return list(rendered["input_ids"])
+
+
+def _check_template(prompts: Sequence[Prompt], tokenizer: Any, whose: str = "the prompt") -> None:
+    if tokenizer.chat_template is None and not all(isinstance(prompt, str) for prompt in prompts):
+        raise DataError(
+            f"{whose} is a list of chat messages, but the tokenizer {tokenizer.name_or_path!r} has "
+            "no chat template; use a chat model, or text prompts"
+        )

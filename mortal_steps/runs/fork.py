@@ -158,7 +158,8 @@ def _same_problems(parent: Run, changes: Changes) -> Problems | None:
     """The parent's problems where the fork has the same; then their source is not read again."""
     data, info, store = parent.config.data, parent.info, parent.store
     drawn = any(source.startswith(GYM) for source in (data.source, data.eval_source or ""))
-    if any(is_below(key, ("data", "seed") if drawn else ("data",)) for key in changes):
+    sections = ("data", "seed") if drawn else ("data",)
+    if any(is_below(key, sections) and key != "data.on_long" for key in changes):
         return None
     check_problems(store, info)
     return (

@@ -148,6 +148,12 @@ def check_never_begun(root: Path) -> None:
         raise CorruptFileError(f"{root / IDENTITY_FILE} is missing; {NO_OTHER_COPY}")
 
 
+def _has_secrets(config: RunConfig) -> bool:
+    """Whether it holds environment variables, which is where keys and tokens are."""
+    local = config.compute.local
+    return any(role.env for role in (local.actor, local.rollout, local.reward))
+
+
 def write_identity(
     store: RunStore,
     config: RunConfig,
@@ -164,9 +170,7 @@ def write_identity(
     store.remove_leftovers("")
     store.remove_leftovers("data")
     settings = dump_toml(config).encode()
-    write_atomically(store.path(CONFIG_FILE), settings)
-    if any(role.env for role in places_of(config).values()):
-        store.path(CONFIG_FILE).chmod(0o600)  # its values may be nobody else's business
+    write_atomically(store.path(CONFIG_FILE), settings, private=_has_secrets(config))
     info = RunInfo(
         run_id=str(config.run_id),
         uid=uuid.uuid4().hex,

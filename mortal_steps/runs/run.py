@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -17,8 +17,8 @@ from typing import Any
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
-from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
-from mortal_steps.hub import find_commit
+from mortal_steps.config.run import NAME
+from mortal_steps.errors import ConfigError, CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.model_files import check_model
 from mortal_steps.policy import checkpoints
 from mortal_steps.runs.identity import (
@@ -34,6 +34,7 @@ from mortal_steps.runs.identity import (
 from mortal_steps.runs.lease import Lease, acquire, is_driven
 from mortal_steps.runs.logs import METRICS, TIMINGS, RunLogs, read_lines
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, read_manifest
+from mortal_steps.settling import settle
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, Evaluation, Problem
 
@@ -209,12 +210,17 @@ def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run
 
     if config.run_id is None:
         raise StoreError("a run needs a run_id")
+    if not re.fullmatch(NAME, config.run_id):
+        raise ConfigError(
+            f"run_id = {config.run_id!r} cannot be a folder: use letters, digits, '.', '_' and "
+            "'-', and begin with a letter or a digit"
+        )
     root = Path(config.runs_dir) / config.run_id
     if config.compute.backend == "modal":
         _bring_here(config, root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
-        config = config.settled(cores=_cores(), commit=find_commit(config.model))
+        config = settle(config)
         problems = check(config, say=say)
         _create(root, config, *problems)
     run = find_run(root.parent, root.name)
@@ -289,13 +295,6 @@ def _create(root: Path, config: RunConfig, train: list[Problem], held_out: list[
             write_identity(store, config, train, held_out)
     finally:
         lease.release()
-
-
-def _cores() -> int:
-    """CPU cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:

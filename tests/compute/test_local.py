@@ -115,6 +115,17 @@ async def test_a_cancelled_call_does_not_confuse_the_next(make_compute):
     assert await call(compute, "add", amount=2) == 2
 
 
+async def test_files_of_the_working_folder_hide_nothing_installed(tmp_path):
+    for name in ("datasets", "random", "logging", "calendar", "pydantic"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('hidden')\n")
+    spec = WorkerSpec(factory="collections:Counter", kwargs={"a": 1})
+    compute = LocalCompute({"reward": spec}, working_dir=tmp_path, log_dir=tmp_path / "logs")
+    try:
+        assert await compute.call("reward", "total", key=KEY) == 1
+    finally:
+        await compute.close()
+
+
 async def test_large_payloads(make_compute):
     blob = os.urandom(5 << 20)
     assert await call(make_compute(), "echo", blob=blob) == blob

@@ -180,6 +180,26 @@ BAD = {
         {},
         ["'a.csv': cannot be read"],
     ),
+    "two columns of one name": (
+        lambda: text_file("a.csv", "prompt,answer,answer\na,1,2\n"),
+        {},
+        ["'a.csv'", "2 columns 'answer'"],
+    ),
+    "a key twice": (
+        lambda: text_file("a.jsonl", '{"prompt": "a", "x": {"y": 1, "y": 2}}\n'),
+        {},
+        ["'a.jsonl', line 1", "'y' is there twice"],
+    ),
+    "deep columns": (
+        lambda: text_file("a.jsonl", '{"prompt": "a", "x": ' + "[" * 300 + "]" * 300 + "}"),
+        {},
+        ["row 0, column 'x'", "more than 100 deep"],
+    ),
+    "bottomless columns": (
+        lambda: text_file("a.jsonl", '{"prompt": "a", "x": ' + "[" * 10**5 + "]" * 10**5 + "}"),
+        {},
+        ["'a.jsonl', line 1"],
+    ),
     "broken parquet": (
         lambda: text_file("a.parquet", "x"),
         {},

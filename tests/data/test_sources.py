@@ -81,6 +81,18 @@ def test_a_key_missing_from_a_row_is_none() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "folder/train.csv"])
+def test_csv_columns_are_text_as_they_stand_there(name: str) -> None:
+    Path("folder").mkdir()
+    Path(name).write_text('prompt,answer,x\n"a\nb",007,true\nc,1e5,NA\nd,,2020-01-01\n')
+    train, _ = load(source=name.partition("/")[0])
+    assert [(problem.prompt, *problem.columns.values()) for problem in train] == [
+        ("a\nb", "007", "true"),
+        ("c", "1e5", "NA"),
+        ("d", "", "2020-01-01"),
+    ]
+
+
 def test_chat_prompts() -> None:
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
     train, _ = load(source=write_lines("a.jsonl", [{"prompt": chat}]))

@@ -110,6 +110,21 @@ def test_async_functions_that_take_the_host_along_are_told_apart(
     assert (outcomes[name].kind, name in outcomes[name].trace) == (kind, kind == "timeout")
 
 
+def test_files_of_the_working_folder_hide_nothing_installed(tmp_path: Path) -> None:
+    for name in ("logging", "random", "pydantic"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('hidden')\n")
+    (tmp_path / "mine.py").write_text("SCORE = 3.0\n")
+    (tmp_path / "own.py").write_text(
+        "import random\nimport mine\n\n"
+        "def three(completions, **kwargs):\n    return [mine.SCORE for _ in completions]\n"
+    )
+    host = HostProcess({"three": "own:three"})
+    try:
+        assert call(host, "three")["three"].scores == [3.0, 3.0]
+    finally:
+        host.close()
+
+
 def test_a_host_that_died_between_calls_is_nobodys_failure(make_host: Any) -> None:
     host = make_host("length")
     call(host, "length")

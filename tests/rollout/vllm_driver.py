@@ -116,7 +116,9 @@ def check_worker(worker: dict[str, Any]) -> dict[str, Any]:
     from mortal_steps.types import WeightsRef
 
     ready = RolloutWorker(
-        run_dir=worker["run_dir"], config=RunConfig(), model_path=worker["model_path"]
+        run_dir=worker["run_dir"],
+        config=RunConfig(rollout=RolloutConfig(engine="vllm")),
+        model_path=worker["model_path"],
     )
     ready.start()
     requests = TypeAdapter(list[GenerateRequest]).validate_python(worker["requests"])

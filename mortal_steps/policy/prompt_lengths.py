@@ -1,0 +1,84 @@
+"""Do the prompts fit the model? Asked of its own tokenizer, before the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mortal_steps.config import ModelConfig, RunConfig
+from mortal_steps.errors import ModelError
+from mortal_steps.fitting import check_fitting
+from mortal_steps.hub import is_hub_model, tokenizer_folder
+from mortal_steps.rollout.engine import context_length
+from mortal_steps.rollout.prompts import PromptLengths, measure_prompts, template_options
+from mortal_steps.runs.identity import EVAL_PROBLEMS, TRAIN_PROBLEMS
+from mortal_steps.store import RunStore
+from mortal_steps.types import Problem, Prompt
+
+
+def measure(config: RunConfig, prompts: Sequence[Prompt]) -> PromptLengths | None:
+    """Lengths of all prompts, rendered as the rollout workers render them.
+
+    None where the model is the hub's and comes to Modal alone: `check_at_start` asks there. Raises
+    `ModelError` for a model or a tokenizer that cannot be read, and `DataError`.
+    """
+    model = config.model
+    if model.new is not None:
+        from mortal_steps.policy.new_model import build_tokenizer
+
+        context = min(model.max_model_len, model.new.max_position_embeddings)
+        tokenizer = build_tokenizer(model.new)
+    else:
+        try:
+            folder = tokenizer_folder(model)
+        except ModelError:
+            if config.data.on_long == "error" and _comes_to_modal(config):
+                return None
+            raise
+        context, tokenizer = _read(folder, model)
+    options = template_options(config.training)
+    return measure_prompts(prompts, tokenizer, options, context=context)
+
+
+def check_at_start(store: RunStore, config: RunConfig, tokenizer: Any) -> None:
+    """Raise `DataError` for prompts that do not fit, where nobody could tell before the run began;
+    `tokenizer` is the model's."""
+    if not _comes_to_modal(config):
+        return
+    from transformers import AutoConfig
+
+    path = tokenizer_folder(config.model)
+    shape = AutoConfig.from_pretrained(path, trust_remote_code=config.model.trust_remote_code)
+    problems = [
+        problem
+        for record in (TRAIN_PROBLEMS, EVAL_PROBLEMS)
+        if (found := store.find_record(record, list[Problem])) is not None
+        for problem in found[1]
+    ]
+    lengths = measure_prompts(
+        [problem.prompt for problem in problems],
+        tokenizer,
+        template_options(config.training),
+        context=context_length(shape, config.model.max_model_len),
+    )
+    check_fitting(config, problems, lengths)
+
+
+def _comes_to_modal(config: RunConfig) -> bool:
+    return config.compute.backend == "modal" and is_hub_model(config.model)
+
+
+def _read(folder: str, model: ModelConfig) -> tuple[int, Any]:
+    """Context and tokenizer of a model folder."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    name, remote = model.name_or_path, model.trust_remote_code
+    try:
+        shape = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=remote)
+    except Exception as error:  # tokenizers raises bare Exceptions
+        raise ModelError(
+            f"model.name_or_path = {name!r}: its config.json or its tokenizer cannot be read: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return context_length(shape, model.max_model_len), tokenizer
