@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
+from mortal_steps.data_sources import comes_from_gym
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.base import TrainerState, reward_weights, total_reward
 from mortal_steps.rewards.host_process import HostProcess
@@ -41,7 +42,11 @@ class RewardWorker:
         self._config = config
         self._num_steps = num_steps
         self._names = reward_names(config)
-        self._host = HostProcess(dict(zip(self._names, config.rewards.functions, strict=True)))
+        self._host = HostProcess(
+            dict(zip(self._names, config.rewards.functions, strict=True)),
+            gym_rows=comes_from_gym(config.data),
+            passed_on=config.compute.local.reward.env,
+        )
         self._scorer = Scorer(self._host, self._names, config.rewards)
 
     def start(self) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,8 +10,20 @@ import pytest
 from mortal_steps.config import DataConfig
 from mortal_steps.data import load_problems
 from mortal_steps.errors import RewardError
-from mortal_steps.rewards.functions import RUNS_THE_ANSWER, exact_match, reasoning_gym_score
+from mortal_steps.rewards.functions import (
+    RUNS_THE_ANSWER,
+    exact_match,
+    reasoning_gym_score,
+    trust_gym_rows,
+)
 from mortal_steps.types import Problem
+
+
+@pytest.fixture(autouse=True)
+def rows_from_reasoning_gym() -> Iterator[None]:
+    trust_gym_rows(True)
+    yield
+    trust_gym_rows(False)
 
 
 def chat(text: str) -> list[dict[str, str]]:
