@@ -72,7 +72,7 @@ def arguments_of(groups: Sequence[GeneratedGroup], trainer_state: TrainerState) 
         "completions": [
             completion.text
             if isinstance(group.problem.prompt, str)
-            else [{"role": "assistant", "content": completion.text}]
+            else [dict(completion.message or {"role": "assistant", "content": completion.text})]
             for group, completion in rows
         ],
         "completion_ids": [list(completion.token_ids) for _, completion in rows],
