@@ -46,6 +46,9 @@ def show_run(run: RunSummary) -> None:
         console.print(f"  error        {run.error}", markup=False)
     rewards = f"{_number(run.reward_first20)} -> {_number(run.reward_last20)}"
     console.print(f"  reward       {rewards}  (first 20 steps -> last 20)")
+    for changed in run.changed_rewards:
+        what = ", ".join(changed["changes"])
+        console.print(f"  rewards      changed after step {changed['step']}: {what}", markup=False)
     if run.eval:
         console.print(f"  evaluation   {_scores(run)}  (after step {run.eval_step})")
     if run.checkpoints:

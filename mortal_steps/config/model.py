@@ -27,7 +27,7 @@ class WarmStartConfig(Section):
     """`[model.warm_start]`: supervised steps (TRL's SFTTrainer) before reinforcement begins."""
 
     steps: int = Field(50, ge=1)
-    learning_rate: float = Field(2e-3, gt=0)
+    learning_rate: float = Field(2e-3, gt=0, allow_inf_nan=False)
     batch_size: int = Field(64, ge=1)
     """Examples per optimizer step."""
     completion_column: str = "answer"

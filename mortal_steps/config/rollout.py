@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, FiniteFloat, field_validator
 
 from mortal_steps.config.section import Section
 
@@ -25,7 +25,7 @@ class RolloutConfig(Section):
     to the run's numbers and the number of workers does not."""
     max_tokens: int = Field(8000, ge=1)
     """Most tokens per generated completion."""
-    temperature: float = Field(1.0, gt=0)
+    temperature: float = Field(1.0, gt=0, allow_inf_nan=False)
     """Softmax temperature of sampling; the trainer's log-probabilities use the same."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Nucleus mass; 1 keeps every token."""
@@ -53,7 +53,7 @@ class RewardsConfig(Section):
 
     functions: tuple[str, ...] = ()
     """`module:function` or `path/file.py:function`."""
-    weights: tuple[float, ...] | None = None
+    weights: tuple[FiniteFloat, ...] | None = None
     """One per function; default 1 each."""
     rehearse: bool = True
     """Call each function once on a made-up completion before anything is started."""
@@ -64,6 +64,14 @@ class RewardsConfig(Section):
     on_error: Literal["raise", "mask"] = "raise"
     """When those fail too: stop the run, or leave the problems that a function fails on out of
     training."""
+    accept_changed: str | None = None
+    """Digest of changed sources that the run may go on with, as the error that stopped it tells;
+    `mortal resume --accept-changed-rewards` sets it."""
+
+    @field_validator("functions", mode="before")
+    @classmethod
+    def _one_is_a_list_of_one(cls, functions: Any) -> Any:
+        return (functions,) if isinstance(functions, str) else functions
 
 
 class EvaluationConfig(Section):
@@ -73,5 +81,5 @@ class EvaluationConfig(Section):
     """Evaluate every N steps and at the end; 0 never."""
     on_start: bool = True
     """Also evaluate before the first step."""
-    temperature: float = Field(0.0, ge=0)
+    temperature: float = Field(0.0, ge=0, allow_inf_nan=False)
     """0 is greedy decoding."""

@@ -69,11 +69,11 @@ class TrainingConfig(Section):
     """Prompts per train step."""
     num_generations: int = Field(4, ge=2)
     """Completions per prompt (group size G)."""
-    learning_rate: float = Field(5e-6, ge=0)
+    learning_rate: float = Field(5e-6, ge=0, allow_inf_nan=False)
     """Peak of the schedule that trl.lr_scheduler_type names."""
     loss_type: LossType = "dapo"
     """TRL's loss."""
-    beta: float = Field(0.0, ge=0)
+    beta: float = Field(0.0, ge=0, allow_inf_nan=False)
     """KL coefficient; 0 needs no reference model."""
     epsilon: float = Field(0.2, ge=0)
     """Clip range of the probability ratio."""

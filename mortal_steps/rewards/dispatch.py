@@ -109,7 +109,7 @@ def _call(function: RewardFunction, arguments: CallArguments) -> Outcome:
     except MortalError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is its failure
-        return _raised(error)
+        return _raised(error, arguments)
 
 
 def _call_together(
@@ -137,7 +137,7 @@ async def _awaited(function: Any, arguments: CallArguments, timeout_s: float) ->
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
         if limit.expired():
             return timed_out(timeout_s, _trace(error))
-        return _raised(error)
+        return _raised(error, arguments)
 
 
 @functools.cache
@@ -158,9 +158,12 @@ def timed_out(timeout_s: float, trace: str) -> CallFailure:
     )
 
 
-def _raised(error: BaseException) -> CallFailure:
+def _raised(error: BaseException, arguments: CallArguments) -> CallFailure:
+    known = f"It is given {', '.join([*arguments.by_name, 'log_extra', 'log_metric'])}."
     if isinstance(error, TypeError) and _inner_traceback(error) is None:
-        remedy = "A reward function takes the columns that it uses by name, and **kwargs."
+        remedy = f"A reward function takes the columns that it uses by name, and **kwargs. {known}"
+    elif isinstance(error, KeyError) and error.args and error.args[0] not in arguments.by_name:
+        remedy = f"Correct it, or return None where it cannot judge. {known}"
     else:
         remedy = "Correct it, or return None where it cannot judge; a failure is never scored 0."
     return CallFailure(

@@ -33,6 +33,7 @@ def serve(descriptor: int) -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    logger.info("process %d is a mortal_steps.rewards.host:RewardHost", os.getpid())
     with socket.socket(fileno=descriptor) as connection:
         try:
             host = RewardHost()

@@ -136,7 +136,7 @@ class HostProcess:
         warden = "mortal_steps.rewards.warden"
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", warden, str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-P", "-m", warden, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), self._stacks.fileno()),
                 env=self._environment(),
@@ -292,7 +292,9 @@ def _crashed(lost: _HostLost) -> CallFailure:
     return CallFailure(
         kind="crash",
         message=str(lost.how) if spoilt else f"ended its process ({lost.how})",
-        remedy="Faults in native code do so, and SIGKILL may mean that memory ran out.",
+        remedy="Functions must leave the descriptors of their process alone."
+        if spoilt
+        else "Faults in native code do so, and SIGKILL may mean that memory ran out.",
         trace=lost.stack,
     )
 

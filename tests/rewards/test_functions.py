@@ -95,12 +95,23 @@ def test_verifiers_that_would_run_the_answer_are_refused(tmp_path: Any) -> None:
 
 
 def test_every_such_verifier_of_this_reasoning_gym_is_known() -> None:
+    """Those that evaluate the answer themselves or hand it to a helper that does."""
     from reasoning_gym.factory import DATASETS
 
-    pattern = re.compile(r"\b(?:eval|exec|(?:sympy|sp)\.parse_expr|parse_expr|sympify)\((?!entry)")
-    found = {
-        task
-        for task, (kind, _) in DATASETS.items()
-        if pattern.search(inspect.getsource(kind.score_answer))
-    }
-    assert found == RUNS_THE_ANSWER
+    runs = re.compile(r"\b(?:eval|exec|(?:sympy|sp)\.parse_expr|parse_expr|sympify)\((?!entry)")
+    entry_alone = {"bitwise_arithmetic"}  # its helper evaluates the entry, which is ours
+
+    def runs_something(kind: type) -> bool:
+        judge = inspect.getsource(kind.score_answer)
+        module = inspect.getmodule(kind)
+        called = set(re.findall(r"\b(?:self\.)?(\w+)\(", judge))
+        helpers = [getattr(kind, name, None) or vars(module).get(name) for name in called]
+        texts = [
+            inspect.getsource(one)
+            for one in helpers
+            if inspect.isroutine(one) and (one.__module__ or "").startswith("reasoning_gym")
+        ]
+        return any(runs.search(text) for text in [judge, *texts])
+
+    found = {task for task, (kind, _) in DATASETS.items() if runs_something(kind)}
+    assert found - entry_alone == RUNS_THE_ANSWER
