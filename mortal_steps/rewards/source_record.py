@@ -79,6 +79,11 @@ def check_files(store: RunStore, config: RunConfig, working_dir: Path) -> None:
         _check(store, config, history[-1].sources, files)
 
 
+def begin_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
+    """Remember what a run begins with that stands at `step`."""
+    _write(store, (), present_sources(config, working_dir), step)
+
+
 def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
     """Remember the sources where they are new or accepted; only for the run's one driver.
 
@@ -93,8 +98,12 @@ def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: in
         if not history[-1].sources.changes_to(now):
             return
         logger.warning("other reward functions score from step %d on", step)
-    elif step:
+    else:
         logger.warning("the reward functions' sources are noted from step %d on", step)
+    _write(store, history, now, step)
+
+
+def _write(store: RunStore, history: Sequence[ScoredWith], now: RewardSources, step: int) -> None:
     entry = ScoredWith(step=step, sources=now, noted_at=time.time())
     store.write_record(SOURCES_FILE, SourceHistory(entries=(*history, entry)), SourceHistory)
 

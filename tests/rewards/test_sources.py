@@ -11,6 +11,7 @@ from mortal_steps.errors import RewardError
 from mortal_steps.rewards.source_record import (
     SOURCES_FILE,
     accept_present_sources,
+    begin_sources,
     check_sources,
     find_history,
     note_sources,
@@ -78,7 +79,7 @@ def test_what_a_function_imports_of_the_project_is_part_of_it(project: Path) -> 
 def test_an_edited_function_stops_the_run_until_it_is_accepted(
     project: Path, store: RunStore, config: RunConfig
 ) -> None:
-    note_sources(store, config, project, step=0)
+    begin_sources(store, config, project, step=0)
     note_sources(store, config, project, step=3)
     assert len(find_history(store)) == 1
     (project / "judges/helper.py").write_text("ONE = 2.0")
@@ -114,7 +115,7 @@ def test_a_run_that_began_without_noting_its_sources_goes_on(
 def test_relative_names_start_where_the_run_began(
     project: Path, store: RunStore, config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note_sources(store, config, project, step=0)
+    begin_sources(store, config, project, step=0)
     monkeypatch.chdir("/")
     check_sources(store, config, project)
 
@@ -122,7 +123,7 @@ def test_relative_names_start_where_the_run_began(
 def test_a_host_that_starts_again_in_mid_run_does_not_score_with_other_functions(
     project: Path, store: RunStore, config: RunConfig
 ) -> None:
-    note_sources(store, config, project, step=0)
+    begin_sources(store, config, project, step=0)
     worker = RewardWorker(run_dir=str(store.root), config=config, num_steps=1)
     try:
         worker.rehearse(problems=[PROBLEM])
