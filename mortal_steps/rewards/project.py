@@ -58,6 +58,9 @@ def is_protected(name: str) -> bool:
     """Whether a top-level name is not for the user's modules to have."""
     if name in sys.stdlib_module_names or name in OURS:
         return True
+    places = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    if PathFinder.find_spec(name, places) is None:
+        return False  # known without reading what each distribution holds, which takes a while
     distributions = installed_distributions().get(name, [])
     needed = _needed()
     return any(needed is None or _normal(one) in needed for one in distributions)
