@@ -36,6 +36,8 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
         _line("error", shortened(run.error, f"`mortal show {run.run_id} --json`"))
     _line("began", _times(run))
     _line("reward", _rewards(run))
+    for changed in run.changed_rewards:
+        _line("rewards", f"changed after step {changed['step']}: {', '.join(changed['changes'])}")
     if run.eval:
         _line("held-out", f"{_scores(run)}  (after step {run.eval_step})")
     if run.checkpoints:

@@ -64,6 +64,12 @@ def _refuse_parts(config: DataConfig, held_out: bool, place: str) -> None:
             )
 
 
+def comes_from_gym(config: DataConfig) -> bool:
+    """Whether every row, those held out included, is made by reasoning_gym here."""
+    sources = [config.source, config.eval_source or config.source]
+    return all(source is not None and source.startswith(GYM) for source in sources)
+
+
 # --- reasoning_gym --------------------------------------------------------------------------------
 
 

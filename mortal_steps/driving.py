@@ -12,6 +12,7 @@ from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
 from mortal_steps.policy.base_model import first_model
+from mortal_steps.rewards.source_record import note_sources
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
@@ -34,6 +35,7 @@ async def at_work(
         lease = run.acquire()
         held.callback(run.release)
         try:
+            note_sources(run.store, run.config, run.working_dir(), run.manifest.step)
             compute = await held.enter_async_context(_workers(run, lease, on_stop))
             run.update(status="running", error=None, ui_url=ui_url)
             yield Session(run, compute)

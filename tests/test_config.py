@@ -148,6 +148,8 @@ def test_documented_defaults():
         ({"runs_dir": "a\0b"}, r"runs_dir: holds a NUL character"),
         ({"run_id": "../up"}, r"run_id = '../up'"),
         ({"seed": -1}, r"seed = -1"),
+        ({"rewards": {"weights": [float("nan")]}}, r"rewards.weights.* = nan: .*finite number"),
+        ({"training": {"learning_rate": float("inf")}}, r"learning_rate = inf: .*finite number"),
         ({"rewards": {"timeout_s": 0}}, r"rewards.timeout_s = 0: .*greater than 0"),
         ({"rewards": {"on_error": "zero"}}, r"rewards.on_error = 'zero': .*'raise' or 'mask'"),
     ],
@@ -155,6 +157,10 @@ def test_documented_defaults():
 def test_mistakes_are_named(values, message):
     with pytest.raises(ConfigError, match=message):
         parse_config(values)
+
+
+def test_a_single_reward_function_needs_no_brackets():
+    assert parse_config({"rewards": {"functions": "x.py:f"}}).rewards.functions == ("x.py:f",)
 
 
 def test_overrides(tmp_path):

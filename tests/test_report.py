@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from mortal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.report.curve import draw_reward_curve
+from mortal_steps.report.evaluations import mean_metrics, mean_scores
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run
@@ -47,7 +48,9 @@ def failure(problem_id, function="a", message="raised KeyError: 'x'"):
     )
 
 
-def record_step(run, recorder, step, *, failures=(), failed_calls=None, reward_sum=1.0):
+def record_step(
+    run, recorder, step, *, failures=(), failed_calls=None, reward_sum=1.0, metrics=None
+):
     """A step of one shard of one problem with two completions."""
     timing = StageTiming(stage="x", step=step)
     rewarded = RewardedShard(
@@ -71,6 +74,7 @@ def record_step(run, recorder, step, *, failures=(), failed_calls=None, reward_s
         num_scored=0 if failures else 2,
         timing=timing,
         failed_calls=failed_calls or {},
+        metrics=metrics or {},
         masked={failure.function: 2 for failure in failures},
     )
     result = StepResult(
@@ -94,6 +98,39 @@ def test_failed_calls_are_counted_where_there_are_any(make_run):
     record_step(run, recorder, 1, failed_calls={"b": 1})
     counts = [{k: v for k, v in row.items() if k.startswith("rewards/")} for row in run.metrics()]
     assert counts == [{}, {"rewards/b/failed_calls": 1}]
+
+
+def test_what_functions_log_stands_beside_what_trl_does(make_run):
+    run = make_run("raise")
+    recorder = Recorder(run)
+    record_step(run, recorder, 0)
+    record_step(run, recorder, 1, metrics={"accuracy": 0.25, "loss": 3.0, "reward": 4.0})
+    before, row = run.metrics()
+    assert row.keys() - before.keys() == {"accuracy", "log_metric/loss", "log_metric/reward"}
+    assert (row["accuracy"], row["loss"], row["log_metric/loss"]) == (0.25, 0.0, 3.0)
+
+
+def test_a_logged_metric_is_the_mean_over_all_completions():
+    shards = [({"accuracy": 1.0, "rare": 2.0}, 8), ({"accuracy": 0.5}, 4)]
+    assert mean_metrics(shards) == {"accuracy": 10 / 12, "rare": 2.0}
+
+
+def test_functions_called_as_our_own_columns_keep_their_means():
+    config = RunConfig(rewards={"functions": ("m:reward", "m:step"), "weights": (1.0, 3.0)})
+    shard = RewardedShard(
+        step=0,
+        shard=0,
+        generation_sha256="",
+        rewards=[[{"reward": 1.0, "step": 2.0}]],
+        metrics={"step": 5.0, "accuracy": 0.5},
+    )
+    assert mean_scores(config, [shard]) == {
+        "rewards/reward": 1.0,
+        "rewards/step": 2.0,
+        "reward": 7.0,
+        "log_metric/step": 5.0,
+        "accuracy": 0.5,
+    }
 
 
 def test_a_step_without_scores_has_no_reward_rather_than_0(make_run):

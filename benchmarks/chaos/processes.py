@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 CONTAINER = b"mortal_steps.compute.container"
+WARDEN = b"mortal_steps.rewards.warden"
+"""Also the command line of the reward host, which the warden divides from itself."""
 GONE_WITHIN_S = 10.0
 
 
@@ -51,7 +53,9 @@ class FlowProcess:
             return [self._process.pid]
         workers = {_log_of(pid): pid for pid in _containers(self._process.pid)}
         if victim == "host":
-            return _containers(workers["reward-0"]) if "reward-0" in workers else []
+            owners = [workers["reward-0"]] if "reward-0" in workers else []
+            wardens = [pid for owner in owners for pid in _started_by(owner, WARDEN)]
+            return [pid for warden in wardens for pid in _started_by(warden, WARDEN)]
         return [workers[victim]] if victim in workers else []
 
     def kill(self) -> bool:
@@ -97,12 +101,17 @@ def _lives(pid: int) -> bool:
 
 
 def _containers(owner: int) -> list[int]:
-    """Worker processes that `owner` started, from whichever of its threads."""
+    """Worker processes that `owner` started."""
+    return _started_by(owner, CONTAINER)
+
+
+def _started_by(owner: int, command: bytes) -> list[int]:
+    """Processes with this in their command line, from whichever of the owner's threads."""
     found = []
     for children in Path(f"/proc/{owner}/task").glob("*/children"):
         try:
             for child in map(int, children.read_text().split()):
-                if CONTAINER in Path(f"/proc/{child}/cmdline").read_bytes() and _lives(child):
+                if command in Path(f"/proc/{child}/cmdline").read_bytes() and _lives(child):
                     found.append(child)
         except (FileNotFoundError, ProcessLookupError):
             continue

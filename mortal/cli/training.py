@@ -32,6 +32,14 @@ Trust = Annotated[
     ),
 ]
 
+AcceptChangedRewards = Annotated[
+    bool,
+    typer.Option(
+        "--accept-changed-rewards",
+        help="Go on although reward functions were edited; it is noted from which step.",
+    ),
+]
+
 
 def train(
     config: Annotated[Path, typer.Argument(help="TOML file; see deployments/configs.")],
@@ -43,6 +51,7 @@ def train(
         str | None, typer.Option(help="Identity of the run; the same id goes on with it.")
     ] = None,
     runs_dir: Annotated[Path | None, typer.Option(help="Folder of all runs.")] = None,
+    accept_changed_rewards: AcceptChangedRewards = False,
     detach: Detach = False,
     port: Port = 0,
     keep_server: KeepServer = False,
@@ -56,13 +65,17 @@ def train(
     changes: dict[str, Any] = {"run_id": run_id or settings.run_id or new_run_id(settings)}
     if runs_dir is not None:
         changes["runs_dir"] = str(runs_dir)
-    _drive(settings.model_copy(update=changes), port=port, keep_server=keep_server, detach=detach)
+    settings = settings.model_copy(update=changes)
+    if accept_changed_rewards:
+        settings = _accepted(settings)
+    _drive(settings, port=port, keep_server=keep_server, detach=detach)
 
 
 def resume(
     run_id: RunId,
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
+    accept_changed_rewards: AcceptChangedRewards = False,
     detach: Detach = False,
     trust: Trust = False,
     port: Port = 0,
@@ -88,6 +101,8 @@ def resume(
 
         settings = on_volume(settings, volume)
     os.chdir(run.working_dir())
+    if accept_changed_rewards:
+        settings = _accepted(settings)
     _drive(settings, port=port, keep_server=keep_server, detach=detach)
 
 
@@ -157,6 +172,12 @@ def fork(
         forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id, say=checking)
     say(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
     _drive(forked.config, port=port, keep_server=keep_server)
+
+
+def _accepted(settings: RunConfig) -> RunConfig:
+    from mortal_steps.runs.run import accept_changed_rewards
+
+    return accept_changed_rewards(settings)
 
 
 def _drive(settings: RunConfig, *, port: int, keep_server: bool, detach: bool = False) -> None:

@@ -41,7 +41,11 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001 - the boundary: any error travels to the owner
             send_frame(connection, _failure(0, error))
             return
-        _serve(connection, worker)
+        try:
+            _serve(connection, worker)
+        finally:
+            if hasattr(worker, "close"):  # one without processes of its own needs none
+                worker.close()
 
 
 def _serve(connection: socket.socket, worker: Any) -> None:

@@ -27,6 +27,10 @@ from mortal_steps.scratch import Scratch
 
 CLOSE_GRACE_S = 2.0
 """How long a container may take to end by itself before it is killed."""
+EPITAPH_BYTES = 8192
+"""Of the end of a lost container's log, what is looked at."""
+LONGEST_LOG = 64 * 2**20
+"""Bytes; a log that is longer after a call starts anew with its end."""
 ENVIRONMENT = {
     # Threads that spin while they wait take the cores from every other process of the machine.
     "OMP_WAIT_POLICY": "PASSIVE",
@@ -229,6 +233,18 @@ class LocalContainer:
             return await future
         finally:
             self._pending.pop(number, None)
+            self._shorten_log()
+
+    def _shorten_log(self) -> None:
+        """What a worker prints between two looks is all that a log can be longer."""
+        if self._log_path is None:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            if self._log_path.stat().st_size > LONGEST_LOG:
+                end = _end_of(self._log_path)
+                os.truncate(self._log_path, 0)  # the worker appends, so it goes on there
+                with self._log_path.open("ab") as log:
+                    log.write(b"(what was here was too long)\n" + end)
 
     def _answered(self, answer: Answer) -> None:
         future = self._pending.get(answer.number)
@@ -261,9 +277,15 @@ class LocalContainer:
             return ended
         tail = ""
         if self._log_path.exists():
-            lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = _end_of(self._log_path).decode(errors="replace").splitlines()
             tail = "".join(f"\n    {line}" for line in lines[-5:])
         return f"{ended}; log {self._log_path}:{tail}"
+
+
+def _end_of(log: Path) -> bytes:
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - EPITAPH_BYTES))
+        return file.read()
 
 
 def call_once(spec: WorkerSpec, method: str, **payload: Any) -> Any:

@@ -23,7 +23,7 @@ class RoleConfig(Section):
     devices: tuple[str, ...] = ()
     """CUDA_VISIBLE_DEVICES, dealt out to the role's processes in turn; empty: unchanged."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Further environment variables."""
+    """Further environment variables; `PREFECT_*` and `MODAL_*` reach reward functions only so."""
 
     @field_validator("env")
     @classmethod

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from mortal_steps.config.section import Options, Section
 
@@ -60,13 +60,21 @@ class RewardsConfig(Section):
     """One per function; default 1 each."""
     rehearse: bool = True
     """Call each function once on a made-up completion before anything is started."""
-    timeout_s: float = Field(60.0, gt=0, allow_inf_nan=False)
+    timeout_s: float = Field(60.0, gt=0)
     """Seconds that one call of one function may take."""
     retries: int = Field(2, ge=0)
     """Further calls of a function that raised, hung, ended its process or returned no scores."""
     on_error: Literal["raise", "mask"] = "raise"
     """When those fail too: stop the run, or leave the problems that a function fails on out of
     training."""
+    accept_changed: str | None = None
+    """Digest of changed sources that the run may go on with, as the error that stopped it tells;
+    `mortal resume --accept-changed-rewards` sets it."""
+
+    @field_validator("functions", mode="before")
+    @classmethod
+    def _one_is_a_list_of_one(cls, functions: Any) -> Any:
+        return (functions,) if isinstance(functions, str) else functions
 
 
 class EvaluationConfig(Section):

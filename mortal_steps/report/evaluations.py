@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mortal_steps.config import RunConfig
 from mortal_steps.rewards.base import reward_weights, total_reward
 from mortal_steps.types import RewardedShard
 
+OWN_COLUMNS = ("step", "reward")
+"""Of evaluations.jsonl."""
+
 
 def mean_scores(config: RunConfig, shards: Sequence[RewardedShard]) -> dict[str, float]:
     """Mean of each reward function over the problems it scored, and of the weighted sum.
 
-    Also how many completions are masked, by the function that failed on them.
+    Also how many completions are masked, by the function that failed on them, and the metrics that
+    functions logged. A function that is called as one of our own columns is told by its mean under
+    `rewards/<function>`.
     """
     weights = reward_weights(config)
     scores: dict[str, list[float]] = defaultdict(list)
@@ -23,7 +29,11 @@ def mean_scores(config: RunConfig, shards: Sequence[RewardedShard]) -> dict[str,
                 for name, value in completion.items():
                     if value is not None:
                         scores[name].append(value)
-    means = {name: sum(scores[name]) / len(scores[name]) for name in weights if scores[name]}
+    means = {
+        f"rewards/{name}" if name in OWN_COLUMNS else name: sum(scores[name]) / len(scores[name])
+        for name in weights
+        if scores[name]
+    }
     for failure in (failure for shard in shards for failure in shard.failures):
         key = f"rewards/{failure.function}/masked"
         means[key] = means.get(key, 0.0) + failure.num_completions
@@ -31,4 +41,28 @@ def mean_scores(config: RunConfig, shards: Sequence[RewardedShard]) -> dict[str,
     num_scored = sum(count for _, count in totals)
     if num_scored:
         means["reward"] = sum(total for total, _ in totals) / num_scored
-    return means
+    logged = mean_metrics(
+        (shard.metrics, sum(len(group) for group in shard.rewards)) for shard in shards
+    )
+    return means | beside({*means, *OWN_COLUMNS}, logged)
+
+
+def mean_metrics(shards: Iterable[tuple[Mapping[str, float], int]]) -> dict[str, float]:
+    """Means of logged metrics over shards of so many completions each.
+
+    Weighted by those: the mean over the completions of each call, which is what functions log, is
+    then the mean over all completions, however they are dealt out.
+    """
+    seen: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for metrics, count in shards:
+        for name, value in metrics.items():
+            seen[name].append((value, count))
+    return {
+        name: math.fsum(value * count for value, count in found) / sum(count for _, count in found)
+        for name, found in sorted(seen.items())
+    }
+
+
+def beside(taken: Collection[str], logged: Mapping[str, float]) -> dict[str, float]:
+    """Logged metrics as columns of their own: a name that is taken becomes `log_metric/<name>`."""
+    return {f"log_metric/{name}" if name in taken else name: logged[name] for name in logged}

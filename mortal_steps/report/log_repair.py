@@ -10,7 +10,7 @@ from typing import Any
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
-from mortal_steps.report.evaluations import mean_scores
+from mortal_steps.report.evaluations import beside, mean_metrics, mean_scores
 from mortal_steps.rewards.names import reward_names
 from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, TIMINGS
 from mortal_steps.runs.run import Run
@@ -26,7 +26,7 @@ def metrics_row(config: RunConfig, result: StepResult, rewards: Sequence[RewardR
     """A step's line of metrics.jsonl: a pure function of its records."""
     num_scored = sum(shard.num_scored for shard in rewards)
     reward_sum = sum(shard.reward_sum for shard in rewards)
-    return {
+    row = {
         **result.metrics,
         **_failure_counts(config, rewards),
         "step": result.step + 1,
@@ -37,6 +37,8 @@ def metrics_row(config: RunConfig, result: StepResult, rewards: Sequence[RewardR
         "optimizer_steps": result.optimizer_steps,
         "state_id": result.state_id,
     }
+    logged = mean_metrics((shard.metrics, shard.generation.num_completions) for shard in rewards)
+    return row | beside(row, logged)
 
 
 def _failure_counts(config: RunConfig, rewards: Sequence[RewardRef]) -> dict[str, int]:

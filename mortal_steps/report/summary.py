@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.report.costs import COSTS, add_up
 from mortal_steps.report.timings import stage_totals
+from mortal_steps.rewards.source_record import find_history
 from mortal_steps.runs.identity import check_config
 from mortal_steps.runs.logs import QUARANTINE
 from mortal_steps.runs.run import Run
@@ -81,6 +83,8 @@ class RunSummary:
     """Of a run on Modal, in dollars: total, by_kind and by_stage."""
     quarantined: list[Quarantined]
     """Problems left out because a reward function failed on them, the most frequent first."""
+    changed_rewards: list[Mapping[str, Any]]
+    """Since which `step` other reward functions score than before, and their `changes`."""
 
 
 def summarize(run: Run) -> RunSummary:
@@ -123,6 +127,7 @@ def summarize(run: Run) -> RunSummary:
         },
         cost=_cost(run),
         quarantined=_quarantined(run.logs.read(QUARANTINE)),
+        changed_rewards=_changed_rewards(run),
     )
 
 
@@ -154,6 +159,18 @@ def _trend(rewards: list[float | None]) -> dict[str, Any] | None:
         return None
     first, last = _mean(rewards[:num_steps]), _mean(rewards[-num_steps:])
     return {"first": first, "last": last, "steps": num_steps}
+
+
+def _changed_rewards(run: Run) -> list[Mapping[str, Any]]:
+    try:
+        history = find_history(run.store)
+    except CorruptFileError as error:
+        logger.warning("%s", error)
+        return []
+    return [
+        {"step": now.step, "changes": before.sources.changes_to(now.sources)}
+        for before, now in pairwise(history)
+    ]
 
 
 def _cost(run: Run) -> dict[str, Any] | None:

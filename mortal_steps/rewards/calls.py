@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict
 
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.types import FailureKind, GeneratedGroup
 
 NOT_FROM_COLUMNS = ("prompt", "completion", "completion_ids")
 """Columns that TRL leaves out, having arguments of its own for them."""
+
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+"""For what comes from the reward host."""
+
+Plain = str | bool | int | float | None
+"""A value of a logged column."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,17 +35,21 @@ class CallArguments:
 class CallScores:
     """A function answered."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
     scores: Sequence[float | None]
     """One per completion; None where it abstained."""
     metrics: Mapping[str, Sequence[float]]
     """What it said through `log_metric`, by name."""
-    extra: Mapping[str, Sequence[Any]]
+    extra: Mapping[str, Sequence[Plain]]
     """What it said through `log_extra`, by column."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallFailure:
     """A function failed. `function <name> <message>` is a sentence."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     kind: FailureKind
     message: str
@@ -60,7 +72,7 @@ def arguments_of(groups: Sequence[GeneratedGroup], trainer_state: TrainerState) 
         "completions": [
             completion.text
             if isinstance(group.problem.prompt, str)
-            else [{"role": "assistant", "content": completion.text}]
+            else [dict(completion.message or {"role": "assistant", "content": completion.text})]
             for group, completion in rows
         ],
         "completion_ids": [list(completion.token_ids) for _, completion in rows],

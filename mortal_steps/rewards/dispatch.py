@@ -18,13 +18,23 @@ from typing import Any
 
 from mortal_steps.errors import MortalError
 from mortal_steps.rewards.base import RewardFunction
-from mortal_steps.rewards.calls import CallArguments, CallFailure, CallScores, Outcome
+from mortal_steps.rewards.calls import CallArguments, CallFailure, CallScores, Outcome, Plain
+from mortal_steps.rewards.texts import printable, storable
 
 FLOAT32_MAX = 3.4028234e38
 """Rewards are single precision in the loss; what is larger would be infinite there."""
 
 LONGEST_MESSAGE = 300
 """Characters of an error's text that are kept in records."""
+
+LONGEST_TRACE = 20_000
+LONGEST_NAME = 200
+LONGEST_VALUE = 100_000
+"""Characters of a trace, of the name of a metric or column, of a text in a logged column."""
+
+MOST_NAMES = 100
+MOST_LOGGED = 16 * 2**20
+"""Metrics or columns that one call may log, and characters in its columns."""
 
 
 def call_functions(
@@ -59,7 +69,8 @@ class _Log:
 
     def __init__(self) -> None:
         self.metrics: dict[str, list[float]] = defaultdict(list)
-        self.extra: dict[str, list[Any]] = defaultdict(list)
+        self.extra: dict[str, list[Plain]] = defaultdict(list)
+        self._num_characters = 0
 
     def functions(self) -> dict[str, Any]:
         """The keyword arguments that report here."""
@@ -68,11 +79,27 @@ class _Log:
     def _metric(self, name: str, value: float) -> None:
         number = _number(value)
         if number is None or not math.isfinite(number):
-            raise ValueError(f"log_metric({name!r}, {value!r}): the value is no finite number")
-        self.metrics[str(name)].append(number)
+            raise ValueError(
+                f"log_metric({_name(name)!r}, {_line(repr(value), 80)}): the value is no finite "
+                "number"
+            )
+        self.metrics[self._known(self.metrics, name)].append(number)
 
     def _column(self, column: str, values: Sequence[Any]) -> None:
-        self.extra[str(column)].extend(_plain(value) for value in values)
+        plain = [_plain(value) for value in values]
+        self._num_characters += sum(len(value) for value in plain if isinstance(value, str))
+        if self._num_characters > MOST_LOGGED:
+            raise ValueError(f"log_extra: more than {MOST_LOGGED:,} characters in one call")
+        self.extra[self._known(self.extra, column)].extend(plain)
+
+    def _known(self, there: Mapping[str, Any], name: str) -> str:
+        name = _name(name)
+        if name not in there and len(there) == MOST_NAMES:
+            raise ValueError(
+                f"more than {MOST_NAMES} metrics or columns are logged, the last {name!r}; a name "
+                "must not hold what differs from one completion to the next"
+            )
+        return name
 
 
 def _call(function: RewardFunction, arguments: CallArguments) -> Outcome:
@@ -82,7 +109,7 @@ def _call(function: RewardFunction, arguments: CallArguments) -> Outcome:
     except MortalError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is its failure
-        return _raised(error)
+        return _raised(error, arguments)
 
 
 def _call_together(
@@ -110,7 +137,7 @@ async def _awaited(function: Any, arguments: CallArguments, timeout_s: float) ->
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
         if limit.expired():
             return timed_out(timeout_s, _trace(error))
-        return _raised(error)
+        return _raised(error, arguments)
 
 
 @functools.cache
@@ -131,14 +158,19 @@ def timed_out(timeout_s: float, trace: str) -> CallFailure:
     )
 
 
-def _raised(error: BaseException) -> CallFailure:
+def _raised(error: BaseException, arguments: CallArguments) -> CallFailure:
+    known = f"It is given {', '.join([*arguments.by_name, 'log_extra', 'log_metric'])}."
     if isinstance(error, TypeError) and _inner_traceback(error) is None:
-        remedy = "A reward function takes the columns that it uses by name, and **kwargs."
+        remedy = f"A reward function takes the columns that it uses by name, and **kwargs. {known}"
+    elif isinstance(error, KeyError) and error.args and error.args[0] not in arguments.by_name:
+        remedy = f"Correct it, or return None where it cannot judge. {known}"
     else:
         remedy = "Correct it, or return None where it cannot judge; a failure is never scored 0."
-    text = " ".join(f"raised {type(error).__name__}: {error}".split())
     return CallFailure(
-        kind="exception", message=_cut(text, LONGEST_MESSAGE), remedy=remedy, trace=_trace(error)
+        kind="exception",
+        message=_line(f"raised {type(error).__name__}: {error}", LONGEST_MESSAGE),
+        remedy=remedy,
+        trace=_trace(error),
     )
 
 
@@ -148,7 +180,8 @@ def _inner_traceback(error: BaseException) -> Any:
 
 
 def _trace(error: BaseException) -> str:
-    return "".join(traceback.format_exception(type(error), error, _inner_traceback(error)))
+    lines = traceback.format_exception(type(error), error, _inner_traceback(error))
+    return _cut(printable("".join(lines)), LONGEST_TRACE)
 
 
 def _checked(output: Any, log: _Log, arguments: CallArguments) -> Outcome:
@@ -173,6 +206,12 @@ def _checked(output: Any, log: _Log, arguments: CallArguments) -> Outcome:
                 f"(completion {row - ids.index(ids[row])} of it)",
                 "A score is a finite number, or None to abstain.",
             )
+    for column, logged in log.extra.items():
+        if len(logged) != len(ids):
+            return _no_scores(
+                f"logged {len(logged)} values of {column!r} for {len(ids)} completions",
+                "log_extra takes one per completion.",
+            )
     return CallScores(scores=scores, metrics=dict(log.metrics), extra=dict(log.extra))
 
 
@@ -194,18 +233,32 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _plain(value: Any) -> str | bool | int | float | None:
-    """A value of a logged column as plain Python: a type of the user's own is unknown outside."""
+def _plain(value: Any) -> Plain:
+    """A value of a logged column as plain Python: a type of the user's own is unknown outside.
+
+    A number that JSON does not have (nan, infinity) is None.
+    """
     if value is None or isinstance(value, bool):
         return value
-    for kind in (int, float):
-        if isinstance(value, kind):
-            return kind(value)
-    return str.__str__(value) if isinstance(value, str) else str(value)
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    text = str.__str__(value) if isinstance(value, str) else str(value)
+    return storable(_cut(text, LONGEST_VALUE))
+
+
+def _name(name: str) -> str:
+    return _line(str(name), LONGEST_NAME)
 
 
 def _shown(value: Any) -> str:
-    return f"{_cut(repr(value), 80)} ({type(value).__name__})"
+    return f"{_line(repr(value), 80)} ({type(value).__name__})"
+
+
+def _line(text: str, length: int) -> str:
+    """One line that can be stored and printed; what is cut off is not looked at."""
+    return _cut(printable(" ".join(text[: 4 * length].split())), length)
 
 
 def _cut(text: str, length: int) -> str:

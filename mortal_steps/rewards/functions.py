@@ -26,6 +26,18 @@ RUNS_THE_ANSWER = frozenset(
 )
 """reasoning_gym tasks whose verifier evaluates the answer as Python (`eval`, sympy's parser)."""
 
+_gym_rows = False
+
+
+def trust_gym_rows(trust: bool) -> None:
+    """Say whether the rows of this process come from reasoning_gym itself.
+
+    Verifiers evaluate parts of the entry as Python, and making a task takes files that its options
+    name: a dataset from elsewhere with columns of these names could hold anything.
+    """
+    global _gym_rows
+    _gym_rows = trust
+
 
 def exact_match(completions: Sequence[Any], answer: Sequence[Any], **kwargs: Any) -> list[float]:
     """1 where the completion is the column `answer`, but for white space around it; else 0."""
@@ -47,8 +59,16 @@ def reasoning_gym_score(
 
     It judges what stands in the last `<answer>` tags, or the whole completion without such tags.
     Abstains where the verifier itself fails on an answer; the metric `reasoning_gym_unjudged` is
-    the share of those. Raises `RewardError` for a task whose verifier would run the answer as code.
+    the share of those. Raises `RewardError` for a task whose verifier would run the answer as code,
+    and for rows that MORTAL has not got from reasoning_gym itself.
     """
+    if not _gym_rows:
+        raise RewardError(
+            "reasoning_gym's verifiers run parts of the columns `entry` and `task_options` as "
+            "Python code, so these columns are taken from reasoning_gym itself alone, not from a "
+            "file or the hub; use data.source = 'reasoning_gym:TASK' (and such a data.eval_source, "
+            "if any), or compare with the column `answer` (exact_match)"
+        )
     scores = [
         _score(_verifier(task, json.dumps(options)), text_of(completion), ast.literal_eval(literal))
         for completion, task, options, literal in zip(

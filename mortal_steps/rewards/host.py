@@ -1,53 +1,93 @@
 """The inside of the reward host: the process that reward functions run in.
 
-It is started, watched and killed by `HostProcess`; functions run in its main thread, async ones in
-one event loop beside it.
+It is started, watched and ended by `HostProcess`; functions run in its main thread, async ones in
+one event loop beside it. It is asked in pickles and answers in JSON: it trusts its owner, which
+does not trust what functions make of this process.
 """
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
+import logging
 import os
-import signal
-import sys
-from collections.abc import Mapping, Sequence
+import socket
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from mortal_steps import errors
+from mortal_steps.compute.frames import HEADER, Request, receive_frame
 from mortal_steps.errors import MortalError
+from mortal_steps.rewards import functions as our_functions
+from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.calls import CallArguments, Outcome
 from mortal_steps.rewards.dispatch import call_functions, is_async
 from mortal_steps.rewards.loading import load_reward
+from mortal_steps.rewards.wire import HostAnswer, encode_answer, told
 
-PR_SET_PDEATHSIG = 1
-"""From <linux/prctl.h>."""
+logger = logging.getLogger(__name__)
+
+
+def serve(descriptor: int) -> None:
+    """Answer requests until the owner closes the socket, which is `descriptor`."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logger.info("process %d is a mortal_steps.rewards.host:RewardHost", os.getpid())
+    with socket.socket(fileno=descriptor) as connection:
+        try:
+            host = RewardHost()
+            while True:
+                request: Request = receive_frame(connection)
+                method = getattr(host, request.method)
+                _answer(connection, request.number, partial(method, **request.payload))
+        except EOFError:
+            return
+
+
+def _answer(connection: socket.socket, number: int, work: Callable[[], dict[str, Any]]) -> None:
+    try:
+        content = encode_answer(HostAnswer(number=number, **work()))
+    except Exception as error:  # noqa: BLE001 - the boundary: any error travels to the owner
+        trace = traceback.format_exc()
+        if not isinstance(error, MortalError):
+            logger.error("call failed: %s", trace)
+        content = encode_answer(HostAnswer(number=number, error=told(error, trace)))
+    connection.sendall(HEADER.pack(len(content)) + content)
 
 
 class RewardHost:
-    """Holds the functions of a run and the completions they are called with.
+    """Holds the functions of a run and the completions they are called with."""
 
-    `functions` gives what to load under each name; `stacks` is the descriptor of a file that learns
-    where in its code the process was when a call took too long or crashed.
-    """
-
-    def __init__(self, *, functions: Mapping[str, str], stacks: int) -> None:
-        _die_with_owner()
-        faulthandler.enable(stacks)
-        self._stacks = stacks
-        self._functions = {name: load_reward(spec) for name, spec in functions.items()}
+    def __init__(self) -> None:
+        self._stacks = -1
+        self._functions: dict[str, RewardFunction] = {}
         self._arguments: CallArguments | None = None
 
-    def turns(self) -> list[list[str]]:
-        """In which order functions are called: plain ones one by one, async ones together."""
-        waiting = [name for name, function in self._functions.items() if is_async(function)]
-        plain = [[name] for name in self._functions if name not in waiting]
-        return [*plain, waiting] if waiting else plain
+    def load(self, *, functions: Mapping[str, str], stacks: int, gym_rows: bool) -> dict[str, Any]:
+        """Import what `functions` gives under each name.
 
-    def take(self, *, arguments: CallArguments) -> None:
+        `stacks` is the descriptor of a file that learns where in its code the process was when a
+        call took too long or crashed; `gym_rows`: the rows come from reasoning_gym itself.
+        """
+        faulthandler.enable(stacks)
+        our_functions.trust_gym_rows(gym_rows)
+        self._stacks = stacks
+        self._functions = {name: load_reward(spec) for name, spec in functions.items()}
+        return {}
+
+    def turns(self) -> dict[str, tuple[tuple[str, ...], ...]]:
+        """In which order functions are called: plain ones one by one, async ones together."""
+        waiting = tuple(name for name, function in self._functions.items() if is_async(function))
+        plain = tuple((name,) for name in self._functions if name not in waiting)
+        return {"turns": (*plain, waiting) if waiting else plain}
+
+    def take(self, *, arguments: CallArguments) -> dict[str, Any]:
         """Keep what the next calls are about."""
         self._arguments = arguments
+        return {}
 
-    def call(self, *, names: Sequence[str], timeout_s: float) -> dict[str, Outcome]:
+    def call(self, *, names: Sequence[str], timeout_s: float) -> dict[str, dict[str, Outcome]]:
         """Call functions on what was taken; raises the `MortalError` that one of them raises."""
         assert self._arguments is not None  # HostProcess calls `take` before
         functions = {name: self._functions[name] for name in names}
@@ -55,24 +95,6 @@ class RewardHost:
         os.lseek(self._stacks, 0, os.SEEK_SET)
         faulthandler.dump_traceback_later(timeout_s, file=self._stacks)
         try:
-            return call_functions(functions, self._arguments, timeout_s=timeout_s)
-        except MortalError as error:
-            raise _known_outside(error) from error
+            return {"outcomes": call_functions(functions, self._arguments, timeout_s=timeout_s)}
         finally:
             faulthandler.cancel_dump_traceback_later()
-
-
-def _known_outside(error: MortalError) -> MortalError:
-    """The error as the nearest class of our own tree: its module may be loaded in here alone."""
-    kind = next(base for base in type(error).__mro__ if base.__module__ == errors.__name__)
-    return error if type(error) is kind else kind(f"{type(error).__name__}: {error}")
-
-
-def _die_with_owner() -> None:
-    """Let the kernel end this process with its owner.
-
-    No thread of ours could: none runs while a regular expression holds the interpreter. Elsewhere
-    than on Linux the closed connection ends the process, after the call in hand.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

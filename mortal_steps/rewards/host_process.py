@@ -2,7 +2,7 @@
 
 A reward function may hang while it holds the interpreter (a regular expression that backtracks for
 hours does), end its process, or be killed for its memory. So functions run in a process of their
-own, and the clock that limits them runs in this one.
+own, and the clock that limits them runs in this one. Between the two stands a warden (warden.py).
 """
 
 from __future__ import annotations
@@ -17,17 +17,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from mortal_steps.compute.frames import Construct, Request, receive_frame, send_frame
+from mortal_steps.compute.frames import HEADER, Request, send_frame
 from mortal_steps.errors import MortalError, RewardError, WorkerLostError
 from mortal_steps.rewards import dispatch
 from mortal_steps.rewards.calls import CallArguments, CallFailure, Outcome
 from mortal_steps.rewards.dispatch import timed_out
+from mortal_steps.rewards.wire import (
+    LARGEST_ANSWER,
+    HostAnswer,
+    NoAnswerError,
+    checked_outcomes,
+    decode_answer,
+    raised,
+)
 
-CONTAINER = "mortal_steps.compute.container"
-HOST = "mortal_steps.rewards.host:RewardHost"
+ORCHESTRATION = ("PREFECT_", "MODAL_")
+"""How the names of variables begin that drive the run: its server, the account it runs on."""
 
 IMPORT_TIMEOUT_S = 600.0
 """How long importing the functions may take; a judge may load a model there."""
@@ -39,7 +47,9 @@ GRACE_S = 0.5
 """What a call may take beyond its timeout: async functions are cancelled from inside at theirs."""
 
 EXIT_S = 5.0
-"""How long a host that closed its connection may take to be gone."""
+"""How long a host that closed its connection, and what it has started, may take to be gone."""
+
+SPOILT = "wrote into the connection of its process"
 
 LOOK_EVERY_S = 0.5
 """How often a silent host is looked at: a process forked from it may hold its connection open."""
@@ -51,7 +61,8 @@ class _HostLost(Exception):
     def __init__(self, how: str | None, stack: str) -> None:
         super().__init__(how)
         self.how = how
-        """Exit code or signal it ended with; None: it took too long and was killed."""
+        """Exit code or signal it ended with, or what was wrong with its answer; None: it took too
+        long and was killed."""
         self.stack = stack
         """Where in its code it was, as far as known."""
 
@@ -60,11 +71,24 @@ class HostProcess:
     """Runs reward functions in a process of their own, started at the first need and again after
     it was lost. `functions` gives what to load under each name.
 
+    `gym_rows`: the rows come from reasoning_gym itself. Of the environment, what drives the run is
+    left out, but for the names in `passed_on`. `before_start` is called before each start.
+
     On Linux the host ends with the thread that started it, so one thread uses this, to its end.
     """
 
-    def __init__(self, functions: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        functions: Mapping[str, str],
+        *,
+        gym_rows: bool = False,
+        passed_on: Collection[str] = (),
+        before_start: Callable[[], None] | None = None,
+    ) -> None:
         self._functions = dict(functions)
+        self._gym_rows = gym_rows
+        self._passed_on = frozenset(passed_on)
+        self._before_start = before_start
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count(1)
         self._turns: list[list[str]] = []
@@ -79,20 +103,18 @@ class HostProcess:
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
-        self._connection, theirs = socket.socketpair()
-        self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        with theirs:
-            descriptors = (theirs.fileno(), self._stacks.fileno())
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", CONTAINER, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=descriptors,
-                start_new_session=True,  # a group of its own: what functions start dies with it
-            )
-        kwargs = {"functions": self._functions, "stacks": self._stacks.fileno()}
+        if self._before_start is not None:
+            self._before_start()
+        self._launch()
         try:
-            self._exchange(Construct(factory=HOST, kwargs=kwargs), IMPORT_TIMEOUT_S)
-            self._turns = self._ask("turns", IMPORT_TIMEOUT_S)
+            self._ask(
+                "load",
+                IMPORT_TIMEOUT_S,
+                functions=self._functions,
+                stacks=self._stacks.fileno(),
+                gym_rows=self._gym_rows,
+            )
+            self._turns = [list(turn) for turn in self._ask("turns", IMPORT_TIMEOUT_S).turns or ()]
         except _HostLost as lost:
             if lost.how == "SIGKILL":  # which no module does to itself
                 raise WorkerLostError(
@@ -107,6 +129,26 @@ class HostProcess:
         except MortalError:
             self.close()
             raise
+
+    def _launch(self) -> None:
+        self._connection, theirs = socket.socketpair()
+        self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        warden = "mortal_steps.rewards.warden"
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", warden, str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), self._stacks.fileno()),
+                env=self._environment(),
+                start_new_session=True,  # a group of its own
+            )
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if name in self._passed_on or not name.startswith(ORCHESTRATION)
+        }
 
     def turns(self) -> list[list[str]]:
         """In which order functions are called; those of one turn are called together."""
@@ -123,9 +165,8 @@ class HostProcess:
         """
         try:
             self._hand_over(arguments)
-            outcomes: dict[str, Outcome] = self._ask(
-                "call", timeout_s + GRACE_S, names=names, timeout_s=timeout_s
-            )
+            answer = self._ask("call", timeout_s + GRACE_S, names=names, timeout_s=timeout_s)
+            outcomes = self._outcomes(answer, names, arguments)
         except _HostLost as lost:
             if len(names) > 1:  # which of them it was shows when each is called alone
                 alone = [self.call([name], arguments, timeout_s=timeout_s) for name in names]
@@ -140,10 +181,15 @@ class HostProcess:
         process, self._process, self._taken = self._process, None, None
         if process is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.kill()  # should a function have moved it to another group
-        process.wait()
+        if sys.platform == "linux":  # the warden ends everybody, wherever they have gone
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(EXIT_S)
+        if process.returncode in (None, -signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()  # should a function have moved it to another group
+            process.wait()
         self._connection.close()
         self._stacks.close()
 
@@ -159,20 +205,26 @@ class HostProcess:
             self._ask("take", HAND_OVER_S, arguments=arguments)
         self._taken = arguments
 
-    def _ask(self, method: str, within_s: float, **payload: Any) -> Any:
-        request = Request(number=next(self._numbers), method=method, payload=payload)
-        return self._exchange(request, within_s)
+    def _ask(self, method: str, within_s: float, **payload: Any) -> HostAnswer:
+        return self._exchange(
+            Request(number=next(self._numbers), method=method, payload=payload), within_s
+        )
 
-    def _exchange(self, message: object, timeout_s: float) -> Any:
+    def _exchange(self, request: Request, timeout_s: float) -> HostAnswer:
         """The host's answer; raises the error it answers with, or `_HostLost` without an answer
         within `timeout_s`."""
         assert self._process is not None
         deadline = time.monotonic() + timeout_s
         self._connection.settimeout(timeout_s)
         try:
-            send_frame(self._connection, message)
-            self._await_answer(self._process, deadline)
-            answer = receive_frame(self._connection)
+            send_frame(self._connection, request)
+            (length,) = HEADER.unpack(self._receive(HEADER.size, self._process, deadline))
+            if length > LARGEST_ANSWER:
+                raise NoAnswerError(f"it is {length} bytes long")
+            answer = decode_answer(self._receive(length, self._process, deadline), request.number)
+            error = raised(answer.error) if answer.error is not None else None
+        except NoAnswerError as wrong:
+            raise self._lost(None, f"{SPOILT}: {wrong}") from None
         except TimeoutError:
             raise self._lost(None) from None
         except (EOFError, ConnectionError):
@@ -180,11 +232,31 @@ class HostProcess:
         except BaseException:
             self.close()  # its answer to this would be taken for the answer to the next call
             raise
-        if answer.error is not None:
-            raise answer.error
-        return answer.value
+        if error is not None:
+            raise error
+        return answer
 
-    def _await_answer(self, process: subprocess.Popen[bytes], deadline: float) -> None:
+    def _outcomes(
+        self, answer: HostAnswer, names: Sequence[str], arguments: CallArguments
+    ) -> dict[str, Outcome]:
+        try:
+            return checked_outcomes(answer, names, len(arguments.problem_ids))
+        except NoAnswerError as wrong:
+            raise self._lost(None, f"{SPOILT}: {wrong}") from None
+
+    def _receive(self, length: int, process: subprocess.Popen[bytes], deadline: float) -> bytes:
+        """So many bytes, however they trickle in; raises `TimeoutError`, or `EOFError` if the host
+        has ended."""
+        arrived = bytearray()
+        while len(arrived) < length:
+            self._await_bytes(process, deadline)
+            chunk = self._connection.recv(min(length - len(arrived), 1 << 20))
+            if not chunk:
+                raise EOFError
+            arrived += chunk
+        return bytes(arrived)
+
+    def _await_bytes(self, process: subprocess.Popen[bytes], deadline: float) -> None:
         """Until there is something to read; raises `TimeoutError`, or `EOFError` if it ended."""
         readable = select.poll()
         readable.register(self._connection, select.POLLIN)
@@ -195,9 +267,8 @@ class HostProcess:
                 raise EOFError
         raise TimeoutError
 
-    def _lost(self, ended: subprocess.Popen[bytes] | None) -> _HostLost:
+    def _lost(self, ended: subprocess.Popen[bytes] | None, how: str | None = None) -> _HostLost:
         """End what is left of the host and tell how it was lost; `ended`: it ended by itself."""
-        how = None
         if ended is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 ended.wait(EXIT_S)
@@ -217,10 +288,13 @@ def _ending(code: int | None) -> str:
 
 
 def _crashed(lost: _HostLost) -> CallFailure:
+    spoilt = str(lost.how).startswith(SPOILT)
     return CallFailure(
         kind="crash",
-        message=f"ended its process ({lost.how})",
-        remedy="Faults in native code do so, and SIGKILL may mean that memory ran out.",
+        message=str(lost.how) if spoilt else f"ended its process ({lost.how})",
+        remedy="Functions must leave the descriptors of their process alone."
+        if spoilt
+        else "Faults in native code do so, and SIGKILL may mean that memory ran out.",
         trace=lost.stack,
     )
 

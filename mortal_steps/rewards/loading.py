@@ -10,12 +10,13 @@ import inspect
 import pkgutil
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import RewardFunction
+from mortal_steps.rewards.project import folders_of, users_modules
 
 
 def load_reward(spec: str) -> RewardFunction:
@@ -51,7 +52,7 @@ def _is_dotted_name(place: str) -> bool:
 
 
 def _module_of_name(name: str, spec: str) -> ModuleType:
-    _make_importable(Path.cwd())
+    _make_importable([Path.cwd()], name)
     importlib.invalidate_caches()
     try:
         return importlib.import_module(name)
@@ -81,7 +82,7 @@ def _module_of_file(path: Path, spec: str) -> ModuleType:
     name = f"mortal_reward_{path.stem}_{digest[:12]}"
     if name in sys.modules:
         return sys.modules[name]
-    _make_importable(path.parent.absolute())
+    _make_importable(folders_of(str(path), Path.cwd()))
     module_spec = importlib.util.spec_from_file_location(name, path)
     assert module_spec is not None and module_spec.loader is not None  # it ends in .py
     module = sys.modules[name] = importlib.util.module_from_spec(module_spec)
@@ -93,10 +94,13 @@ def _module_of_file(path: Path, spec: str) -> ModuleType:
     return module
 
 
-def _make_importable(folder: Path) -> None:
-    """Modules of the folder can be imported; last in line, so that they hide nothing installed."""
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+def _make_importable(folders: Sequence[Path], name: str = "") -> None:
+    """Modules of the folders can be imported, `name` among them; see project.py for what they hide.
+
+    Folders of modules without `__init__.py` are found through `sys.path`, last in line.
+    """
+    users_modules().add(folders, name)
+    sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
 
 
 def _import_failed(spec: str, error: BaseException) -> RewardError:

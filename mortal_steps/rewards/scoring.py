@@ -182,14 +182,17 @@ def _mean_metrics(parts: Mapping[str, Sequence[_Part]]) -> dict[str, float]:
 
 
 def _extra_columns(parts: Mapping[str, Sequence[_Part]]) -> dict[str, list[Any]]:
-    """Each function's columns; None for the completions that a function failed on."""
+    """Each function's columns; None for the completions that a function failed on.
+
+    Of two functions with a column of the same name, the later one's is `<function>/<column>`.
+    """
     columns: dict[str, list[Any]] = {}
-    for parts_of_function in parts.values():
+    for function, parts_of_function in parts.items():
         answers = [part.answer for part in parts_of_function]
         for name in dict.fromkeys(name for answer in answers for name in answer.extra):
+            column = columns.setdefault(f"{function}/{name}" if name in columns else name, [])
             for answer in answers:
-                values = answer.extra.get(name, [None] * len(answer.scores))
-                columns.setdefault(name, []).extend(values)
+                column.extend(answer.extra.get(name, [None] * len(answer.scores)))
     return dict(sorted(columns.items()))
 
 

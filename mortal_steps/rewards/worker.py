@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
+from mortal_steps.data_sources import comes_from_gym
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.base import TrainerState, reward_weights, total_reward
 from mortal_steps.rewards.host_process import HostProcess
 from mortal_steps.rewards.names import reward_names
 from mortal_steps.rewards.scoring import Scorer
+from mortal_steps.rewards.source_record import check_files
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     Completion,
@@ -41,7 +43,12 @@ class RewardWorker:
         self._config = config
         self._num_steps = num_steps
         self._names = reward_names(config)
-        self._host = HostProcess(dict(zip(self._names, config.rewards.functions, strict=True)))
+        self._host = HostProcess(
+            dict(zip(self._names, config.rewards.functions, strict=True)),
+            gym_rows=comes_from_gym(config.data),
+            passed_on=config.compute.local.reward.env,
+            before_start=lambda: check_files(self._store, config, Path.cwd()),
+        )
         self._scorer = Scorer(self._host, self._names, config.rewards)
 
     def start(self) -> None:
@@ -68,7 +75,14 @@ class RewardWorker:
         if problems:
             once = self._config.rewards.model_copy(update={"retries": 0, "on_error": "raise"})
             scorer = Scorer(self._host, self._names, once)
-            scorer.score(_made_up(problems), self._trainer_state(0))
+            try:
+                scorer.score(_made_up(problems), self._trainer_state(0))
+            except RewardError as error:
+                raise RewardError(
+                    f"in the rehearsal, which calls each function once on the text "
+                    f"{MADE_UP_TEXT!r} before anything is started (rewards.rehearse = false leaves "
+                    f"it out), {error}"
+                ) from error
 
     def reward(self, *, request: RewardRequest) -> RewardRef:
         """Score a shard and commit the scores at `request.output`.
@@ -100,6 +114,7 @@ class RewardWorker:
             ),
             failed_calls=rewarded.failed_calls,
             masked=dict(masked),
+            metrics=rewarded.metrics,
         )
 
     def _committed(self, request: RewardRequest) -> tuple[FileRef, RewardedShard] | None:

@@ -12,6 +12,7 @@ from typing import Any
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, CorruptFileError, DataError, ModelError
 from mortal_steps.hub import model_folder
+from mortal_steps.rollout import responses
 from mortal_steps.rollout.engine import Engine, SampledTokens
 from mortal_steps.rollout.prompts import check_lengths, template_options, tokenize_prompts
 from mortal_steps.rollout.weight_sync import load_weights
@@ -148,8 +149,9 @@ class RolloutWorker:
             seeds,
             request.sampling,
         )
-        completions = self._decode(sampled, seeds, request.weights)
         size = request.num_generations
+        rows = [row for row in zip(problems, prompts_ids, strict=True) for _ in range(size)]
+        completions = self._decode(sampled, rows, seeds, request.weights)
         return GeneratedShard(
             step=request.step,
             shard=request.shard,
@@ -165,8 +167,13 @@ class RolloutWorker:
         )
 
     def _decode(
-        self, sampled: Sequence[SampledTokens], seeds: Sequence[int], weights: WeightsRef
+        self,
+        sampled: Sequence[SampledTokens],
+        rows: Sequence[tuple[Problem, Sequence[int]]],
+        seeds: Sequence[int],
+        weights: WeightsRef,
     ) -> list[Completion]:
+        """`rows`: the problem of each completion, and its prompt's token ids."""
         texts = self._tokenizer.batch_decode(
             [tokens.token_ids for tokens in sampled], skip_special_tokens=True
         )
@@ -178,9 +185,19 @@ class RolloutWorker:
                 finish_reason=tokens.finish_reason,
                 seed=seed,
                 policy_version=weights.version,
+                message=self._message(problem, prompt_ids, tokens.token_ids),
             )
-            for tokens, text, seed in zip(sampled, texts, seeds, strict=True)
+            for tokens, text, seed, (problem, prompt_ids) in zip(
+                sampled, texts, seeds, rows, strict=True
+            )
         ]
+
+    def _message(
+        self, problem: Problem, prompt_ids: Sequence[int], token_ids: Sequence[int]
+    ) -> dict[str, Any] | None:
+        if isinstance(problem.prompt, str) or not responses.can_parse(self._tokenizer):
+            return None
+        return responses.parse(self._tokenizer, token_ids, prompt_ids)
 
     def _build_vllm_engine(self) -> Engine:
         from mortal_steps.rollout.vllm_engine import VllmEngine

@@ -20,6 +20,7 @@ from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.files import digest_file, write_atomically
 from mortal_steps.model_files import ModelFile, describe_model
+from mortal_steps.rewards.source_record import begin_sources
 from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore
@@ -169,6 +170,7 @@ def write_identity(
     """
     store.remove_leftovers("")
     store.remove_leftovers("data")
+    begin_sources(store, config, Path.cwd(), step=parent.step if parent else 0)
     settings = dump_toml(config).encode()
     write_atomically(store.path(CONFIG_FILE), settings, private=_has_secrets(config))
     info = RunInfo(

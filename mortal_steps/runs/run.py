@@ -6,6 +6,7 @@ there is none, and otherwise checks that it belongs to the same configuration.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import re
@@ -21,6 +22,7 @@ from mortal_steps.config.run import NAME
 from mortal_steps.errors import ConfigError, CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.model_files import check_model
 from mortal_steps.policy import checkpoints
+from mortal_steps.rewards.source_record import accept_present_sources, check_sources
 from mortal_steps.runs.identity import (
     CONFIG_FILE,
     IDENTITY_FILE,
@@ -203,7 +205,8 @@ def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run
     """The run of `config.run_id`, created if it does not exist.
 
     `say` is told what is being checked. Raises `StoreError` for a run id that exists with another
-    configuration, `ModelError` for a local model that was changed since the run began, and whatever
+    configuration, `ModelError` for a local model that was changed since the run began,
+    `RewardError` for reward functions that were changed and not accepted, and whatever
     `preflight.check` finds before anything is written.
     """
     from mortal_steps.preflight import check  # it needs what this module defines
@@ -236,11 +239,21 @@ def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run
     check_config(run.store, run.info)
     check_problems(run.store, run.info)
     opened = Run(run.store, config, run.info)
+    if not opened.is_complete():
+        check_sources(opened.store, config, opened.working_dir())
     on_modal = config.compute.backend == "modal"
     elsewhere = on_modal and not Path(config.model.name_or_path).exists()  # the Volume has it
     if not opened.is_complete() and not elsewhere:  # a complete one needs the model no more
         check_model(config.model, run.info.model_files)
     return opened
+
+
+def accept_changed_rewards(config: RunConfig) -> RunConfig:
+    """The configuration with the run's reward functions accepted as they are now."""
+    working_dir = Path.cwd()
+    with contextlib.suppress(RunNotFoundError):
+        working_dir = find_run(Path(config.runs_dir), str(config.run_id)).working_dir()
+    return accept_present_sources(config, working_dir)
 
 
 def _bring_here(config: RunConfig, root: Path) -> None:

@@ -19,6 +19,7 @@ from mortal_steps.policy import base_model, checkpoints, journal, weights
 from mortal_steps.policy.checkpoints import BestCheckpoint
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.report.costs import COSTS
+from mortal_steps.rewards.source_record import SOURCES_FILE, SourceHistory
 from mortal_steps.runs.identity import CONFIG_FILE, IDENTITY_FILE, RunInfo
 from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord, is_driven
 from mortal_steps.runs.logs import LOGS, prefix_digest
@@ -76,6 +77,7 @@ class RunCheck:
             yield from self._config(info)
             for problems in (info.train_problems, info.eval_problems):
                 yield from self._reference(problems, LOST)
+        yield from self._record(SOURCES_FILE, SourceHistory, LOST, optional=True)
         yield from self._base_model()
         yield from self._checkpoints(info, manifest)
         if manifest is None:

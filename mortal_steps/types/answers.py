@@ -54,7 +54,7 @@ class Evaluation:
     """Train steps done by the policy evaluated."""
     num_problems: int
     metrics: Mapping[str, float]
-    """Mean score per reward function and `reward`, the weighted sum."""
+    """Mean score per reward function, `reward`, the weighted sum, and what functions logged."""
     timing: StageTiming
     failures: tuple[RewardFailure, ...] = ()
     """Held-out problems that are not part of the means, because a reward function failed."""

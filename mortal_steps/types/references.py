@@ -91,3 +91,5 @@ class RewardRef:
     """Calls that failed, by reward function."""
     masked: Mapping[str, int] = field(default_factory=dict)
     """Completions masked, by the reward function that failed on them."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Means of what reward functions reported through `log_metric`."""

@@ -48,6 +48,9 @@ class Completion:
     """Seed of this completion's random stream, 0 <= seed < 2**63."""
     policy_version: PolicyVersion
     """Version of the weights that sampled it."""
+    message: Mapping[str, Any] | None = None
+    """Of a chat, what the tokenizer makes of it (content, reasoning, tool calls), where it has a
+    response template."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

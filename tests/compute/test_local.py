@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from mortal_steps.compute import pool
+from mortal_steps.compute import local, pool
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import DataError, MortalError, StoreError, WorkerError, WorkerLostError
@@ -42,6 +42,20 @@ async def test_state_lives_in_its_own_process(make_compute):
     assert await call(compute, "add", amount=1) == 6
     assert await call(compute, "add", amount=1) == 7
     assert await call(compute, "pid") != os.getpid()
+
+
+async def test_a_log_does_not_grow_without_end(make_compute, tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "LONGEST_LOG", 50_000)
+    compute = make_compute()
+    for _ in range(5):
+        await call(compute, "shout", characters=30_000)
+    log = tmp_path / "rollout-0.log"
+    assert log.stat().st_size < 80_000
+    assert log.read_bytes().startswith(b"(what was here was too long)")
+    os.kill(compute.processes()["rollout-0"], signal.SIGKILL)
+    with pytest.raises(WorkerLostError) as caught:
+        await call(compute, "sleep", seconds=60)
+    assert len(str(caught.value)) < local.EPITAPH_BYTES + 1000
 
 
 async def test_a_killed_worker_is_named_and_replaced(make_compute):

@@ -3,8 +3,12 @@
 import asyncio
 import ctypes
 import itertools
+import json
 import os
+import pickle
 import re
+import stat
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -107,3 +111,82 @@ def logs(completions, log_extra, log_metric, **kwargs):
     log_extra("text", list(completions))
     log_metric("calls", 1.0)
     return scores(completions, "logs", lambda: 1 / 0)
+
+
+def logs_too(completions, log_extra, **kwargs):
+    log_extra("text", [len(text) for text in completions])
+    return length(completions)
+
+
+def speaks_strangely(completions, log_extra, log_metric, **kwargs):
+    """Says what a model wrote, which JSON can carry and UTF-8 cannot, and a terminal obeys."""
+    odd = [json.loads(text) if text.startswith('"') else text for text in completions]
+    log_extra(f"said {odd[-1]}", odd)
+    log_extra("number", [float("nan") for _ in odd])
+    log_metric(f"of {odd[-1]}", 1.0)
+    return scores(odd, "raise", lambda: fail_with(odd[0]))
+
+
+def fail_with(text):
+    raise ValueError(text)
+
+
+def leaves_a_daemon(completions, **kwargs):
+    """In a session of its own, its parent gone: no signal to a group reaches it."""
+    command = "setsid sleep 600 & echo $! > daemon"
+    subprocess.run(["sh", "-c", command], check=True, start_new_session=True)
+    return length(completions)
+
+
+class Touch:
+    """Unpickled, it makes a file."""
+
+    def __reduce__(self):
+        return (open, ("forged", "w"))
+
+
+def forges(completions, **kwargs):
+    """Writes an answer of its own into the connection of its process."""
+    pickled = pickle.dumps(Touch())
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and try_is_socket(int(name)):
+            os.write(int(name), struct.pack(">Q", len(pickled)) + pickled)
+    return length(completions)
+
+
+def try_is_socket(descriptor):
+    try:
+        return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
+
+
+def answers_for_another(completions, **kwargs):
+    """A whole answer, with the number of another request."""
+    answer = b'{"number": 1, "outcomes": {}}'
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and try_is_socket(int(name)):
+            os.write(int(name), struct.pack(">Q", len(answer)) + answer)
+    return length(completions)
+
+
+def trickles(completions, **kwargs):
+    """Writes an answer that never ends, a byte at a time."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and try_is_socket(int(name)):
+            os.write(int(name), struct.pack(">Q", 1000))
+            while True:
+                os.write(int(name), b" ")
+                time.sleep(0.02)
+
+
+def sees_the_environment(completions, log_extra, **kwargs):
+    names = ("PREFECT_API_KEY", "MODAL_TOKEN_SECRET", "MODAL_PASSED_ON", "JUDGE_API_KEY")
+    log_extra("seen", [" ".join(n for n in names if n in os.environ) for _ in completions])
+    return length(completions)
+
+
+def trusts_gym_rows(completions, **kwargs):
+    from mortal_steps.rewards.functions import reasoning_gym_score
+
+    return reasoning_gym_score(completions, **kwargs)

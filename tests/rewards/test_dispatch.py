@@ -3,12 +3,14 @@
 import asyncio
 import functools
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy
 import pytest
 import torch
 
+from mortal_steps.rewards.calls import CallFailure
 from tests.rewards.calling import STATE, call, scored, slow
 from tests.rewards.shards import CHAT, make_shard
 
@@ -47,6 +49,21 @@ def test_arguments_with_chat_prompts() -> None:
         [{"role": "assistant", "content": "ba"}],
         [{"role": "assistant", "content": "b"}],
     ]
+
+
+def test_a_message_that_was_taken_apart_is_the_completion() -> None:
+    seen: dict[str, Any] = {}
+
+    def record(completions: Any, **kwargs: Any) -> list[float]:
+        seen.update(completions=completions)
+        return [0.0]
+
+    shard = make_shard(("<think>a</think>b",), prompt=CHAT)
+    message = {"role": "assistant", "content": "b", "reasoning_content": "a"}
+    group = shard.groups[0]
+    parsed = replace(group, completions=[replace(group.completions[0], message=message)])
+    scored(record, replace(shard, groups=[parsed]))
+    assert seen["completions"] == [[message]]
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -152,6 +169,34 @@ def test_metrics_and_extra_columns() -> None:
         "kind": ["<class 'int'>", 1.5, None, True],
     }
     assert type(scores.extra["kind"][1]) is float
+
+
+def test_a_column_has_a_value_for_each_completion() -> None:
+    def report(log_extra: Any, **kwargs: Any) -> list[float]:
+        log_extra("text", ["a", "b", "c"])
+        return [0.0] * 4
+
+    failure = call(f=report)["f"]
+    assert isinstance(failure, CallFailure)
+    assert failure.message == "logged 3 values of 'text' for 4 completions"
+
+
+def test_what_a_call_logs_is_bounded() -> None:
+    def many_names(log_metric: Any, completions: Any, **kwargs: Any) -> list[float]:
+        for number in range(1000):
+            log_metric(f"answer {number}", 1.0)
+        return [0.0] * 4
+
+    def long_column(log_extra: Any, **kwargs: Any) -> list[float]:
+        for number in range(100):
+            log_extra(f"text {number}", ["x" * 2**20] * 4)
+        return [0.0] * 4
+
+    outcomes = call(many_names=many_names, long_column=long_column)
+    for name, expected in (("many_names", "more than 100"), ("long_column", "more than 16,777")):
+        failure = outcomes[name]
+        assert isinstance(failure, CallFailure)
+        assert expected in failure.message
 
 
 def first_scores(outcomes: dict[str, Any]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,8 +10,20 @@ import pytest
 from mortal_steps.config import DataConfig
 from mortal_steps.data import load_problems
 from mortal_steps.errors import RewardError
-from mortal_steps.rewards.functions import RUNS_THE_ANSWER, exact_match, reasoning_gym_score
+from mortal_steps.rewards.functions import (
+    RUNS_THE_ANSWER,
+    exact_match,
+    reasoning_gym_score,
+    trust_gym_rows,
+)
 from mortal_steps.types import Problem
+
+
+@pytest.fixture(autouse=True)
+def rows_from_reasoning_gym() -> Iterator[None]:
+    trust_gym_rows(True)
+    yield
+    trust_gym_rows(False)
 
 
 def chat(text: str) -> list[dict[str, str]]:
@@ -82,12 +95,23 @@ def test_verifiers_that_would_run_the_answer_are_refused(tmp_path: Any) -> None:
 
 
 def test_every_such_verifier_of_this_reasoning_gym_is_known() -> None:
+    """Those that evaluate the answer themselves or hand it to a helper that does."""
     from reasoning_gym.factory import DATASETS
 
-    pattern = re.compile(r"\b(?:eval|exec|(?:sympy|sp)\.parse_expr|parse_expr|sympify)\((?!entry)")
-    found = {
-        task
-        for task, (kind, _) in DATASETS.items()
-        if pattern.search(inspect.getsource(kind.score_answer))
-    }
-    assert found == RUNS_THE_ANSWER
+    runs = re.compile(r"\b(?:eval|exec|(?:sympy|sp)\.parse_expr|parse_expr|sympify)\((?!entry)")
+    entry_alone = {"bitwise_arithmetic"}  # its helper evaluates the entry, which is ours
+
+    def runs_something(kind: type) -> bool:
+        judge = inspect.getsource(kind.score_answer)
+        module = inspect.getmodule(kind)
+        called = set(re.findall(r"\b(?:self\.)?(\w+)\(", judge))
+        helpers = [getattr(kind, name, None) or vars(module).get(name) for name in called]
+        texts = [
+            inspect.getsource(one)
+            for one in helpers
+            if inspect.isroutine(one) and (one.__module__ or "").startswith("reasoning_gym")
+        ]
+        return any(runs.search(text) for text in [judge, *texts])
+
+    found = {task for task, (kind, _) in DATASETS.items() if runs_something(kind)}
+    assert found - entry_alone == RUNS_THE_ANSWER

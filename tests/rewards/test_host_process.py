@@ -96,6 +96,50 @@ def test_what_a_hanging_function_started_ends_with_it(make_host: Any) -> None:
     assert_ends(int(Path("child").read_text()))
 
 
+def test_what_left_its_group_and_its_parent_ends_with_the_host(make_host: Any) -> None:
+    host = make_host("leaves_a_daemon", "exits")
+    assert call(host, "leaves_a_daemon")["leaves_a_daemon"].scores == [1.0, 2.0]
+    first = int(Path("daemon").read_text())
+    assert is_alive(first)
+    assert call(host, "exits", texts=("exit",))["exits"].kind == "crash"
+    assert_ends(first)
+    call(host, "leaves_a_daemon")
+    second = int(Path("daemon").read_text())
+    host.close()
+    assert_ends(second)
+
+
+@pytest.mark.parametrize("name", ["forges", "answers_for_another"])
+def test_what_a_function_writes_into_the_connection_is_never_run(make_host: Any, name: str) -> None:
+    host = make_host(name, "length")
+    failure = call(host, name)[name]
+    assert failure.kind == "crash"
+    assert failure.message.startswith("wrote into the connection of its process: ")
+    assert not Path("forged").exists()
+    assert call(host, "length")["length"].scores == [1.0, 2.0]
+
+
+def test_a_host_that_trickles_ends_at_its_time(make_host: Any) -> None:
+    host = make_host("trickles")
+    host.start()
+    began = time.monotonic()
+    assert call(host, "trickles")["trickles"].kind == "timeout"
+    assert time.monotonic() - began < TIMEOUT_S + 5
+
+
+def test_functions_do_not_see_what_drives_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PREFECT_API_KEY", "MODAL_TOKEN_SECRET", "MODAL_PASSED_ON", "JUDGE_API_KEY"):
+        monkeypatch.setenv(name, "secret")
+    specs = {"f": f"{failing.__file__}:sees_the_environment"}
+    host = HostProcess(specs, passed_on=["MODAL_PASSED_ON"])
+    try:
+        assert call(host, "f", texts=("a",))["f"].extra == {
+            "seen": ["MODAL_PASSED_ON JUDGE_API_KEY"]
+        }
+    finally:
+        host.close()
+
+
 @pytest.mark.parametrize(
     ("name", "word", "kind"),
     [("blocks_the_loop", "block", "timeout"), ("ends_the_loop", "end", "crash")],

@@ -58,6 +58,24 @@ def test_from_a_module_of_the_working_folder() -> None:
     assert load_reward("my_rewards_module:ready")(completions=["a"]) == [3.0]
 
 
+def test_modules_of_the_folder_come_before_installed_ones_but_for_those_we_need(
+    working_folder: Path,
+) -> None:
+    """`pytest` and `iniconfig` stand for what is installed beside MORTAL, `tomli_w` is needed."""
+    (working_folder / "pytest").mkdir()
+    (working_folder / "pytest/judge.py").write_text(
+        "import calendar, tomli_w, iniconfig\n"
+        "def f(completions, **kwargs):\n"
+        "    return [calendar.MONDAY + 1, len(tomli_w.dumps({})) + 1, iniconfig.MINE]\n"
+    )
+    for name in ("calendar", "tomli_w", "iniconfig"):
+        (working_folder / f"{name}.py").write_text("MINE = 1")
+    code = "from mortal_steps.rewards.loading import load_reward;"
+    code += "print(load_reward('pytest.judge:f')(completions=[]))"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[1, 1, 1]", done.stderr
+
+
 def test_two_functions_of_a_file_share_its_module() -> None:
     short, long = (load_reward(f"my_rewards_module.py:{name}") for name in ("short", "long"))
     assert short.__globals__ is long.__globals__

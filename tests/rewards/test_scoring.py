@@ -149,3 +149,8 @@ def test_logs_of_failed_calls_are_dropped_and_columns_stay_aligned(score: Any) -
     scores = score("logs", groups=(("a", "b"), ("logs",), ("c",)), on_error="mask")
     assert scores.extra == {"text": ["a", "b", None, "c"]}
     assert scores.metrics == {"calls": 1.0}
+
+
+def test_two_functions_may_log_columns_of_one_name(score: Any) -> None:
+    scores = score("logs", "logs_too", groups=(("a", "bb"),))
+    assert scores.extra == {"text": ["a", "bb"], "logs_too/text": [1, 2]}

@@ -198,8 +198,10 @@ def test_rehearsal_finds_what_is_broken(store: RunStore, make_worker: Any) -> No
     make_worker("counted", "if_long").rehearse(problems=problems(3))
     assert calls() == ["0 30"]
     assert not store.root.exists()
-    with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError"):
+    with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError") as caught:
         make_worker("broken").rehearse(problems=problems(1))
+    assert "in the rehearsal" in str(caught.value)
+    assert "rewards.rehearse = false" in str(caught.value)
 
 
 def test_rehearsal_without_problems_imports_alone(make_worker: Any) -> None:
@@ -259,6 +261,73 @@ def test_a_rehearsal_neither_masks_nor_retries(make_worker: Any) -> None:
         worker.rehearse(problems=problems(1))
 
 
+STRANGE = '"\\ud83d\\u0000\\u001b[2J' + "x" * 400_000 + ' raise"'
+
+
+def test_whatever_a_model_writes_can_be_kept(store: RunStore) -> None:
+    """Half of a surrogate pair, NUL, a terminal's escape, 400,000 characters: in a message, in the
+    name of a metric, in a column."""
+    functions = (f"{failing.__file__}:speaks_strangely",)
+    rewards = RewardsConfig(functions=functions, retries=0, on_error="mask")
+    worker = RewardWorker(run_dir="run", config=RunConfig(rewards=rewards), num_steps=1)
+    calm = STRANGE.replace("raise", "calm")
+    request = make_request(store, make_shard((STRANGE, STRANGE), (calm, calm)))
+    try:
+        ref = worker.reward(request=request)
+    finally:
+        worker.close()
+    rewarded = store.read_record(ref.file, RewardedShard)
+    (failure,) = rewarded.failures
+    assert failure.problem_id == "train-0"
+    assert failure.message.startswith(r"raised ValueError: \ud83d\x00\x1b[2Jxxx")
+    assert [list(scores[0].values()) for scores in rewarded.rewards] == [[None], [400_011.0]]
+    assert all(name.isprintable() and len(name) <= 200 for name in rewarded.metrics)
+    (said,) = (name for name in rewarded.extra if name.startswith("said"))
+    assert all(value is None or len(value) < 100_010 for value in rewarded.extra[said])
+    assert set(rewarded.extra["number"]) == {None}
+
+
+def test_rows_from_elsewhere_are_no_rows_of_reasoning_gym(store: RunStore) -> None:
+    """Their verifiers would run what the rows hold."""
+    entry = {"metadata": {"problem": "open('ran', 'w').close()"}, "answer": "0x1"}
+    columns = {
+        "source_dataset": "bitwise_arithmetic",
+        "task_options": {},
+        "entry": repr(entry),
+    }
+    problem = Problem(id="train-0", prompt="1 + 1 =", columns=columns)
+    for functions in (
+        ("mortal_steps.rewards.functions:reasoning_gym_score",),
+        (f"{failing.__file__}:trusts_gym_rows",),
+    ):
+        config = RunConfig(rewards={"functions": functions}, data={"source": "rows.jsonl"})
+        worker = RewardWorker(run_dir="run", config=config, num_steps=1)
+        with pytest.raises(RewardError, match="taken from reasoning_gym itself alone"):
+            worker.rehearse(problems=[problem])
+        worker.close()
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize("by", ["close", "kill"])
+async def test_what_functions_start_ends_with_the_worker(tmp_path: Path, by: str) -> None:
+    rewards = RewardsConfig(functions=(f"{failing.__file__}:leaves_a_daemon",))
+    kwargs = {"run_dir": "run", "config": RunConfig(rewards=rewards), "num_steps": 1}
+    spec = WorkerSpec(factory="mortal_steps.rewards.worker:RewardWorker", kwargs=kwargs)
+    compute = LocalCompute({"reward": spec}, working_dir=tmp_path, log_dir=tmp_path)
+    key = CallKey(run_id="test", stage="reward", step=0)
+    await compute.call("reward", "rehearse", key=key, problems=problems(1))
+    daemon = int(Path("daemon").read_text())
+    assert is_alive(daemon)
+    if by == "kill":
+        os.kill(compute.processes()["reward-0"], signal.SIGKILL)
+    await compute.close()
+    assert_ends(daemon)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 async def test_a_killed_worker_leaves_no_host_behind(tmp_path: Path) -> None:
     """Not even one whose interpreter is held by a regular expression."""
     rewards = RewardsConfig(functions=(f"{failing.__file__}:backtracks",))
@@ -269,7 +338,8 @@ async def test_a_killed_worker_leaves_no_host_behind(tmp_path: Path) -> None:
     regex = [Problem(id="train-0", prompt="ab=", columns={"regex": True})]
     await compute.call("reward", "start", key=key)
     worker = compute.processes()["reward-0"]
-    (host,) = map(int, Path(f"/proc/{worker}/task/{worker}/children").read_text().split())
+    (warden,) = children(worker)
+    (host,) = children(warden)
     hanging = asyncio.create_task(compute.call("reward", "rehearse", key=key, problems=regex))
     await asyncio.sleep(0.3)  # into the regular expression
     assert is_alive(host)

@@ -2,10 +2,13 @@
 
 import pytest
 
+from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
 from mortal_steps.runs import run as run_module
-from mortal_steps.runs.run import open_run
+from mortal_steps.runs.run import Run, open_run
+from mortal_steps.store import RunStore
 from tests.bare_flow import project_config
+from tests.bare_run import run_info
 
 
 def test_a_run_keeps_the_threads_and_shards_that_it_began_with(tmp_path, monkeypatch):
@@ -26,3 +29,14 @@ def test_a_run_keeps_the_threads_and_shards_that_it_began_with(tmp_path, monkeyp
     unset["compute"]["local"]["actor"]["threads"] = 1
     with pytest.raises(StoreError, match=r"compute.local.actor.threads was 3, now 1"):
         open_run(type(config).model_validate(unset))
+
+
+def test_a_step_that_is_done_holds_nothing_of_killed_writes(tmp_path):
+    run = Run(RunStore(tmp_path / "run"), RunConfig(), run_info(tmp_path))
+    folders = [run.store.path(name) for name in ("steps/000000", "steps/000001")]
+    for folder in (*folders, run.store.path("evaluations/000001")):
+        folder.mkdir(parents=True)
+        (folder / ".rewards-0.json.1a2b3c4d.partial").write_text("half")
+    run.update(step=1)
+    left = {path.parent for path in run.store.root.rglob(".rewards-*")}
+    assert left == {run.store.path("steps/000001")}

@@ -20,6 +20,7 @@ from mortal_steps.files import write_atomically
 from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.base_model import BaseModel, model_cache
 from mortal_steps.report.costs import COSTS
+from mortal_steps.rewards.source_record import SOURCES_FILE
 from mortal_steps.runs.identity import CONFIG_FILE, EVAL_PROBLEMS, IDENTITY_FILE, TRAIN_PROBLEMS
 from mortal_steps.runs.logs import LOGS
 from mortal_steps.runs.manifest import MANIFEST_FILE
@@ -27,7 +28,7 @@ from mortal_steps.store import FOLDER_MANIFEST, RunStore, listed_files
 from mortal_steps.types import FileRef, FinalModel
 
 IDENTITY = (CONFIG_FILE, TRAIN_PROBLEMS, EVAL_PROBLEMS, IDENTITY_FILE)
-PROGRESS = (MANIFEST_FILE, *LOGS, COSTS, "reward_curve.png")
+PROGRESS = (MANIFEST_FILE, SOURCES_FILE, *LOGS, COSTS, "reward_curve.png")
 """The manifest is read before the logs, which only grow: they hold at least what it vouches for."""
 
 EVALUATIONS = "evaluations"

@@ -12,6 +12,7 @@ from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.files import digest_file
+from mortal_steps.rewards.sources import find_sources
 
 
 def project_files(config: RunConfig) -> dict[str, Path]:
@@ -49,7 +50,10 @@ async def fetch_project(volume: RunsVolume, run_id: str) -> None:
 
 def _files_of(spec: str, here: Path) -> Iterator[Path]:
     """What a reward function is in, or may import: the modules beside a file, the whole package of
-    a module. What is installed is in the image, or is nowhere there."""
+    a module, and what these import from elsewhere below the folder. What is installed is in the
+    image, or is nowhere there."""
+    imported = (here / name for name in find_sources([spec], here, packages=False).files)
+    yield from (path for path in imported if path.is_file() and path.is_relative_to(here))
     place = spec.rpartition(":")[0]
     package = here / place.partition(".")[0]
     if place.endswith(".py"):

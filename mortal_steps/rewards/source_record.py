@@ -1,0 +1,133 @@
+"""The sources that a run is scored with, as its directory remembers them.
+
+Scores are part of a run's bits, so a reward function that was edited stops the run before it scores
+anything, until somebody accepts the edited one: by its digest, which the error tells.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import CorruptFileError, RewardError
+from mortal_steps.rewards.sources import MISSING, RewardSources, find_sources
+from mortal_steps.store import RunStore
+
+SOURCES_FILE = "reward_sources.json"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoredWith:
+    """Sources, and since when they score."""
+
+    step: int
+    """Train steps done when they were noted: what was not scored by then, they score."""
+    sources: RewardSources
+    noted_at: float
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceHistory:
+    """Record of the sources of a run, the present ones last."""
+
+    entries: tuple[ScoredWith, ...]
+
+
+def find_history(store: RunStore) -> Sequence[ScoredWith]:
+    """What a run was scored with, oldest first; empty for one that began without noting it.
+
+    Raises `CorruptFileError` for damage.
+    """
+    try:
+        found = store.find_record(SOURCES_FILE, SourceHistory)
+    except CorruptFileError as error:
+        raise CorruptFileError(
+            f"{error}; it tells which reward functions the run was scored with: put it back from a "
+            "copy, remove it for the run to note those that there are now, or train again under "
+            "another --run-id"
+        ) from None
+    return found[1].entries if found else ()
+
+
+def present_sources(config: RunConfig, working_dir: Path) -> RewardSources:
+    """As they are now. Packages are those of this environment, where the functions always run in
+    it: of a run on Modal, the flow itself may move from one machine to another."""
+    here = config.compute.backend == "local" and config.compute.local.reward.python is None
+    return find_sources(config.rewards.functions, working_dir, packages=here)
+
+
+def check_sources(store: RunStore, config: RunConfig, working_dir: Path) -> None:
+    """Raise `RewardError` if sources were changed and nobody has accepted that."""
+    history = find_history(store)
+    now = present_sources(config, working_dir)
+    if history and not _are_elsewhere(config, now):
+        _check(store, config, history[-1].sources, now)
+
+
+def check_files(store: RunStore, config: RunConfig, working_dir: Path) -> None:
+    """The same in a worker, which may be in another environment."""
+    history = find_history(store)
+    if history:
+        files = find_sources(config.rewards.functions, working_dir, packages=False)
+        _check(store, config, history[-1].sources, files)
+
+
+def begin_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
+    """Remember what a run begins with that stands at `step`."""
+    _write(store, (), present_sources(config, working_dir), step)
+
+
+def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: int) -> None:
+    """Remember the sources where they are new or accepted; only for the run's one driver.
+
+    Raises `RewardError` as `check_sources` does.
+    """
+    history = find_history(store)
+    now = present_sources(config, working_dir)
+    if _are_elsewhere(config, now):
+        return
+    if history:
+        _check(store, config, history[-1].sources, now)
+        if not history[-1].sources.changes_to(now):
+            return
+        logger.warning("other reward functions score from step %d on", step)
+    else:
+        logger.warning("the reward functions' sources are noted from step %d on", step)
+    _write(store, history, now, step)
+
+
+def _write(store: RunStore, history: Sequence[ScoredWith], now: RewardSources, step: int) -> None:
+    entry = ScoredWith(step=step, sources=now, noted_at=time.time())
+    store.write_record(SOURCES_FILE, SourceHistory(entries=(*history, entry)), SourceHistory)
+
+
+def accept_present_sources(config: RunConfig, working_dir: Path) -> RunConfig:
+    """The same configuration with the sources accepted as they are now."""
+    digest = present_sources(config, working_dir).digest()
+    rewards = config.rewards.model_copy(update={"accept_changed": digest})
+    return config.model_copy(update={"rewards": rewards})
+
+
+def _are_elsewhere(config: RunConfig, now: RewardSources) -> bool:
+    """Whether another machine has brought the functions to the Volume, for a container that scores;
+    it compares them itself."""
+    modal = config.compute.backend == "modal" and config.compute.modal.rewards == "modal"
+    return modal and bool(now.files) and set(now.files.values()) == {MISSING}
+
+
+def _check(store: RunStore, config: RunConfig, before: RewardSources, now: RewardSources) -> None:
+    changes = before.changes_to(now)
+    if changes and config.rewards.accept_changed != now.digest():
+        raise RewardError(
+            f"the reward functions are not those that run {store.root.name} was scored with: "
+            f"{'; '.join(changes)}. Put them back, or let the run go on with them: `mortal resume "
+            f"{store.root.name} --accept-changed-rewards`, or in the parameters of a deployment's "
+            f"run rewards.accept_changed = {now.digest()!r}"
+        )

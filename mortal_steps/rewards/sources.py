@@ -1,0 +1,138 @@
+"""Which files reward functions are made of: those they are in, and what these import of the user's.
+
+Read, not run: imports inside functions count as well, and so do `import_module` calls with a name
+in quotes. Installed packages count by their version, data files that functions read not at all.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mortal_steps.files import digest_file
+from mortal_steps.rewards.project import (
+    MORTAL,
+    OURS,
+    find_in,
+    folders_of,
+    installed_distributions,
+)
+
+MISSING = "missing"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewardSources:
+    """What scores are made with."""
+
+    files: Mapping[str, str]
+    """sha256 of each file by its path, from the folder that the run began in where it is below it;
+    `missing` for a function's file that is not there."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Version of each installed package that functions are in or import, by its name; empty where
+    the functions run in another environment than the flow."""
+
+    def digest(self) -> str:
+        """Short, hexadecimal; for people to copy."""
+        content = json.dumps([dict(self.files), dict(self.packages)], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def changes_to(self, other: RewardSources) -> list[str]:
+        """What is different in `other`, one phrase per file or package."""
+        found = []
+        for path in sorted(self.files.keys() | other.files.keys()):
+            before, now = self.files.get(path), other.files.get(path)
+            if before != now:
+                how = {MISSING: "is missing", None: "is not used any more"}.get(now, "was altered")
+                found.append(f"{path} {how if before is not None else 'is new'}")
+        for name in sorted(self.packages.keys() & other.packages.keys()):
+            if self.packages[name] != other.packages[name]:
+                found.append(f"{name} was {self.packages[name]}, now {other.packages[name]}")
+        return found
+
+
+def find_sources(
+    functions: Sequence[str], working_dir: Path, *, packages: bool = True
+) -> RewardSources:
+    """The sources of functions as they are now; relative names start in `working_dir`."""
+    working_dir = working_dir.absolute()
+    files: dict[str, str] = {}
+    installed: set[str] = set()
+    for spec in functions:
+        place = spec.rpartition(":")[0]
+        folders = folders_of(place, working_dir)
+        for path in _closure(place, folders, working_dir, installed):
+            below = path.is_relative_to(working_dir)
+            name = str(path.relative_to(working_dir) if below else path)
+            files[name] = digest_file(path) if path.is_file() else MISSING
+    return RewardSources(files=files, packages=_versions(installed) if packages else {})
+
+
+def _closure(
+    place: str, folders: Sequence[Path], working_dir: Path, installed: set[str]
+) -> Iterator[Path]:
+    """Every file that `place` leads to; top-level names that lead out of the project go into
+    `installed`."""
+    if place.endswith(".py"):
+        waiting = [(working_dir / place).absolute()]
+    else:
+        waiting = find_in(folders, place)
+        if not waiting:
+            installed.add(place.partition(".")[0])
+    seen: set[Path] = set()
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        yield path
+        for name, base in _imports(path):
+            found = find_in([base] if base else folders, name, relative=base is not None)
+            if not found and base is None:
+                installed.add(name.partition(".")[0])
+            waiting += found
+
+
+def _imports(path: Path) -> Iterator[tuple[str, Path | None]]:
+    """Dotted names that a file imports; with the folder that a relative one starts in."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return  # the reward host says what is wrong with it
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = path.parents[node.level - 1] if node.level else None
+            start = f"{node.module}." if node.module else ""
+            yield from ((f"{start}{alias.name}", base) for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args:
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            name = getattr(node.args[0], "value", None)
+            if called in ("import_module", "__import__") and isinstance(name, str):
+                yield name, None
+
+
+def _versions(names: set[str]) -> dict[str, str]:
+    """By the name of the distribution, which is the imported one as a rule."""
+    found = {}
+    for name in sorted(names - sys.stdlib_module_names):
+        for one in _distributions(name):
+            found[one] = importlib.metadata.version(one)
+    return found
+
+
+def _distributions(name: str) -> list[str]:
+    if name in OURS:
+        name = MORTAL
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return [] if name == MORTAL else installed_distributions().get(name, [])
+    return [name]

@@ -1,0 +1,22 @@
+"""Text that a model or a reward function made, as it may be kept: it may hold anything.
+
+JSON carries halves of surrogate pairs (`"\\ud83d"`), which UTF-8 does not, and control characters,
+which do things to a terminal.
+"""
+
+from __future__ import annotations
+
+
+def storable(text: str) -> str:
+    """The text with what UTF-8 cannot hold written as an escape."""
+    return str.encode(text, "utf-8", "backslashreplace").decode()
+
+
+def printable(text: str) -> str:
+    """A `storable` text with control characters, but for tab and newline, as escapes."""
+    return "".join(
+        character
+        if character.isprintable() or character in "\n\t"
+        else character.encode("unicode_escape").decode()
+        for character in storable(text)
+    )
