@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.chaos.project import write_project
-from mortal.server_files import server_home, try_lock
+from mortal.server_files import try_lock
 from mortal_steps.runs.lease import is_driven
 from mortal_steps.store import RunStore
 
@@ -53,10 +53,19 @@ class Ground:
             "HF_HUB_OFFLINE": "1",
         }
 
-    def start(self, run_id: str) -> subprocess.Popen[str]:
+    @property
+    def server_home(self) -> Path:
+        """The folder of the server's files."""
+        return self._state / "prefect"
+
+    def start(self, run_id: str, *options: str) -> subprocess.Popen[str]:
         """Begin the run, or go on with it where there is one."""
         there = (self.folder / "runs" / run_id / "run.json").exists()
         words = ["resume", run_id] if there else [*self._train, "--run-id", run_id]
+        return self.mortal(*words, *options)
+
+    def mortal(self, *words: str) -> subprocess.Popen[str]:
+        """Any command."""
         return subprocess.Popen(
             [sys.executable, "-m", "mortal", *words],
             cwd=self.folder,
@@ -83,11 +92,7 @@ class Ground:
         time.sleep(after_s)
         struck = time.monotonic()
         process.send_signal(sign)
-        left = self.left(run_id)
-        while left and time.monotonic() - struck < GONE_WITHIN_S:
-            time.sleep(0.1)
-            process.poll()
-            left = self.left(run_id)
+        left = self.wait_until_nothing_is_left(run_id)
         took = time.monotonic() - struck
         output = process.communicate()[0] if process.poll() is not None else ""
         command = process.args[3] if isinstance(process.args, list) else ""
@@ -100,14 +105,19 @@ class Ground:
             "last_line": (output.strip().splitlines() or [""])[-1][:100],
         }
 
+    def wait_until_nothing_is_left(self, run_id: str) -> list[str]:
+        """What is left at last; returns at once when that is nothing, and else after a minute."""
+        deadline = time.monotonic() + GONE_WITHIN_S
+        while (left := self.left(run_id)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return left
+
     def left(self, run_id: str) -> list[str]:
         """What is there that should not be."""
         found = [f"process {pid}: {command}" for pid, command in self._processes()]
         found += [f"temporary file {path}" for path in self._temporary.rglob("*")]
-        if (self._state / "prefect").exists():
-            os.environ["MORTAL_STATE_DIR"] = str(self._state)
-            found += [str(path) for path in server_home().glob("server.json")]
-            found += [str(path) for path in server_home().glob("*.lock") if not _is_free(path)]
+        found += [str(path) for path in self.server_home.glob("server.json")]
+        found += [str(path) for path in self.server_home.glob("*.lock") if not _is_free(path)]
         run = self.folder / "runs" / run_id
         if (run / "lock").exists() and (is_driven(RunStore(run)) or not _is_free(run / "lock")):
             found.append(f"lease of {run}")

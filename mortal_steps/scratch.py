@@ -8,10 +8,10 @@ and worker hold tells which folders are in use.
 from __future__ import annotations
 
 import fcntl
-import getpass
 import os
 import shutil
 import tempfile
+import weakref
 from pathlib import Path
 
 PREFIX = "mortal-worker-"
@@ -28,26 +28,27 @@ class Scratch:
             self._lock = os.open(self.path, os.O_RDONLY)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             if os.fstat(self._lock).st_nlink:
-                return
+                break
             os.close(self._lock)  # somebody took it for left behind before it was locked
+        self._removing = weakref.finalize(self, _remove, self.path, self._lock)
 
     def fileno(self) -> int:
         """Descriptor of the lock, for the worker to inherit."""
         return self._lock
 
     def environment(self) -> dict[str, str]:
-        """Of the worker. What torch compiles outlives it, where it would be without this."""
-        compiled = f"{tempfile.gettempdir()}/torchinductor_{getpass.getuser()}"
-        return {
-            "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", compiled),
-            "TMPDIR": str(self.path),
-            VARIABLE: str(self.path),
-        }
+        """Of the worker."""
+        return {"TMPDIR": str(self.path), VARIABLE: str(self.path)}
 
     def remove(self) -> None:
-        """Remove the folder; the worker has ended."""
-        shutil.rmtree(self.path, ignore_errors=True)  # what else may write there is dying, too
-        os.close(self._lock)
+        """Remove the folder, unless that is done: the worker has ended. The end of this process
+        does it, too."""
+        self._removing()
+
+
+def _remove(path: Path, lock: int) -> None:
+    shutil.rmtree(path, ignore_errors=True)  # what else may write there is dying, too
+    os.close(lock)
 
 
 def remove_own_scratch() -> None:

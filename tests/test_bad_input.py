@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mortal.driver import drive
 from mortal_steps.config import NewModelConfig, RunConfig
 from mortal_steps.config.loader import load_config, parse_config
 from mortal_steps.data import dataset_fingerprint
@@ -272,6 +273,15 @@ def test_a_port_in_use_is_named(tmp_path, monkeypatch):
             prefect_server(port=port, keep=False, say=print),
         ):
             pytest.fail("started on a taken port")
+
+
+def test_a_server_that_is_not_there_is_named_before_anything_is_made(tmp_path, monkeypatch):
+    write_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    with pytest.raises(ServerError, match="does not answer"):
+        drive(load_config(Path("tiny.toml")), port=0, keep_server=False)
+    assert not Path("runs").exists()
 
 
 def test_a_configured_server_must_answer(monkeypatch):

@@ -123,10 +123,6 @@ def test_documented_defaults():
             r"training.temperature: unknown key; TRL's temperature is set by rollout.temperature$",
         ),
         ({"temperature": 0.7}, r"unknown key; did you mean rollout.temperature\?"),
-        (
-            {"rewards": {"functions": "r.py:f"}},
-            r"functions = 'r.py:f': write a list: \[\"r.py:f\"\]",
-        ),
         ({"training": {"learning_rate": math.inf}}, r"learning_rate = inf: .* finite number"),
         ({"rewards": {"weights": [math.nan]}}, r"rewards.weights = nan: .* finite number"),
         ({"rollout": {"canary_tolerance": math.nan}}, r"rollout.canary_tolerance = nan"),

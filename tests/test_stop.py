@@ -1,9 +1,14 @@
 """A stop in order by SIGTERM, as it comes to the process of a deployment's run."""
 
 import asyncio
+import fcntl
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
+from termios import TIOCSCTTY
 
 import pytest
 from prefect.exceptions import TerminationSignal
@@ -56,6 +61,53 @@ def test_what_is_waited_for_is_dropped():
     stop = run_with_sigterm(flow)
     assert stop.reason == "SIGTERM"
     assert isinstance(stop.terminated, TERMINATED)
+
+
+HUNG_UP = """
+import asyncio, os, signal, sys
+from mortal_steps import hangup  # before its terminal goes
+from flows.stop import Stop, StopRequested
+
+async def main():
+    stop = Stop()
+    with stop.on_signals(lambda text: print(text, flush=True), sigterm_raises=False):
+        print("ready", flush=True)
+        try:
+            await stop.guard(asyncio.sleep(600))
+        except StopRequested:
+            print("saving", flush=True)  # to a terminal that is gone
+            open(sys.argv[1], "w").write(stop.reason)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_run_whose_terminal_goes_away_is_saved(tmp_path, ignored):
+    """And one that `nohup` keeps from hearing of it goes on."""
+    terminal, theirs = os.openpty()
+    action = signal.SIG_IGN if ignored else signal.SIG_DFL
+    with subprocess.Popen(
+        [sys.executable, "-c", HUNG_UP, str(tmp_path / "saved")],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: (signal.signal(signal.SIGHUP, action), fcntl.ioctl(0, TIOCSCTTY, 0)),
+    ) as run:
+        os.close(theirs)
+        said = b""
+        while b"ready\r\n" not in said:
+            said += os.read(terminal, 100)
+        time.sleep(0.5)  # what has been read may still be in the call that writes it
+        os.close(terminal)
+        if ignored:
+            with pytest.raises(subprocess.TimeoutExpired):
+                run.wait(1)
+            run.kill()
+        else:
+            assert run.wait(60) == 0
+            assert (tmp_path / "saved").read_text() == "SIGHUP"
 
 
 @pytest.mark.parametrize("busy", ["callback", "task"])

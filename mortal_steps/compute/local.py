@@ -297,12 +297,12 @@ def call_once(spec: WorkerSpec, method: str, **payload: Any) -> Any:
     running: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
 
     async def call() -> Any:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-        running.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        loop = asyncio.get_running_loop()
         container = LocalContainer("rehearsal", spec, 0, Path.cwd(), None, log_in_scratch=True)
+        answer = asyncio.ensure_future(container.call(method, payload, method))
+        running.set_result(lambda: loop.call_soon_threadsafe(answer.cancel))
         try:
-            return await container.call(method, payload, method)
+            return await answer
         finally:
             await container.close()
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,8 @@ from mortal_steps.compute import local, pool
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import DataError, MortalError, StoreError, WorkerError, WorkerLostError
+from mortal_steps.processes import ProcessId
+from mortal_steps.scratch import Scratch
 
 KEY = CallKey(run_id="test", stage="test", step=0)
 FACTORY = "tests.compute.workers:Counter"
@@ -159,20 +163,76 @@ def test_workers_end_with_their_owner(tmp_path):
             )
             key = CallKey(run_id="t", stage="t", step=0)
             print(await compute.call("rollout", "pid", key=key), flush=True)
+            print(await compute.call("rollout", "make_temporary_file", key=key), flush=True)
             await compute.call("rollout", "sleep", key=key, seconds=60)
 
         asyncio.run(main())
     """)
     process = subprocess.Popen([sys.executable, "-c", owner], stdout=subprocess.PIPE, text=True)
-    worker = int(process.stdout.readline())
+    worker = ProcessId.of(int(process.stdout.readline()))
+    temporary = Path(process.stdout.readline().strip())
+    assert temporary.exists()
     process.kill()
     process.wait()
     process.stdout.close()
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        try:
-            os.kill(worker, 0)
-        except ProcessLookupError:
-            return
+    wait_until_gone(worker)
+    assert not temporary.parent.exists()
+
+
+def wait_until_gone(process):
+    deadline = time.monotonic() + 60
+    while process.lives():
+        assert time.monotonic() < deadline, "the worker outlived its owner"
         time.sleep(0.05)
-    pytest.fail("the worker outlived its owner")
+
+
+ONE_CALL = f"""
+from mortal_steps.compute.base import WorkerSpec
+from mortal_steps.compute.local import call_once
+call_once(WorkerSpec(factory={FACTORY!r}, kwargs={{}}), "sleep", seconds=600)
+"""
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+def test_a_check_that_is_interrupted_takes_its_process_and_files_along(tmp_path, sign):
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", ONE_CALL], env=env, stderr=subprocess.PIPE, text=True
+    ) as owner:
+        deadline = time.monotonic() + 60
+        while not any("begins" in log.read_text() for log in tmp_path.glob("*/rehearsal.log")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        (log,) = tmp_path.glob("*/rehearsal.log")
+        worker = ProcessId.of(int(re.search(r"process (\d+) is", log.read_text())[1]))
+        owner.send_signal(sign)
+        told = owner.communicate(timeout=60)[1]
+        assert owner.returncode == -sign
+        assert sign == signal.SIGKILL or "KeyboardInterrupt" in told
+    wait_until_gone(worker)
+    deadline = time.monotonic() + 60
+    while list(tmp_path.iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+async def test_the_temporary_files_of_a_killed_worker_go(make_compute):
+    compute = make_compute()
+    temporary = Path(await call(compute, "make_temporary_file"))
+    assert temporary.exists()
+    os.kill(compute.processes()["rollout-0"], signal.SIGKILL)
+    with pytest.raises(WorkerLostError):
+        await call(compute, "sleep", seconds=600)
+    assert not temporary.parent.exists()
+
+
+def test_what_a_kill_of_everybody_leaves_the_next_worker_removes(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (left := tmp_path / "mortal-worker-abcd1234").mkdir()
+    (others := tmp_path / "mortal-settings").mkdir()
+    used, new = Scratch(), Scratch()
+    assert not left.exists()
+    assert used.path.exists() and new.path.exists() and others.exists()
+    used.remove()
+    new.remove()
+    assert list(tmp_path.iterdir()) == [others]

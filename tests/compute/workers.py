@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -23,6 +24,9 @@ class Counter:
 
     def where(self) -> dict:
         return {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")}
+
+    def make_temporary_file(self) -> str:
+        return tempfile.mkstemp()[1]
 
     def sleep(self, *, seconds: float) -> str:
         time.sleep(seconds)
