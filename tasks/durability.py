@@ -8,7 +8,10 @@ What is cached is a reference; `committed` checks that the store still has the f
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from typing import Any, TypeVar, cast
 
 from prefect import Task
@@ -20,7 +23,7 @@ from prefect.utilities.annotations import opaque
 
 from mortal_steps.errors import CorruptFileError, TransientError
 from mortal_steps.session import Session
-from mortal_steps.types import BatchRef, GenerationRef, RewardRef
+from mortal_steps.types import BatchRef, FileRef, GenerationRef, RewardRef, StageTiming
 from tasks.history import keep_in_history
 
 Reference = TypeVar("Reference", BatchRef, GenerationRef, RewardRef)
@@ -28,6 +31,17 @@ T = TypeVar("T")
 
 RETRIES = 3
 RETRY_DELAYS_S = [1.0, 5.0, 15.0]
+
+
+def shape_of(*kinds: type) -> str:
+    """Digest of the names of the fields of dataclasses."""
+    names = [[kind.__name__, *(field.name for field in fields(kind))] for kind in kinds]
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:8]
+
+
+SHAPE = shape_of(BatchRef, GenerationRef, RewardRef, FileRef, StageTiming)
+"""Of what is cached. A result is a pickle, which leaves a field unset that it is older than; under
+another key it is not found, and the worker answers from the store."""
 
 
 def is_transient(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
@@ -53,7 +67,7 @@ def cached_by(stage: str, identify: Callable[..., str]) -> dict[str, Any]:
     def key(context: TaskRunContext, inputs: dict[str, Any]) -> str:
         session: Session = inputs["session"]
         rest = {name: value for name, value in inputs.items() if name != "session"}
-        return f"{session.run.info.uid}/{stage}/{identify(**rest)}"
+        return f"{session.run.info.uid}/{stage}-{SHAPE}/{identify(**rest)}"
 
     cached = {"persist_result": True, "cache_policy": CacheKeyFnPolicy(cache_key_fn=key)}
     return {**DURABLE, **cached}
