@@ -16,7 +16,7 @@ from mortal.prefect_server import Server, answers, prefect_server, wait_for_hist
 from mortal.terminal import Checks, say
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError, StoreError
-from mortal_steps.report.summary import RunSummary, summarize
+from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import LEASE_TTL_S, is_driven, read_lease
 from mortal_steps.runs.run import Run, find_run, open_run
 from mortal_steps.store import RunStore
@@ -129,11 +129,7 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
     )
 
 
-def server_answers(run: RunSummary) -> bool:
-    """Whether the Prefect server of the run's last flow run is there to show it."""
-    return run.ui_url is not None and answers(run.ui_url.partition("/runs/")[0])
-
-
 def _report(run: Run, seconds: float) -> None:
     summary = summarize(run)
-    show_outcome(summary, seconds, server_runs=server_answers(summary))
+    server_runs = summary.ui_url is not None and answers(summary.ui_url.partition("/runs/")[0])
+    show_outcome(summary, seconds, server_runs=server_runs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 from typing import Annotated, NoReturn
 
 import typer
@@ -14,10 +15,9 @@ from mortal.cli.looking import fetch, runs, show, verify
 from mortal.cli.serving import automate, server
 from mortal.cli.training import fork, resume, stop, train
 from mortal.terminal import (
-    complain,
+    explain,
     explain_crash,
     say,
-    shortened,
     wants_tracebacks,
     warn_in_plain_lines,
 )
@@ -45,7 +45,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-COMMANDS = {
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train": (train, resume, stop, fork),
     "Look at runs": (runs, show, verify, fetch),
     "Write a configuration": (options, new_model),
@@ -89,7 +89,7 @@ def main() -> NoReturn:
     try:
         app()
     except MortalError as error:
-        complain(shortened(str(error), "all of it is in the run's logs and `mortal show --json`"))
+        explain(error)
         sys.exit(1)
     except Exception as error:
         if wants_tracebacks():
