@@ -1,4 +1,4 @@
-"""Prefect's log lines on the terminal, without its alarm about a run that was asked to stop."""
+"""Prefect's log lines on the terminal, without those that `mortal` says itself, and better."""
 
 from __future__ import annotations
 
@@ -7,29 +7,32 @@ import sys
 
 from prefect.logging.handlers import PrefectConsoleHandler
 
+from mortal.terminal import wants_tracebacks
 from mortal_steps.report import progress
 
 CANCELLED = "Execution was cancelled by the runtime environment"
-FALSE_ALARMS = (
+TOLD_ALREADY = (
+    # How Prefect calls the stages that a stop breaks off, and the stop itself.
     f"Crash detected! {CANCELLED}",
     f"Finished in state Crashed('{CANCELLED}",
     "Finished in state Cancelled(",
+    # The error that ends the run, with its traceback; twice.
+    "Encountered exception during execution",
+    "Finished in state Failed('Flow run encountered",
 )
-"""How Prefect calls the stages that a stop breaks off, and the stop itself; `mortal` tells it."""
+"""How the lines begin that are left out; the Prefect UI has them."""
 
 
 def calm_console() -> None:
-    """Leave the false alarms out, and keep the other lines above the progress bar.
-
-    The Prefect UI has all of them.
-    """
+    """Leave out what is told already, and keep the other lines above the progress bar."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, PrefectConsoleHandler):
-            handler.addFilter(is_no_false_alarm)
+            if not wants_tracebacks():
+                handler.addFilter(is_news)
             if sys.stderr.isatty():
                 handler.console = progress.console
 
 
-def is_no_false_alarm(record: logging.LogRecord) -> bool:
-    """Whether the line is about something that nobody asked for."""
-    return not record.getMessage().startswith(FALSE_ALARMS)
+def is_news(record: logging.LogRecord) -> bool:
+    """Whether `mortal` does not say it anyway."""
+    return not record.getMessage().startswith(TOLD_ALREADY)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,11 +13,9 @@ from rich.text import Text
 from mortal.listing import duration, number
 from mortal.terminal import PlainConsole, console, shortened
 from mortal_steps.report.printable import printable
-from mortal_steps.report.samples import Sample
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.runs.verify import Checked, FinishedCheck, RunCheck
-from mortal_steps.types import Prompt
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
@@ -31,32 +28,33 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
     title = f"  {run.status}, step {run.step} of {run.max_steps}"
     console.print(Text.assemble((printable(run.run_id), "bold"), title))
     if run.parent:
-        _line("fork of", f"{run.parent['run_id']}, from step {run.parent['step']}")
+        line("fork of", f"{run.parent['run_id']}, from step {run.parent['step']}")
     if run.error:
-        _line("error", shortened(run.error, f"`mortal show {run.run_id} --json`"))
-    _line("began", _times(run))
-    _line("reward", _rewards(run))
+        name = "error" if run.status == "failed" else "reason"
+        line(name, shortened(run.error, f"`mortal show {run.run_id} --json`"))
+    line("began", _times(run))
+    line("reward", _rewards(run))
     for changed in run.changed_rewards:
-        _line("rewards", f"changed after step {changed['step']}: {', '.join(changed['changes'])}")
+        line("rewards", f"changed after step {changed['step']}: {', '.join(changed['changes'])}")
     if run.eval:
-        _line("held-out", f"{_scores(run)}  (after step {run.eval_step})")
+        line("held-out", f"{_scores(run)}  (after step {run.eval_step})")
     if run.checkpoints:
         best = f", best {run.best_step}" if run.best_step is not None else ""
-        _line("checkpoints", f"{', '.join(map(str, run.checkpoints))}{best}")
+        line("checkpoints", f"{', '.join(map(str, run.checkpoints))}{best}")
     if run.base_model:
-        _line("base model", run.base_model)
+        line("base model", run.base_model)
     if run.model_path:
-        _line("final model", run.model_path)
-        _line("sha256", str(run.final_weights_sha256))
+        line("final model", run.model_path)
+        line("sha256", str(run.final_weights_sha256))
     if run.cost:
         kinds = [f"{kind} {dollars:.2f}" for kind, dollars in run.cost["by_kind"].items()]
-        _line("cost", f"${run.cost['total']:.2f}, estimated: {', '.join(kinds)}")
-    _line("files", run.run_dir)
+        line("cost", f"${run.cost['total']:.2f}, estimated: {', '.join(kinds)}")
+    line("files", run.run_dir)
     if run.ui_url and server_runs:
-        _line("Prefect UI", run.ui_url)
+        line("Prefect UI", run.ui_url)
     elif run.ui_url:
         place = f"{DEFAULT_UI}{urlsplit(run.ui_url).path}"
-        _line("Prefect UI", f"start it with `mortal server`, then open {place}")
+        line("Prefect UI", f"start it with `mortal server`, then open {place}")
     _show_quarantined(run)
     _show_timings(run)
 
@@ -71,18 +69,6 @@ def show_outcome(run: RunSummary, seconds: float, *, server_runs: bool) -> None:
         folder = shlex.quote(str(Path(run.run_dir).parent))
         go_on = f"   mortal resume {run.run_id} --runs-dir {folder}   (from step {run.step})"
         console.print(Text.assemble(("go on with", "bold"), printable(go_on)))
-
-
-def show_samples(samples: Sequence[Sample]) -> None:
-    """Each with its prompt and its scores."""
-    for sample in samples:
-        scores = ", ".join(f"{name} {number(value)}" for name, value in sample.rewards.items())
-        title = f"{sample.kind} of step {sample.step}"
-        about = f"  {sample.problem_id}, reward {number(sample.reward)} ({scores})"
-        console.print()
-        console.print(Text.assemble((title, "bold"), printable(about)))
-        _block("prompt", _prompt_text(sample.prompt))
-        _block("completion", sample.text)
 
 
 def show_check(check: RunCheck | FinishedCheck, *, as_json: bool) -> bool:
@@ -156,19 +142,6 @@ def _scores(run: RunSummary) -> str:
     return ", ".join(f"{name} {value:.3f}" for name, value in run.eval.items())
 
 
-def _prompt_text(prompt: Prompt) -> str:
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{message.get('role')}: {message.get('content')}" for message in prompt)
-
-
-def _block(name: str, text: str) -> None:
-    first, *rest = text.splitlines() or [""]
-    _line(name, first)
-    for line in rest:
-        _line("", line)
-
-
 def _times(run: RunSummary) -> str:
     """When it began and how long that took; a run that nobody drives may have rested meanwhile."""
     now = time.time()
@@ -188,5 +161,6 @@ def _rewards(run: RunSummary) -> str:
     return f"{means}  (training, first {trend['steps']} steps -> last {trend['steps']})"
 
 
-def _line(name: str, text: str) -> None:
+def line(name: str, text: str) -> None:
+    """One fact of a run, below its name."""
     console.print(f"  {name:<12} {text}")

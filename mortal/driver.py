@@ -19,7 +19,7 @@ from mortal.server_files import Server
 from mortal.terminal import Checks, say
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError, StoreError
-from mortal_steps.report.summary import RunSummary, summarize
+from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import LEASE_TTL_S, is_driven, read_lease
 from mortal_steps.runs.run import Run, find_run, open_run
 from mortal_steps.store import RunStore

@@ -66,7 +66,10 @@ def make_pool() -> None:
 
 def examine(options: ModalConfig) -> bool:
     """Print what a run needs on Modal, whether it is there, and how to get it; whether all is."""
-    found = [asyncio.run(_told(check)) for check in checks(options)]
+    account, *others = checks(options)
+    if not asyncio.run(_told(account)):
+        return False  # without one, each of the others would fail for the same reason
+    found = [asyncio.run(_told(check)) for check in others]
     return all(found)
 
 

@@ -55,7 +55,8 @@ def _driver_here(run: Run) -> LeaseRecord:
         compute = run.config.compute
         there = f"; on Modal: `mortal stop {run_id} --volume {compute.modal.volume}`"
         raise StoreError(
-            f"no process drives run {run_id} in {run.store.root.parent}; there is nothing to stop"
+            f"no process drives run {run_id} in {run.store.root.parent} ({run.status()}, step "
+            f"{run.manifest.step} of {run.info.num_steps}); there is nothing to stop"
             + (there if compute.backend == "modal" else "")
         )
     if not driver.is_here():
@@ -71,7 +72,9 @@ def _wait_for_end(
 ) -> None:
     """Wait until the lease is no longer the driver's."""
     who = f"process {driver.pid} on {driver.host}"
-    typer.echo(f"asked {who} to stop; it saves the state of run {run_id} and ends its workers")
+    typer.echo(
+        f"asked {who} to stop; it is saving the state of run {run_id} and ending its workers"
+    )
     began = told = time.monotonic()
     while True:
         now, holder = time.monotonic(), look()
@@ -79,10 +82,10 @@ def _wait_for_end(
             return
         if now - began > patience_s:
             raise TransientError(
-                f"{who} still drives run {run_id} after {patience_s:.0f} s; it was asked, and ends "
-                f"when the step it is in has ended (`mortal show {run_id}`)"
+                f"{who} still drives run {run_id} after {patience_s:.0f} s; it has been asked to "
+                f"stop and will when its current step has ended (see `mortal show {run_id}`)"
             )
         if now - told > TELL_EVERY_S:
-            typer.echo(f"waiting for {now - began:.0f} s")
+            typer.echo(f"still waiting after {now - began:.0f} s")
             told = now
         time.sleep(LOOK_EVERY_S)

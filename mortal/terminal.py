@@ -19,6 +19,7 @@ from mortal_steps.report.printable import printable
 
 MOST_LINES = 12
 """Of an error message; a worker's holds the whole traceback of the other process."""
+TRACEBACK = "Traceback (most recent call last):\n"
 DEBUG = "MORTAL_DEBUG"
 """Environment variable; with any value an unexpected error shows its traceback."""
 
@@ -48,13 +49,46 @@ def complain(text: str) -> None:
 
 
 def shortened(text: str, whole: str) -> str:
-    """A message with its middle left out where it is long; `whole` says where all of it is."""
+    """A message without its traceback, or with its middle left out where it is long; `whole` says
+    where all of it is."""
+    reason, found, trace = text.rstrip().partition(f"\n{TRACEBACK}")
+    if found:
+        return f"{reason}\n    ({len(trace.splitlines()) + 1} lines of traceback: {whole})"
     lines = text.rstrip().splitlines()
     if len(lines) <= MOST_LINES:
         return text
     head, tail = lines[: MOST_LINES // 2], lines[-(MOST_LINES // 2 - 1) :]
     left_out = len(lines) - len(head) - len(tail)
     return "\n".join([*head, f"    ... {left_out} more lines: {whole}", *tail])
+
+
+def explain(error: Exception) -> None:
+    """An error that was raised on purpose; what is too long for a terminal is in a file."""
+    text = str(error)
+    if shortened(text, "") != text:
+        text = shortened(text, _kept(text))
+    complain(text)
+
+
+def explain_crash(error: Exception) -> None:
+    """One line for an error that nobody foresaw, and a file with all that is known of it."""
+    file = _kept("".join(traceback.format_exception(error)))
+    reason = f"{type(error).__name__}: {error}".rstrip(": ").splitlines()[0]
+    complain(f"unexpected {reason}\nThe traceback is in {file}; with {DEBUG}=1 it is shown here.")
+
+
+def _kept(text: str) -> str:
+    """Path of a new file that holds the text."""
+    with tempfile.NamedTemporaryFile(
+        "w",
+        prefix="mortal-",
+        suffix=".traceback",
+        delete=False,
+        encoding="utf-8",
+        errors="backslashreplace",
+    ) as file:
+        file.write(text)
+    return file.name
 
 
 def warn_in_plain_lines() -> None:
@@ -65,23 +99,6 @@ def warn_in_plain_lines() -> None:
 class _PlainWarnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         typer.secho(f"warning: {printable(record.getMessage())}", err=True, fg="yellow")
-
-
-def explain_crash(error: Exception) -> None:
-    """One line for an error that nobody foresaw, and a file with all that is known of it."""
-    with tempfile.NamedTemporaryFile(
-        "w",
-        prefix="mortal-",
-        suffix=".traceback",
-        delete=False,
-        encoding="utf-8",
-        errors="backslashreplace",
-    ) as file:
-        file.writelines(traceback.format_exception(error))
-    reason = f"{type(error).__name__}: {error}".rstrip(": ").splitlines()[0]
-    complain(
-        f"unexpected {reason}\nThe traceback is in {file.name}; with {DEBUG}=1 it is shown here."
-    )
 
 
 def wants_tracebacks() -> bool:

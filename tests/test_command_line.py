@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 
 from mortal import cli, listing
-from mortal.calm_logs import is_no_false_alarm
-from mortal.terminal import MOST_LINES, shortened
+from mortal.calm_logs import is_news
+from mortal.terminal import MOST_LINES, TRACEBACK, shortened
 from mortal_steps.config import RunConfig
+from mortal_steps.errors import WorkerError
 from mortal_steps.report.printable import printable
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.lease import LeaseRecord, acquire
@@ -179,12 +180,25 @@ def test_an_error_that_nobody_foresaw_is_a_line_and_a_file(mortal, tmp_path, mon
     code, _, errors = mortal("runs", "--runs-dir", tmp_path)
     first, second = errors.splitlines()
     assert (code, first) == (1, "error: unexpected ZeroDivisionError: \\x1b[31mby zero")
-    trace = Path(second.removeprefix("The traceback is in ").partition(";")[0])
-    assert "in breaks" in trace.read_text()
-    trace.unlink()
+    file = Path(second.removeprefix("The traceback is in ").partition(";")[0])
+    assert "in breaks" in file.read_text()
+    file.unlink()
     monkeypatch.setenv("MORTAL_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         mortal("runs", "--runs-dir", tmp_path)
+
+
+def test_the_traceback_of_a_worker_is_in_a_file(mortal, tmp_path, monkeypatch):
+    def breaks(folder):
+        raise WorkerError(f"KeyError: 'x'\n{TRACEBACK}  File ...\nKeyError: 'x'")
+
+    monkeypatch.setattr("mortal_steps.runs.run.list_runs", breaks)
+    code, _, errors = mortal("runs", "--runs-dir", tmp_path)
+    first, second = errors.splitlines()
+    assert (code, first) == (1, "error: KeyError: 'x'")
+    file = Path(second.removeprefix("    (3 lines of traceback: ").removesuffix(")"))
+    assert TRACEBACK in file.read_text()
+    file.unlink()
 
 
 def test_a_long_error_is_shown_by_its_two_ends():
@@ -193,18 +207,20 @@ def test_a_long_error_is_shown_by_its_two_ends():
     assert len(short) == MOST_LINES
     assert (short[0], short[-1]) == ("line 0", "line 99")
     assert "    ... 89 more lines: `mortal show`" in short
+    trace = "broken\nTraceback (most recent call last):\n  File ...\n    raise\nValueError: broken"
+    assert shortened(trace, "there") == "broken\n    (4 lines of traceback: there)"
     assert shortened("one\ntwo", "elsewhere") == "one\ntwo"
 
 
-def test_stages_that_a_stop_breaks_off_are_no_alarm():
+def test_what_mortal_tells_itself_is_left_out_of_the_logs():
     def line(message):
         return logging.makeLogRecord({"msg": message})
 
     cancelled = "Execution was cancelled by the runtime environment."
-    assert not is_no_false_alarm(line(f"Crash detected! {cancelled}"))
-    assert not is_no_false_alarm(line(f"Finished in state Crashed('{cancelled}')"))
-    assert is_no_false_alarm(line("Crash detected! Request to the server failed."))
-    assert is_no_false_alarm(line("Finished in state Failed('no reward')"))
+    assert not is_news(line(f"Crash detected! {cancelled}"))
+    assert not is_news(line(f"Finished in state Crashed('{cancelled}')"))
+    assert is_news(line("Crash detected! Request to the server failed."))
+    assert is_news(line("Finished in state Failed('Task run encountered an exception')"))
 
 
 def test_the_version_and_the_examples_are_there(mortal):

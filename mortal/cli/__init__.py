@@ -15,10 +15,9 @@ from mortal.cli.looking import fetch, runs, show, verify
 from mortal.cli.serving import automate, server
 from mortal.cli.training import fork, resume, stop, train
 from mortal.terminal import (
-    complain,
+    explain,
     explain_crash,
     say,
-    shortened,
     wants_tracebacks,
     warn_in_plain_lines,
 )
@@ -94,7 +93,7 @@ def main() -> NoReturn:
     try:
         app()
     except MortalError as error:
-        complain(shortened(str(error), "all of it is in the run's logs and `mortal show --json`"))
+        explain(error)
         sys.exit(1)
     except Exception as error:
         if wants_tracebacks():

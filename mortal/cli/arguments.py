@@ -28,7 +28,7 @@ Volume = Annotated[
     str | None,
     typer.Option(
         "--volume",
-        help="Modal Volume that holds the run, such as mortal-runs, in place of this machine.",
+        help="Modal Volume that holds the run, such as mortal-runs; by default, this machine does.",
         envvar="MORTAL_VOLUME",
     ),
 ]

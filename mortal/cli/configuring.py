@@ -12,16 +12,18 @@ from mortal_steps.errors import ModelError
 
 
 def options(
-    section: Annotated[str | None, typer.Argument(help="Such as training, or model.new.")] = None,
+    section: Annotated[
+        str | None, typer.Argument(help="Only this section, such as training or model.new.")
+    ] = None,
 ) -> None:
-    """Print every key of a configuration with its default and meaning, as TOML."""
+    """Print every configuration key with its default and meaning, as TOML."""
     from mortal_steps.config.reference import reference_toml
 
     typer.echo(reference_toml(section), nl=False)
 
 
 def new_model(
-    folder: Annotated[Path, typer.Argument(help="Where the model goes; must not exist.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of the new model; it must not exist.")],
     seed: Annotated[int, typer.Option(help="Seed of the weights.")] = 0,
     hidden_size: Annotated[int, typer.Option(help="Width of the model.")] = 64,
     num_layers: Annotated[int, typer.Option(help="Transformer layers.")] = 2,
@@ -46,12 +48,16 @@ def new_model(
         shape["alphabet"] = alphabet
     settings = parse_config({"seed": seed, "model": {"new": shape}}, origin="mortal new-model")
     assert settings.model.new is not None
-    from mortal_steps.policy.new_model import build_model  # slow to import
+    # Slow to import.
+    from transformers.utils.logging import disable_progress_bar
 
+    from mortal_steps.policy.new_model import build_model
+
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         build_model(folder, settings.model.new, seed)
     except OSError as error:
         raise ModelError(
             f"cannot write the model to {folder}: {error.strerror}; name a folder that can be made"
         ) from error
-    say(f"{folder}: a model to name in [model] name_or_path")
+    say(f"built a model in {folder}; name it in a configuration as model.name_or_path")

@@ -11,19 +11,19 @@ from mortal_steps.config import ModalConfig
 
 ModalSettings = Annotated[
     Path | None,
-    typer.Argument(help="TOML file of a run; its section compute.modal says what that needs."),
+    typer.Argument(help="TOML file of a run; its section compute.modal says what the run needs."),
 ]
 
 
 def deploy(config: ModalSettings = None) -> None:
-    """Bring the app to Modal, check it, and apply the Prefect deployments."""
+    """Deploy the app to Modal, check it, and apply the Prefect deployments."""
     from mortal import modal_deploy
 
     modal_deploy.deploy(_modal_options(config))
 
 
 def doctor(config: ModalSettings = None) -> None:
-    """Check what runs on Modal need: account, Volume, secrets, versions on both sides."""
+    """Check what runs on Modal need: account, Volume, secrets, the same versions on both sides."""
     from mortal.modal_deploy import examine
 
     raise typer.Exit(0 if examine(_modal_options(config)) else 1)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
 from mortal_steps.errors import ConfigError
 from mortal_steps.report.printable import printable
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+UI_TIMEOUT_S = 2.0
 
 
 def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False) -> None:
@@ -48,9 +53,7 @@ def show(
     ] = 0,
 ) -> None:
     """Show where a run stands, what it has reached and where its time went."""
-    from mortal.display import show_run, show_samples
-    from mortal.driver import server_answers
-    from mortal_steps.report.samples import last_samples
+    from mortal.display import show_run
     from mortal_steps.report.summary import summarize
     from mortal_steps.runs.run import find_run
 
@@ -63,18 +66,41 @@ def show(
                 "--samples reads the run's steps, which are on the Volume; bring them here with "
                 f"`mortal fetch {run_id} --all` and leave --volume out"
             )
-        summary, chosen = summary_there(volume, run_id), []
+        summary = summary_there(volume, run_id)
     else:
-        run = find_run(runs_dir, run_id)
-        summary, chosen = summarize(run), last_samples(run, samples) if samples else []
+        summary = summarize(find_run(runs_dir, run_id))
+    if samples:
+        from mortal_steps.report.samples import last_samples
+
+        chosen = last_samples(find_run(runs_dir, run_id), samples)
+    else:
+        chosen = []
     if as_json:
         shown = dataclasses.asdict(summary)
         if samples:
             shown["samples"] = [dataclasses.asdict(sample) for sample in chosen]
         typer.echo(json.dumps(shown, indent=1))
     else:
-        show_run(summary, server_runs=server_answers(summary))
+        show_run(summary, server_runs=_is_shown(summary.ui_url))
+    if chosen and not as_json:
+        from mortal.sample_view import show_samples
+
         show_samples(chosen)
+
+
+def _is_shown(ui_url: str | None) -> bool:
+    """Whether the page of the run's last flow run can be expected to open.
+
+    A server of ours ends with the commands that use it, so on loopback it is looked for.
+    """
+    address = urlsplit(ui_url or "")
+    if address.hostname not in LOOPBACK:
+        return ui_url is not None
+    try:
+        socket.create_connection((address.hostname, address.port or 80), UI_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def verify(
@@ -102,10 +128,10 @@ def fetch(
         str, typer.Option(help="Modal Volume that holds the run.", envvar="MORTAL_VOLUME")
     ] = "mortal-runs",
     everything: Annotated[
-        bool, typer.Option("--all", help="Checkpoints, weights and every step, too.")
+        bool, typer.Option("--all", help="Also download checkpoints, weights and every step.")
     ] = False,
 ) -> None:
-    """Bring the final model of a run on Modal here."""
+    """Download the final model of a run on Modal."""
     from mortal.modal_runs import fetch_run
 
     runs_dir, run_id = find_place(run_id, runs_dir)

@@ -40,17 +40,20 @@ def server(
 
 def automate(
     silence_s: Annotated[
-        float, typer.Option(min=10, help="Seconds without a heartbeat or a start: it has crashed.")
+        float,
+        typer.Option(
+            min=10, help="Seconds without a heartbeat or a start before a run counts as crashed."
+        ),
     ] = 90,
     pause_s: Annotated[
-        float, typer.Option(min=10, help="Seconds between a crash and the new schedule.")
+        float, typer.Option(min=10, help="Seconds between a crash and the restart.")
     ] = 20,
     attempts: Annotated[
-        int, typer.Option(min=2, help="Starts of one flow run, the first one included.")
+        int, typer.Option(min=2, help="Most starts of one flow run, including the first.")
     ] = 5,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the automations.")] = False,
 ) -> None:
-    """Let the Prefect server bring crashed runs of the deployments back by itself."""
+    """Make the Prefect server restart crashed deployment runs by itself."""
     from mortal.prefect_server import prefect_server
 
     with prefect_server(port=0, keep=False, say=typer.echo):

@@ -22,7 +22,7 @@ from mortal_steps.config import RunConfig
 
 Detach = Annotated[
     bool,
-    typer.Option("--detach", help="Let a container on Modal drive the run; return at once."),
+    typer.Option("--detach", help="Drive the run from a container on Modal and return at once."),
 ]
 
 Trust = Annotated[
@@ -42,13 +42,15 @@ AcceptChangedRewards = Annotated[
 
 
 def train(
-    config: Annotated[Path, typer.Argument(help="TOML file; see deployments/configs.")],
+    config: Annotated[
+        Path, typer.Argument(help="TOML file, such as those in deployments/configs.")
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", help="Override: section.key=value. Repeatable."),
     ] = None,
     run_id: Annotated[
-        str | None, typer.Option(help="Identity of the run; the same id goes on with it.")
+        str | None, typer.Option(help="Id of the run; the id of an existing run continues it.")
     ] = None,
     runs_dir: Annotated[Path | None, typer.Option(help="Folder of all runs.")] = None,
     accept_changed_rewards: AcceptChangedRewards = False,
@@ -81,7 +83,7 @@ def resume(
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
-    """Go on with a run after its last checkpoint, reusing what was already generated."""
+    """Continue a run from its last checkpoint, reusing what it has already generated."""
     from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted
 
@@ -110,11 +112,11 @@ def stop(
     run_id: RunId,
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
-    timeout_s: Annotated[float, typer.Option(help="Seconds to wait for the end.")] = 600,
+    timeout_s: Annotated[float, typer.Option(help="Seconds to wait for it to stop.")] = 600,
 ) -> None:
-    """End a run in order, as Ctrl-C does: its state is saved, its workers go.
+    """Stop a run cleanly, as Ctrl-C does: save its state, then end its workers.
 
-    Asked a second time, a run on this machine ends at once.
+    Asked a second time, a run on this machine stops at once.
     """
     from mortal.stopping import stop_here, stop_there
 
@@ -134,21 +136,23 @@ def fork(
     at_step: Annotated[
         int | None,
         typer.Option(
-            min=0, help="One of its checkpoints, as `mortal show` lists them; default: the newest."
+            min=0, help="Step of a checkpoint that `mortal show` lists; default: the newest."
         ),
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change against the parent: section.key=value. Repeatable."),
+        typer.Option(
+            "--set", help="Setting that differs from the parent: section.key=value. Repeatable."
+        ),
     ] = None,
-    new_id: Annotated[str | None, typer.Option("--run-id", help="Identity of the new run.")] = None,
+    new_id: Annotated[str | None, typer.Option("--run-id", help="Id of the new run.")] = None,
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
     trust: Trust = False,
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
-    """Train a new run from a checkpoint of another one, with other settings.
+    """Train a new run from a checkpoint of another run, with different settings.
 
     The parent is only read; relative paths start where its own do. Weights,
     optimizer moments and logs go on; the learning rate and all other settings
@@ -186,7 +190,7 @@ def _drive(settings: RunConfig, *, port: int, keep_server: bool, detach: bool = 
         from mortal import detach as detached
 
         call_id, volume = detached.detach(settings), settings.compute.modal.volume
-        say(f"run {settings.run_id} goes on in Modal ({call_id}); look at it with")
+        say(f"run {settings.run_id} goes on in Modal ({call_id}); follow it with")
         say(f"    mortal show {settings.run_id} --volume {volume}")
         return
     from mortal.driver import drive

@@ -7,6 +7,7 @@ The run directory appears by one rename: there is a whole fork or none.
 from __future__ import annotations
 
 import shutil
+import tempfile
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -63,6 +64,7 @@ def fork_run(
     there, whole, or a run id that is taken, `CorruptFileError` for damage elsewhere in the
     parent, and what `preflight.check` finds; nothing is left behind then.
     """
+    _check_place(parent)
     check_config(parent.store, parent.info)
     check_model(parent.config.model, parent.info.model_files)
     config = _configure(parent, overrides, run_id)
@@ -88,6 +90,19 @@ def fork_run(
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return find_run(root.parent, root.name)
+
+
+def _check_place(parent: Run) -> None:
+    """Raise `StoreError` where no run can be made beside the parent."""
+    folder = parent.store.root.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise StoreError(
+            f"{folder} is not writable ({error.strerror}), and a fork lies beside its parent; make "
+            f"it writable, or fork a copy of {parent.store.root} in another folder"
+        ) from error
 
 
 def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> RunConfig:
