@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import socket
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,6 +22,8 @@ DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
 
 MOST_QUARANTINED = 20
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+UI_TIMEOUT_S = 2.0
 
 
 def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
@@ -164,3 +167,18 @@ def _rewards(run: RunSummary) -> str:
 def line(name: str, text: str) -> None:
     """One fact of a run, below its name."""
     console.print(f"  {name:<12} {text}")
+
+
+def is_shown(ui_url: str | None) -> bool:
+    """Whether the page of the run's last flow run can be expected to open.
+
+    A server of ours ends with the commands that use it, so on loopback it is looked for.
+    """
+    address = urlsplit(ui_url or "")
+    if address.hostname not in LOOPBACK:
+        return ui_url is not None
+    try:
+        socket.create_connection((address.hostname, address.port or 80), UI_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True

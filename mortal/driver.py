@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
-from mortal.display import show_outcome
+from mortal.display import is_shown, show_outcome
 from mortal.prefect_server import check_configured_server, prefect_server
 from mortal.server_files import Server
 from mortal.terminal import Checks, say
@@ -126,19 +124,6 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
     )
 
 
-def server_answers(run: RunSummary) -> bool:
-    """Whether something listens where the Prefect server of the run's last flow run was."""
-    address = urlsplit(run.ui_url or "")
-    if not address.hostname:
-        return False
-    port = address.port or (443 if address.scheme == "https" else 80)
-    try:
-        with socket.create_connection((address.hostname, port), timeout=1):
-            return True
-    except OSError:
-        return False
-
-
 def _report(run: Run, seconds: float) -> None:
     summary = summarize(run)
-    show_outcome(summary, seconds, server_runs=server_answers(summary))
+    show_outcome(summary, seconds, server_runs=is_shown(summary.ui_url))

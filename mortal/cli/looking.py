@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import socket
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
 from mortal_steps.errors import ConfigError
 from mortal_steps.report.printable import printable
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-UI_TIMEOUT_S = 2.0
 
 
 def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False) -> None:
@@ -53,7 +48,7 @@ def show(
     ] = 0,
 ) -> None:
     """Show where a run stands, what it has reached and where its time went."""
-    from mortal.display import show_run
+    from mortal.display import is_shown, show_run
     from mortal_steps.report.summary import summarize
     from mortal_steps.runs.run import find_run
 
@@ -81,26 +76,11 @@ def show(
             shown["samples"] = [dataclasses.asdict(sample) for sample in chosen]
         typer.echo(json.dumps(shown, indent=1))
     else:
-        show_run(summary, server_runs=_is_shown(summary.ui_url))
+        show_run(summary, server_runs=is_shown(summary.ui_url))
     if chosen and not as_json:
         from mortal.sample_view import show_samples
 
         show_samples(chosen)
-
-
-def _is_shown(ui_url: str | None) -> bool:
-    """Whether the page of the run's last flow run can be expected to open.
-
-    A server of ours ends with the commands that use it, so on loopback it is looked for.
-    """
-    address = urlsplit(ui_url or "")
-    if address.hostname not in LOOPBACK:
-        return ui_url is not None
-    try:
-        socket.create_connection((address.hostname, address.port or 80), UI_TIMEOUT_S).close()
-    except OSError:
-        return False
-    return True
 
 
 def verify(
