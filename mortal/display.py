@@ -33,7 +33,8 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
         name = "error" if run.status == "failed" else "reason"
         line(name, shortened(run.error, f"`mortal show {run.run_id} --json`"))
     line("began", _times(run))
-    line("reward", _rewards(run))
+    if run.step:
+        line("reward", _rewards(run))
     if run.eval:
         line("held-out", f"{_scores(run)}  (after step {run.eval_step})")
     if run.checkpoints:
