@@ -36,7 +36,8 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
         name = "error" if run.status == "failed" else "reason"
         line(name, shortened(run.error, f"`mortal show {run.run_id} --json`"))
     line("began", _times(run))
-    line("reward", _rewards(run))
+    if run.step:
+        line("reward", _rewards(run))
     for changed in run.changed_rewards:
         line("rewards", f"changed after step {changed['step']}: {', '.join(changed['changes'])}")
     if run.eval:

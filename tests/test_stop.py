@@ -203,5 +203,5 @@ def test_between_two_stages_the_run_is_saved_too(tmp_path):
             asyncio.run(drive(run))
     assert run.manifest.status == "stopped"
     assert [saved.step for saved in run.manifest.checkpoints] == [3]
-    assert run.store.path("reward_curve.png").exists()
+    assert (tmp_path / "runs" / "run" / "reward_curve.png").exists()
     assert run.manifest.step == 2, "the third step is noted by whoever goes on"
