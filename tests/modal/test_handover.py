@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal_steps.compute.modal.handover import check_reachable
+from mortal_steps.compute.modal.handover import check_reachable, for_run
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 
@@ -37,3 +37,15 @@ def test_a_server_that_this_machine_alone_can_reach(here, monkeypatch):
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:4200/api")
     with pytest.raises(ConfigError, match=r"PREFECT_API_URL is http://127.0.0.1:4200/api, .*unset"):
         check_reachable(config("rewards.py:score"))
+
+
+def test_the_password_of_the_server_goes_along(monkeypatch):
+    class Orchestrate:
+        def with_options(self, **options):
+            return options
+
+    monkeypatch.setenv("PREFECT_API_URL", "https://prefect.example.com/api")
+    monkeypatch.setenv("PREFECT_API_AUTH_STRING", "me:secret")
+    env = for_run(Orchestrate(), config("rewards.py:score"))["env"]
+    assert env["PREFECT_API_URL"] == "https://prefect.example.com/api"
+    assert env["PREFECT_API_AUTH_STRING"] == "me:secret"
