@@ -11,6 +11,7 @@ import flows.grpo_train as grpo
 from benchmarks import bare
 from mortal_steps import driving
 from mortal_steps.config.loader import load_config
+from mortal_steps.data import load_problems
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.run import open_run
 from tests.e2e.conftest import write_project
@@ -74,6 +75,11 @@ def project_config(folder, **training):
     }
     config = load_config(path, [f"{key}={value}" for key, value in overrides.items()])
     return config.model_copy(update={"run_id": "run"})
+
+
+def unchecked(config, known=None, say=None):
+    """In place of `preflight.check`: the problems alone, without processes that look at the rest."""
+    return known or load_problems(config.data, config.seed)
 
 
 def go_on(config, patch, *, killed_after=None):

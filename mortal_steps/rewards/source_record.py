@@ -1,7 +1,8 @@
 """The sources that a run is scored with, as its directory remembers them.
 
 Scores are part of a run's bits, so a reward function that was edited stops the run before it scores
-anything, until somebody accepts the edited one: by its digest, which the error tells.
+anything, until somebody accepts the edited one: by its digest, which the error tells. Another
+version of an installed package, this one included, is only noted: runs outlive upgrades.
 """
 
 from __future__ import annotations
@@ -95,9 +96,10 @@ def note_sources(store: RunStore, config: RunConfig, working_dir: Path, step: in
         return
     if history:
         _check(store, config, history[-1].sources, now)
-        if not history[-1].sources.changes_to(now):
+        changes = history[-1].sources.changes_to(now)
+        if not changes:
             return
-        logger.warning("other reward functions score from step %d on", step)
+        logger.warning("from step %d on, other code scores: %s", step, "; ".join(changes))
     else:
         logger.warning("the reward functions' sources are noted from step %d on", step)
     _write(store, history, now, step)
@@ -123,7 +125,7 @@ def _are_elsewhere(config: RunConfig, now: RewardSources) -> bool:
 
 
 def _check(store: RunStore, config: RunConfig, before: RewardSources, now: RewardSources) -> None:
-    changes = before.changes_to(now)
+    changes = before.edits_to(now)
     if changes and config.rewards.accept_changed != now.digest():
         raise RewardError(
             f"the reward functions are not those that run {store.root.name} was scored with: "

@@ -39,22 +39,31 @@ class RewardSources:
     the functions run in another environment than the flow."""
 
     def digest(self) -> str:
-        """Short, hexadecimal; for people to copy."""
-        content = json.dumps([dict(self.files), dict(self.packages)], sort_keys=True)
+        """Of the files; short, hexadecimal, for people to copy."""
+        content = json.dumps(dict(self.files), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def changes_to(self, other: RewardSources) -> list[str]:
         """What is different in `other`, one phrase per file or package."""
+        return [*self.edits_to(other), *self.upgrades_to(other)]
+
+    def edits_to(self, other: RewardSources) -> list[str]:
+        """Which files are different in `other`, one phrase each."""
         found = []
         for path in sorted(self.files.keys() | other.files.keys()):
             before, now = self.files.get(path), other.files.get(path)
             if before != now:
                 how = {MISSING: "is missing", None: "is not used any more"}.get(now, "was altered")
                 found.append(f"{path} {how if before is not None else 'is new'}")
-        for name in sorted(self.packages.keys() & other.packages.keys()):
-            if self.packages[name] != other.packages[name]:
-                found.append(f"{name} was {self.packages[name]}, now {other.packages[name]}")
         return found
+
+    def upgrades_to(self, other: RewardSources) -> list[str]:
+        """Which packages have another version in `other`, one phrase each."""
+        return [
+            f"{name} was {self.packages[name]}, now {other.packages[name]}"
+            for name in sorted(self.packages.keys() & other.packages.keys())
+            if self.packages[name] != other.packages[name]
+        ]
 
 
 def find_sources(

@@ -18,7 +18,6 @@ import pytest
 from mortal_steps import preflight
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
-from mortal_steps.data import load_problems
 from mortal_steps.errors import NewerFormatError, StoreError
 from mortal_steps.policy import base_model, checkpoints, journal
 from mortal_steps.policy.weights import weights_digest
@@ -28,7 +27,7 @@ from mortal_steps.runs.run import find_run, list_runs, open_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store import FORMAT
 from mortal_steps.types import Problem
-from tests.bare_flow import go_on, stripped
+from tests.bare_flow import go_on, stripped, unchecked
 
 ARCHIVE = Path(__file__).with_name("begun_in_format_1.tar.gz")
 SETTINGS = "tiny.toml"
@@ -39,7 +38,7 @@ KNOWN = 4
 @pytest.fixture(scope="module")
 def patch():
     with stripped() as patch:
-        patch.setattr(preflight, "check", lambda c, known=None: known or load_problems(c.data, 7))
+        patch.setattr(preflight, "check", unchecked)
         yield patch
 
 

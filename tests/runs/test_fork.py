@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from mortal.cli import app
 from mortal_steps import preflight
-from mortal_steps.data import load_problems
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.files import digest_file
 from mortal_steps.policy import checkpoints
@@ -20,7 +19,7 @@ from mortal_steps.policy.weights import weights_digest
 from mortal_steps.runs.fork import fork_run
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
-from tests.bare_flow import Killed, go_on, project_config, stripped
+from tests.bare_flow import Killed, go_on, project_config, stripped, unchecked
 from tests.damage import flip_a_bit
 from tests.test_corruption import damaged_files, same_bits
 from tests.test_crash_windows import in_a_process_killed_at, leftovers
@@ -31,7 +30,7 @@ NEWER = {"checkpoints.keep_last": 9, "training.num_generations": 8}
 @pytest.fixture(scope="module")
 def patch():
     with stripped() as patch:
-        patch.setattr(preflight, "check", lambda c, known=None: known or load_problems(c.data, 7))
+        patch.setattr(preflight, "check", unchecked)
         yield patch
 
 
@@ -242,9 +241,9 @@ def test_a_parent_may_remove_the_checkpoint_meanwhile(parent, tmp_path, monkeypa
     parent = copy_of(parent, tmp_path)
     check = preflight.check
 
-    def check_slowly(config, known):
+    def check_slowly(config, *asked):
         shutil.rmtree(parent.store.path("checkpoints/step-2"))
-        return check(config, known)
+        return check(config, *asked)
 
     monkeypatch.setattr(preflight, "check", check_slowly)
     fork = fork_run(parent, at_step=2)

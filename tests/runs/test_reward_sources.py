@@ -6,14 +6,14 @@ import pytest
 
 from mortal_steps import preflight
 from mortal_steps.compute.base import CallKey
-from mortal_steps.data import load_problems
 from mortal_steps.driving import at_work
 from mortal_steps.errors import RewardError
 from mortal_steps.report.summary import summarize
-from mortal_steps.rewards.source_record import SOURCES_FILE, find_history
+from mortal_steps.rewards import sources
+from mortal_steps.rewards.source_record import SOURCES_FILE, find_history, note_sources
 from mortal_steps.runs.run import accept_changed_rewards, open_run
 from mortal_steps.runs.verify import check_run
-from tests.bare_flow import project_config
+from tests.bare_flow import project_config, unchecked
 
 KEY = CallKey(run_id="run", stage="reward", step=0)
 
@@ -21,7 +21,7 @@ KEY = CallKey(run_id="run", stage="reward", step=0)
 @pytest.fixture
 def config(tmp_path, monkeypatch):
     """Of a run that has begun in `tmp_path` with a relative path to its reward functions."""
-    monkeypatch.setattr(preflight, "check", lambda c, known=None: load_problems(c.data, 7))
+    monkeypatch.setattr(preflight, "check", unchecked)
     monkeypatch.chdir(tmp_path)
     config = project_config(tmp_path)
     assert not Path(config.rewards.functions[0]).is_absolute()
@@ -51,3 +51,14 @@ async def test_it_stops_at_edited_ones_until_they_are_accepted(config, tmp_path,
     assert summarize(run).changed_rewards == changed
     checked = check_run(tmp_path / "runs", "run").files()
     assert run.store.path(SOURCES_FILE) in [one.path for one in checked]
+
+
+def test_an_upgraded_package_is_noted_and_stops_nothing(config, monkeypatch):
+    rewards = config.rewards.model_copy(
+        update={"functions": ("mortal_steps.rewards.functions:exact_match",)}
+    )
+    config = config.model_copy(update={"rewards": rewards, "run_id": "upgraded"})
+    run = open_run(config)
+    monkeypatch.setattr(sources, "_versions", lambda names: {"mortal": "9.9"})
+    note_sources(open_run(config).store, config, run.working_dir(), 0)
+    assert [entry.sources.packages["mortal"] for entry in find_history(run.store)][1:] == ["9.9"]
