@@ -78,7 +78,7 @@ def project_config(folder, **training):
 
 
 def unchecked(config, known=None, say=None):
-    """In place of `preflight.check`: the problems alone, without processes that look at the rest."""
+    """In place of `preflight.check`: the problems alone; no process looks at the rest."""
     return known or load_problems(config.data, config.seed)
 
 
