@@ -135,7 +135,7 @@ class RunConfig(Section):
             threads={role: at.threads for role, at in roles.items()},
             commit=begun.model.revision,
             engine=begun.rollout.engine,
-            max_tokens=begun.max_tokens,
+            max_tokens=begun.rollout.max_tokens,
         )
 
     def _settle(
@@ -145,7 +145,7 @@ class RunConfig(Section):
         threads: Mapping[str, int | None],
         commit: str | None,
         engine: Engine | None,
-        max_tokens: int,
+        max_tokens: int | None,
     ) -> RunConfig:
         values = self.model_dump()
         rollout = values["rollout"]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from mortal_steps import settling
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
-from mortal_steps.runs import run as run_module
 from mortal_steps.runs.run import Run, open_run
 from mortal_steps.store import RunStore
 from tests.bare_flow import project_config
@@ -18,9 +18,9 @@ def test_a_run_keeps_the_threads_and_shards_that_it_began_with(tmp_path, monkeyp
     unset["compute"]["local"]["actor"]["threads"] = unset["rollout"]["num_shards"] = None
     unset["rollout"]["num_rollout_workers"] = 3
     config = type(config).model_validate(unset)
-    monkeypatch.setattr(run_module, "_cores", lambda: 3)
+    monkeypatch.setattr(settling, "_cores", lambda: 3)
     begun = open_run(config)
-    monkeypatch.setattr(run_module, "_cores", lambda: 1)
+    monkeypatch.setattr(settling, "_cores", lambda: 1)
     unset["rollout"]["num_rollout_workers"] = 1
     again = open_run(type(config).model_validate(unset))
     assert again.config.num_shards == begun.config.num_shards == 3
