@@ -26,6 +26,7 @@ test: venv vllm-env  ## Run the checks and the whole test suite
 check: venv  ## Lint, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	mkdir -p build/names && for name in flows tasks deployments; do ln -sfn ../../$$name build/names/mortal_$$name; done
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

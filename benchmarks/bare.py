@@ -8,9 +8,9 @@ from typing import Any
 
 from prefect import Task
 
-import flows.grpo_train as grpo
-from flows import rollouts
-from flows.stop import Stop
+import mortal_flows.grpo_train as grpo
+from mortal_flows import rollouts
+from mortal_flows.stop import Stop
 from mortal_steps.report.timings import StageTotals
 from mortal_steps.session import Session
 

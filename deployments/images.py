@@ -41,15 +41,15 @@ def _installed(*requirements: str) -> modal.Image:
 _project = _installed(*TRAINER)
 """The environment of flow and tests, to the version."""
 
-trainer_image = _project.add_local_python_source("mortal_steps", "deployments")
+trainer_image = _project.add_local_python_source("mortal_steps", "mortal_deployments")
 """Actor, transformers rollout workers, and what needs no GPU."""
 
 orchestrator_image = _project.add_local_python_source(
-    "mortal", "flows", "tasks", "mortal_steps", "deployments"
+    "mortal", "mortal_flows", "mortal_tasks", "mortal_steps", "mortal_deployments"
 )
 """The flow itself."""
 
-vllm_image = _installed(*VLLM).add_local_python_source("mortal_steps", "deployments")
+vllm_image = _installed(*VLLM).add_local_python_source("mortal_steps", "mortal_deployments")
 """vLLM rollout workers."""
 
 node_image = (
@@ -60,6 +60,6 @@ node_image = (
         + " ".join(f"--requirement=/requirements/{name}" for name in VLLM),
     )
     .env({VLLM_PYTHON: f"{VLLM_ENVIRONMENT}/bin/python"})
-    .add_local_python_source("mortal_steps", "deployments")
+    .add_local_python_source("mortal_steps", "mortal_deployments")
 )
 """Single-node mode: the trainer's environment and, beside it, vLLM's."""

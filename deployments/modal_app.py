@@ -1,6 +1,6 @@
 """MORTAL on Modal: every decorator, no logic.
 
-    modal deploy -m deployments.modal_app
+    modal deploy -m mortal_deployments.modal_app
 
 Each run and worker number is a parameter set of its own, and so a pool of one container at most.
 The plain worker is made inside it (`mortal_steps.compute.modal.host`).
@@ -10,7 +10,13 @@ from pathlib import Path
 
 import modal
 
-from deployments.images import VOLUME, node_image, orchestrator_image, trainer_image, vllm_image
+from mortal_deployments.images import (
+    VOLUME,
+    node_image,
+    orchestrator_image,
+    trainer_image,
+    vllm_image,
+)
 from mortal_steps.compute.modal.host import Order, Outcome, WorkerHost
 from mortal_steps.compute.modal.release import Deployed, this_release
 from mortal_steps.config import RunConfig
@@ -59,7 +65,7 @@ def orchestrate(config: RunConfig) -> str:
 
 @app.local_entrypoint()
 def main(config: str, run_id: str) -> None:
-    """`modal run --detach -m deployments.modal_app --config my.toml --run-id mine`."""
+    """`modal run --detach -m mortal_deployments.modal_app --config my.toml --run-id mine`."""
     # Called on the user's machine; containers need none of these.
     from mortal.detach import prepare
     from mortal_steps.compute.modal.handover import for_run

@@ -22,10 +22,10 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
-from flows.handover import flow_run_url, wait_for_driver
-from flows.rollouts import RolledOut, Rollouts
-from flows.settings import run_name, settings
-from flows.stop import TERMINATED, Stop, StopRequested
+from mortal_flows.handover import flow_run_url, wait_for_driver
+from mortal_flows.rollouts import RolledOut, Rollouts
+from mortal_flows.settings import run_name, settings
+from mortal_flows.stop import TERMINATED, Stop, StopRequested
 from mortal_steps.config import RunConfig
 from mortal_steps.driving import at_work
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
@@ -35,14 +35,14 @@ from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.runs.run import open_run
 from mortal_steps.session import Session
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
-from tasks.artifacts import RunArtifacts
-from tasks.checkpoint import checkpoint, save_final
-from tasks.durability import as_one
-from tasks.evaluate import evaluate
-from tasks.results import drop_results, forget_results, use_result_folder
-from tasks.server_watch import ServerWatch, watch_server
-from tasks.start_workers import start_workers, warm_start
-from tasks.train_step import train_step
+from mortal_tasks.artifacts import RunArtifacts
+from mortal_tasks.checkpoint import checkpoint, save_final
+from mortal_tasks.durability import as_one
+from mortal_tasks.evaluate import evaluate
+from mortal_tasks.results import drop_results, forget_results, use_result_folder
+from mortal_tasks.server_watch import ServerWatch, watch_server
+from mortal_tasks.start_workers import start_workers, warm_start
+from mortal_tasks.train_step import train_step
 
 T = TypeVar("T")
 

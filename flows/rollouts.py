@@ -20,11 +20,11 @@ from mortal_steps.report.recorder import Recorder
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.session import Session
 from mortal_steps.types import BatchRef, GenerationRef, PolicyVersion, RewardRef, WeightsRef
-from tasks.durability import as_one, committed
-from tasks.generate import generate
-from tasks.get_batch import get_batch
-from tasks.reward import reward
-from tasks.sync_weights import sync_weights
+from mortal_tasks.durability import as_one, committed
+from mortal_tasks.generate import generate
+from mortal_tasks.get_batch import get_batch
+from mortal_tasks.reward import reward
+from mortal_tasks.sync_weights import sync_weights
 
 
 class RolledOut(NamedTuple):

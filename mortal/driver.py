@@ -82,9 +82,9 @@ def _run_flow(config: RunConfig, server: Server) -> None:
     from prefect.client.schemas.objects import State
     from prefect.logging.handlers import APILogHandler
 
-    from flows.grpo_train import grpo_train
     from mortal.calm_logs import calm_console
     from mortal.server_api import wait_for_history
+    from mortal_flows.grpo_train import grpo_train
 
     async def run_to_its_state() -> State[Any]:
         return await grpo_train(config, return_state=True)

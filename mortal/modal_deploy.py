@@ -11,14 +11,14 @@ from pathlib import Path
 
 import typer
 
-import deployments
+import mortal_deployments
 from mortal_steps.compute.modal.deployed import Check, checks
 from mortal_steps.compute.modal.release import VOLUME_VARIABLE
 from mortal_steps.config import ModalConfig
 from mortal_steps.errors import ComputeError, MortalError, ServerError
 
-APP = "deployments.modal_app"
-FOLDER = Path(deployments.__file__).parent
+APP = "mortal_deployments.modal_app"
+FOLDER = Path(mortal_deployments.__file__).parent
 POOL = "local"
 
 

@@ -4,7 +4,7 @@ from prefect import task
 
 from mortal_steps.session import Session
 from mortal_steps.types import Checkpoint, FinalModel
-from tasks.durability import DURABLE
+from mortal_tasks.durability import DURABLE
 
 
 @task(name="checkpoint", task_run_name="checkpoint/{step}", **DURABLE)

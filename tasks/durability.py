@@ -24,7 +24,7 @@ from prefect.utilities.annotations import opaque
 from mortal_steps.errors import CorruptFileError, TransientError
 from mortal_steps.session import Session
 from mortal_steps.types import BatchRef, FileRef, GenerationRef, RewardRef, StageTiming
-from tasks.history import keep_in_history
+from mortal_tasks.history import keep_in_history
 
 Reference = TypeVar("Reference", BatchRef, GenerationRef, RewardRef)
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.session import Session
 from mortal_steps.types import Evaluation, RewardedShard, StageTiming, WeightsRef
-from tasks.durability import DURABLE
+from mortal_tasks.durability import DURABLE
 
 
 @task(name="evaluate", task_run_name="evaluate/{step}", **DURABLE)

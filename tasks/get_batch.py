@@ -4,7 +4,7 @@ from prefect import task
 
 from mortal_steps.session import Session
 from mortal_steps.types import BatchRef
-from tasks.durability import cached_by
+from mortal_tasks.durability import cached_by
 
 
 @task(

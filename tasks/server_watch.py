@@ -30,7 +30,7 @@ from prefect.settings import (
 from prefect.states import Running
 
 from mortal_steps.errors import ServerError
-from tasks.history import History, history
+from mortal_tasks.history import History, history
 
 POLL_S = 2.0
 ANSWER_TIMEOUT_S = 5.0

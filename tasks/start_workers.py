@@ -4,7 +4,7 @@ from prefect import task
 
 from mortal_steps.session import Session
 from mortal_steps.types import ActorReady, FileRef, StageTiming
-from tasks.durability import DURABLE
+from mortal_tasks.durability import DURABLE
 
 
 @task(name="warm_start", task_run_name="warm_start", **DURABLE)

@@ -4,7 +4,7 @@ from prefect import task
 
 from mortal_steps.session import Session
 from mortal_steps.types import StageTiming, WeightsRef
-from tasks.durability import DURABLE
+from mortal_tasks.durability import DURABLE
 
 
 @task(name="sync_weights", task_run_name="sync_weights/{version}/{worker}", **DURABLE)

@@ -6,7 +6,7 @@ from prefect import task
 
 from mortal_steps.session import Session
 from mortal_steps.types import RewardRef, StepResult
-from tasks.durability import DURABLE
+from mortal_tasks.durability import DURABLE
 
 
 @task(name="train_step", task_run_name="train_step/{step}", **DURABLE)

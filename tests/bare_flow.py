@@ -7,7 +7,7 @@ import importlib
 import pytest
 import torch
 
-import flows.grpo_train as grpo
+import mortal_flows.grpo_train as grpo
 from benchmarks import bare
 from mortal_steps import driving
 from mortal_steps.config.loader import load_config

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tasks.durability import shape_of
+from mortal_tasks.durability import shape_of
 
 
 def older():

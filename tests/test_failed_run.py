@@ -2,9 +2,9 @@
 
 import pytest
 
-from flows import grpo_train
-from flows.grpo_train import Training
-from flows.stop import Stop
+from mortal_flows import grpo_train
+from mortal_flows.grpo_train import Training
+from mortal_flows.stop import Stop
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError, DataError, LeaseLostError
 from mortal_steps.report.progress import ProgressLine
@@ -12,7 +12,7 @@ from mortal_steps.runs.run import Run
 from mortal_steps.session import Session
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, StageTiming
-from tasks.checkpoint import checkpoint
+from mortal_tasks.checkpoint import checkpoint
 from tests.bare_run import run_info
 
 

@@ -4,7 +4,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from flows.settings import run_id, run_name, settings
+from mortal_flows.settings import run_id, run_name, settings
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 

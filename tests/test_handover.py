@@ -10,7 +10,7 @@ from prefect.exceptions import Abort
 from prefect.logging import disable_run_logger
 from prefect.settings import PREFECT_UI_URL, temporary_settings
 
-from flows import handover
+from mortal_flows import handover
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
 from mortal_steps.runs import lease

@@ -19,7 +19,7 @@ HEAVY = ("torch", "transformers", "trl", "vllm", "modal", "wandb", "matplotlib")
         ("mortal_steps.rollout.worker", (*HEAVY, "prefect", "datasets")),
         ("mortal_steps.policy.actor", (*HEAVY, "prefect", "datasets")),
         ("mortal.cli", (*HEAVY, "prefect", "datasets")),
-        ("flows.grpo_train", HEAVY),
+        ("mortal_flows.grpo_train", HEAVY),
     ],
 )
 def test_importing_needs_no(module, light):

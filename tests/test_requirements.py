@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.images import PLATFORM, PYTHON, REQUIREMENTS, TRAINER, VLLM
+from mortal_deployments.images import PLATFORM, PYTHON, REQUIREMENTS, TRAINER, VLLM
 
 UV = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
 BUILT_IN_THE_IMAGE = ("cellpylib", "pycosat", "zss")

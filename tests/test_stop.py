@@ -14,9 +14,9 @@ import pytest
 from prefect.exceptions import TerminationSignal
 from prefect.utilities.engine import _prefect_sigterm_handler, capture_sigterm
 
-import flows.grpo_train as grpo
+import mortal_flows.grpo_train as grpo
 from benchmarks import bare
-from flows.stop import TERMINATED, Stop, StopRequested
+from mortal_flows.stop import TERMINATED, Stop, StopRequested
 from mortal_steps import driving
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
@@ -66,7 +66,7 @@ def test_what_is_waited_for_is_dropped():
 HUNG_UP = """
 import asyncio, os, signal, sys
 from mortal_steps import hangup  # before its terminal goes
-from flows.stop import Stop, StopRequested
+from mortal_flows.stop import Stop, StopRequested
 
 async def main():
     stop = Stop()

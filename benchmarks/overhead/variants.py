@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import flows.grpo_train as grpo
+import mortal_flows.grpo_train as grpo
 from benchmarks import bare
 from benchmarks.jobs import answer_job
 from benchmarks.overhead.floor import make_floor

@@ -12,7 +12,7 @@ from prefect.results import get_result_store
 from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
 from mortal_steps.types import BatchRef, FileRef, StageTiming
-from tasks.results import drop_results, forget_results, use_result_folder
+from mortal_tasks.results import drop_results, forget_results, use_result_folder
 
 MOST = 6
 """Links to the last result, which is held, and to one or two that Prefect still has in hand. Each

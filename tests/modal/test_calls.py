@@ -13,7 +13,7 @@ from prefect.exceptions import TerminationSignal
 from prefect.utilities.engine import capture_sigterm
 
 from benchmarks.modal_chaos import ON_MODAL
-from flows.stop import Stop, StopRequested
+from mortal_flows.stop import Stop, StopRequested
 from mortal_steps import driving
 from mortal_steps.compute.base import CallKey
 from mortal_steps.compute.modal import lease
