@@ -8,6 +8,7 @@ interpreters; then, each in a process of its own that ends with the check, the r
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.devices import check_devices
 from mortal_steps.compute.local import call_once
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
@@ -23,6 +25,8 @@ from mortal_steps.data import load_problems
 from mortal_steps.errors import ConfigError, ModelError, StoreError
 from mortal_steps.hub import is_hub_model
 from mortal_steps.types import Problem
+
+logger = logging.getLogger(__name__)
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 REHEARSED_PROBLEMS = 2
@@ -45,6 +49,7 @@ def check(config: RunConfig, problems: Problems | None = None) -> Problems:
             "data.eval_samples, data.eval_split or data.eval_source"
         )
     check_rollout_interpreter(config)
+    check_devices(config)
     check_rewards(config, train)
     check_training_options(config)
     return train, held_out
@@ -155,7 +160,8 @@ def check_rewards(config: RunConfig, problems: list[Problem]) -> None:
 
 def check_training_options(config: RunConfig) -> None:
     """TRL's GRPOConfig accepts the options of `[training]` and `[training.trl]`."""
-    call_once(_passing_worker(config, "actor"), "check")
+    for warning in call_once(_passing_worker(config, "actor"), "check"):
+        logger.warning("%s", warning)
 
 
 def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:

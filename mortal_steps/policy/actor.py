@@ -15,15 +15,15 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError
 from mortal_steps.hub import model_folder
 from mortal_steps.policy import checkpoints, journal, recovery, weights
-from mortal_steps.policy.checkpoints import CheckpointState
+from mortal_steps.policy.base_model import base_of
+from mortal_steps.policy.held import Held
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.schedule import train_seed
@@ -35,25 +35,11 @@ from mortal_steps.types import (
     FinalModel,
     Problem,
     RolloutBatch,
-    StageTiming,
     StepResult,
     TrainRequest,
 )
 
-if TYPE_CHECKING:  # torch and TRL are imported where a model is first needed
-    from mortal_steps.policy.trl_adapter import GRPOStepper
-
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Held:
-    """The state in memory."""
-
-    stepper: GRPOStepper
-    step: int
-    """Train steps it contains."""
-    state_id: str
 
 
 class Actor:
@@ -68,11 +54,14 @@ class Actor:
         self._held: Held | None = None
         self._publisher = Publisher(self._store, config)
 
-    def check(self) -> None:
-        """Raise the `ConfigError` that TRL has about the run's options; needs no model, no GPU."""
+    def check(self) -> tuple[str, ...]:
+        """Raise the `ConfigError` that TRL has about the run's options; needs no model, no GPU.
+
+        Returns a sentence for each option that does nothing here.
+        """
         from mortal_steps.policy.trl_options import check_trl_options
 
-        check_trl_options(self._config)
+        return check_trl_options(self._config)
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model the run begins with; nothing to do if it is there whole.
@@ -106,6 +95,7 @@ class Actor:
             state_id=held.state_id,
             weights=published,
             num_parameters=held.stepper.num_parameters,
+            place=held.stepper.place(),
         )
 
     def train_step(self, *, request: TrainRequest) -> StepResult:
@@ -142,12 +132,7 @@ class Actor:
                 )
         else:
             held = self._hold(step)
-            state = CheckpointState(
-                step=step,
-                state_id=held.state_id,
-                optimizer_steps=held.stepper.optimizer_steps,
-                fingerprint=self._fingerprint,
-            )
+            state = held.described(self._fingerprint)
             saved = checkpoints.save(self._store, held.stepper, state)
         if best_score is not None:
             checkpoints.mark_best(self._store, step, best_score)
@@ -203,21 +188,33 @@ class Actor:
         self._remove_leftovers()
         if saved is None:
             recovery.check_begins_here(self._store, 0)
-        folder, forked = None, False
+        folder, state = None, None
         if saved is not None:
             folder = checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
-            forked = checkpoints.is_forked(self._store, saved)
+            state = checkpoints.read_state(self._store, saved.path)
         stepper = GRPOStepper(
             self._config,
             model_path=model_folder(self._model_path, self._config.model),
             num_steps=self._num_steps,
             output_dir=self._store.path("logs"),
+            autocast=recovery.autocast_of(self._store, self._config, state),
+            base=base_of(self._store, self._config, self._model_path),
         )
-        stepper.begin(folder, renewed_at=saved.step if saved and forked else None)
+        if folder is None or state is None:
+            stepper.begin()
+            first = journal.first_state_id(self._fingerprint)
+            return Held(stepper=stepper, step=0, state_id=first, history_id=first)
+        stepper.begin(
+            folder,
+            renewed_at=state.step if state.forked else None,
+            published_names=state.digests is None,
+        )
+        checkpoints.check_restored(folder, state, stepper.digests())
         return Held(
             stepper=stepper,
-            step=saved.step if saved else 0,
-            state_id=saved.state_id if saved else journal.first_state_id(self._fingerprint),
+            step=state.step,
+            state_id=state.state_id,
+            history_id=state.history_id or state.state_id,
         )
 
     def _remove_leftovers(self) -> None:
@@ -276,25 +273,16 @@ class Actor:
     ) -> StepResult:
         step = batch.step
         logger.info("%s step %d", "taking" if recorded is None else "replaying", step)
-        metrics = held.stepper.train_step(batch, seed=train_seed(self._config.seed, step))
-        held.step = step + 1
-        held.state_id = journal.next_state_id(held.state_id, entry.batch_sha256, self._fingerprint)
+        seed = train_seed(self._config.seed, step)
+        result = held.take(batch, entry.batch_sha256, seed=seed, fingerprint=self._fingerprint)
         if recorded is not None:
-            journal.check_replay(recorded, held.state_id, metrics)
+            journal.check_replay(recorded, result)
+            if recorded.weights_digest is None:
+                held.state_id = recorded.state_id  # its chain knows nothing of weights
             return recorded
-        published = None
         if entry.request.publish:
             published = self._publisher.publish_unannounced(held.stepper, held.step)
             self._publisher.prune(step)
-        result = StepResult(
-            step=step,
-            metrics=metrics,
-            optimizer_steps=held.stepper.optimizer_steps,
-            random_sha256=held.stepper.random_digest(),
-            batch_sha256=entry.batch_sha256,
-            state_id=held.state_id,
-            weights=published,
-            timing=StageTiming(stage="train_step", step=step),
-        )
+            result = replace(result, weights=published)
         journal.write_result(self._store, result)
         return result
