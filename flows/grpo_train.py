@@ -154,8 +154,8 @@ class Training:
             self._trained = ready.step
         self._recorder.timing(ready.timing)
         progress.note(
-            f"training {ready.num_parameters:,} parameters on {info.num_problems:,} problems, "
-            f"step {ready.step} to {info.num_steps}"
+            f"training {ready.num_parameters:,} parameters on {info.num_problems:,} problems"
+            f"{f' {ready.place}' if ready.place else ''}, step {ready.step} to {info.num_steps}"
         )
         return ready
 

@@ -58,6 +58,10 @@ class ActorStateError(MortalError):
     """The actor was asked for a step that its committed state cannot reach."""
 
 
+class CheckpointMismatchError(MortalError):
+    """What was restored from a checkpoint is not what was saved there."""
+
+
 class EngineError(MortalError):
     """An inference engine refused a request or gave an unusable answer."""
 

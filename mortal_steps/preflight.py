@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.devices import check_devices
 from mortal_steps.compute.local import call_once
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
@@ -65,6 +66,7 @@ def check(
         )
     check_interpreters(config)
     check_engine(config)
+    check_devices(config)
     if config.rewards.rehearse:
         say("calling the reward functions with a made-up completion")
     else:
@@ -184,7 +186,9 @@ def check_training(config: RunConfig, train: list[Problem], held_out: list[Probl
     prompts = [problem.prompt for problem in (*train, *held_out)]
     if len(prompts) >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{len(prompts):,}")
-    lengths = call_once(_passing_worker(config, "actor"), "check", prompts=prompts)
+    without_effect, lengths = call_once(_passing_worker(config, "actor"), "check", prompts=prompts)
+    for warning in without_effect:
+        logger.warning("%s", warning)
     if lengths is None:
         logger.warning(
             "%s has its tokenizer on Modal alone: whether the prompts fit is seen there, before "

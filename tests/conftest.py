@@ -12,3 +12,9 @@ VLLM_PYTHON = Path(
     os.environ.get("MORTAL_VLLM_PYTHON", Path(__file__).parents[1] / ".venv-vllm/bin/python")
 )
 """The interpreter that has vLLM; `make vllm-env` builds one."""
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--parity-seed", type=int, default=0, help="draws the configurations of test_drawn_parity"
+    )

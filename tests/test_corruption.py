@@ -265,7 +265,7 @@ def test_records_of_another_history_break_the_chain(killed):
     journal.write_result(store, dataclasses.replace(result, state_id="0" * 64))
     found = damaged_files(root)
     assert set(found.values()) == {"cannot be recovered"}
-    assert {path.parent.name for path in found} == {"000001", "000002"}
+    assert {path.parent.name for path in found} == {"000001", "000002", "step-2"}
 
 
 def test_a_run_goes_on_once_a_full_disk_has_space_again(killed, whole, patch, tmp_path):

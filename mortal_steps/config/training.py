@@ -98,6 +98,11 @@ class TrainingConfig(Section):
     trl: Options = Field(default_factory=dict)
     """Any other option of TRL's GRPOConfig, checked by GRPOConfig itself."""
 
+    @field_validator("scale_rewards", mode="before")
+    @classmethod
+    def _as_trl_once_had_it(cls, over: object) -> object:
+        return {True: "group", False: "none"}[over] if isinstance(over, bool) else over
+
     @field_validator("max_steps")
     @classmethod
     def _some_steps(cls, max_steps: int) -> int:

@@ -17,15 +17,15 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError
 from mortal_steps.hub import model_folder
 from mortal_steps.policy import checkpoints, journal, prompt_lengths, recovery, weights
-from mortal_steps.policy.checkpoints import CheckpointState
+from mortal_steps.policy.base_model import base_of
+from mortal_steps.policy.held import Held
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.rollout.prompts import PromptLengths
@@ -39,25 +39,11 @@ from mortal_steps.types import (
     Problem,
     Prompt,
     RolloutBatch,
-    StageTiming,
     StepResult,
     TrainRequest,
 )
 
-if TYPE_CHECKING:  # torch and TRL are imported where a model is first needed
-    from mortal_steps.policy.trl_adapter import GRPOStepper
-
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Held:
-    """The state in memory."""
-
-    stepper: GRPOStepper
-    step: int
-    """Train steps it contains."""
-    state_id: str
 
 
 class Actor:
@@ -85,13 +71,15 @@ class Actor:
         self._held: Held | None = None
         self._publisher = Publisher(self._store, config)
 
-    def check(self, *, prompts: Sequence[Prompt]) -> PromptLengths | None:
+    def check(self, *, prompts: Sequence[Prompt]) -> tuple[tuple[str, ...], PromptLengths | None]:
         """Raise the `ConfigError` that TRL has about the run's options, then measure the prompts
-        (`prompt_lengths.measure`); needs no weights, no GPU."""
+        (`prompt_lengths.measure`); needs no weights, no GPU.
+
+        Returns a sentence for each option that does nothing here, and the lengths.
+        """
         from mortal_steps.policy.trl_options import check_trl_options
 
-        check_trl_options(self._config)
-        return prompt_lengths.measure(self._config, prompts)
+        return check_trl_options(self._config), prompt_lengths.measure(self._config, prompts)
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model the run begins with; nothing to do if it is there whole.
@@ -127,6 +115,7 @@ class Actor:
             state_id=held.state_id,
             weights=published,
             num_parameters=held.stepper.num_parameters,
+            place=held.stepper.place(),
         )
 
     def train_step(self, *, request: TrainRequest) -> StepResult:
@@ -163,12 +152,7 @@ class Actor:
                 )
         else:
             held = self._hold(step)
-            state = CheckpointState(
-                step=step,
-                state_id=held.state_id,
-                optimizer_steps=held.stepper.optimizer_steps,
-                fingerprint=self._fingerprint,
-            )
+            state = held.described(self._fingerprint)
             saved = checkpoints.save(self._store, held.stepper, state)
         if best_score is not None:
             checkpoints.mark_best(self._store, step, best_score)
@@ -224,21 +208,33 @@ class Actor:
         self._remove_leftovers()
         if saved is None:
             recovery.check_begins_here(self._store, 0)
-        folder, forked = None, False
+        folder, state = None, None
         if saved is not None:
             folder = checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
-            forked = checkpoints.is_forked(self._store, saved)
+            state = checkpoints.read_state(self._store, saved.path)
         stepper = GRPOStepper(
             self._config,
             model_path=model_folder(self._model_path, self._config.model),
             num_steps=self._num_steps,
             output_dir=self._store.path("logs"),
+            autocast=recovery.autocast_of(self._store, self._config, state),
+            base=base_of(self._store, self._config, self._model_path),
         )
-        stepper.begin(folder, renewed_at=saved.step if saved and forked else None)
+        if folder is None or state is None:
+            stepper.begin()
+            first = journal.first_state_id(self._fingerprint)
+            return Held(stepper=stepper, step=0, state_id=first, history_id=first)
+        stepper.begin(
+            folder,
+            renewed_at=state.step if state.forked else None,
+            published_names=state.digests is None,
+        )
+        checkpoints.check_restored(folder, state, stepper.digests())
         return Held(
             stepper=stepper,
-            step=saved.step if saved else 0,
-            state_id=saved.state_id if saved else journal.first_state_id(self._fingerprint),
+            step=state.step,
+            state_id=state.state_id,
+            history_id=state.history_id or state.state_id,
         )
 
     def _remove_leftovers(self) -> None:
@@ -297,25 +293,16 @@ class Actor:
     ) -> StepResult:
         step = batch.step
         logger.info("%s step %d", "taking" if recorded is None else "replaying", step)
-        metrics = held.stepper.train_step(batch, seed=train_seed(self._config.seed, step))
-        held.step = step + 1
-        held.state_id = journal.next_state_id(held.state_id, entry.batch_sha256, self._fingerprint)
+        seed = train_seed(self._config.seed, step)
+        result = held.take(batch, entry.batch_sha256, seed=seed, fingerprint=self._fingerprint)
         if recorded is not None:
-            journal.check_replay(recorded, held.state_id, metrics)
+            journal.check_replay(recorded, result)
+            if recorded.weights_digest is None:
+                held.state_id = recorded.state_id  # its chain knows nothing of weights
             return recorded
-        published = None
         if entry.request.publish:
             published = self._publisher.publish_unannounced(held.stepper, held.step)
             self._publisher.prune(step)
-        result = StepResult(
-            step=step,
-            metrics=metrics,
-            optimizer_steps=held.stepper.optimizer_steps,
-            random_sha256=held.stepper.random_digest(),
-            batch_sha256=entry.batch_sha256,
-            state_id=held.state_id,
-            weights=published,
-            timing=StageTiming(stage="train_step", step=step),
-        )
+            result = replace(result, weights=published)
         journal.write_result(self._store, result)
         return result

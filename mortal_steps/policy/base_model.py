@@ -8,9 +8,10 @@ import fcntl
 import hashlib
 import json
 import logging
+import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError, ModelError
 from mortal_steps.files import digest_file, writing
-from mortal_steps.hub import model_folder
+from mortal_steps.hub import is_hub_model, model_folder
 from mortal_steps.policy.weights import weights_digest
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
@@ -40,6 +41,40 @@ class BaseModel:
     """Digest of the folder's manifest."""
     weights_sha256: str
     """sha256 of its safetensors, as in `FinalModel`."""
+    path: str | None = None
+    """Where the run began with it; None in old records."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Base:
+    """The model that an adapter belongs to, as the adapter names it."""
+
+    name: str
+    """On the hub, or a local folder's absolute path."""
+    revision: str | None = None
+    """Of a hub model."""
+
+
+def named_base(config: RunConfig, model_path: str) -> Base:
+    """The model at `model_path`, by its name on the hub where it is of there."""
+    if is_hub_model(config.model):
+        return Base(name=config.model.name_or_path, revision=config.model.revision)
+    return Base(name=os.path.abspath(model_path))
+
+
+def base_of(store: RunStore, config: RunConfig, model_path: str) -> Base:
+    """The model that a run's adapter belongs to.
+
+    One made for the run is named by where it lay when the run began, so that the adapter is the
+    same wherever the run goes on.
+    """
+    try:
+        found = store.find_record(RECORD_FILE, BaseModel)
+    except CorruptFileError:
+        found = None  # said, and written again, by `keep_base_model`
+    if found is not None and found[1].path is not None:
+        return Base(name=found[1].path)
+    return named_base(config, model_path)
 
 
 def model_cache(runs_dir: Path) -> Path:
@@ -111,6 +146,7 @@ def keep_base_model(store: RunStore, folder: Path) -> None:
         key=folder.name,
         sha256=RunStore(folder.parent).folder_digest(folder.name),
         weights_sha256=weights_digest(folder),
+        path=str(folder.absolute()),
     )
     begun = _find_record(store)
     if begun is not None and begun.weights_sha256 != made.weights_sha256:
@@ -119,6 +155,8 @@ def keep_base_model(store: RunStore, folder: Path) -> None:
             f"{begun.weights_sha256[:12]} of {begun.key[:12]}; go on with the versions of "
             "mortal and its libraries that it began with, or train again under another --run-id"
         )
+    if begun is not None and begun.path is not None:
+        made = replace(made, path=begun.path)
     if begun != made:
         store.write_record(RECORD_FILE, made, BaseModel)
 

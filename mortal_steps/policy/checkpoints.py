@@ -11,11 +11,12 @@ import dataclasses
 import json
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mortal_steps.errors import ActorStateError, CorruptFileError
+from mortal_steps.errors import ActorStateError, CheckpointMismatchError, CorruptFileError
 from mortal_steps.store import FORMAT, RunStore, check_format
 from mortal_steps.types import Checkpoint, StageTiming
 
@@ -28,12 +29,18 @@ BEST_FILE = f"{FOLDER}/best.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointState:
-    """Where in the run a checkpoint stands."""
+    """Where in the run a checkpoint stands, and what it holds."""
 
     step: int
     """Train steps done."""
     state_id: str
     """Chained id of the state."""
+    history_id: str | None = None
+    """Chained id of the batches that led to it; None in old ones, whose `state_id` is that."""
+    digests: dict[str, str] | None = None
+    """Digest of each part, `weights` among them; None in old ones."""
+    autocast: bool | None = None
+    """Whether training ran under bfloat16 autocast; None in old ones."""
     optimizer_steps: int
     """Optimizer updates done."""
     fingerprint: str
@@ -97,9 +104,22 @@ def newest_whole(store: RunStore, at_most: int | None = None) -> Checkpoint | No
     return None
 
 
-def is_forked(store: RunStore, checkpoint: Checkpoint) -> bool:
-    """Whether the state is one that a run of another configuration came to."""
-    return read_state(store, checkpoint.path).forked
+def check_restored(folder: Path, state: CheckpointState, restored: Mapping[str, str]) -> None:
+    """Compare the digests of what a checkpoint held with those of what was restored from it.
+
+    Raises `CheckpointMismatchError`. An older version noted none; a fork has hyperparameters and a
+    schedule of its own, and may have parts that its parent had not.
+    """
+    saved = state.digests or {}
+    compared = [part for part in restored if not (state.forked and part == "schedule")]
+    other = [part for part in compared if part in saved and saved[part] != restored[part]]
+    if other:
+        raise CheckpointMismatchError(
+            f"{folder} restores to another state than was saved there: its {' and '.join(other)} "
+            f"{'differs' if len(other) == 1 else 'differ'}. Go on with the versions of mortal and "
+            "its libraries that wrote it, or delete the folder: the run then goes on from an older "
+            "checkpoint"
+        )
 
 
 def load(store: RunStore, checkpoint: Checkpoint, *, fingerprint: str) -> Path:

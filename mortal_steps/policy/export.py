@@ -10,10 +10,23 @@ from peft import PeftModel
 from peft.utils import CONFIG_NAME
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mortal_steps.config import ModelConfig
-from mortal_steps.hub import is_hub_model
+from mortal_steps.policy.base_model import Base
 
 MODEL_CARD = "README.md"
+ADAPTER_CARD = """\
+---
+base_model: {base}
+{revision}library_name: peft
+pipeline_tag: text-generation
+---
+A LoRA adapter of `{base}`, trained with GRPO (TRL) by MORTAL. To load both:
+
+    from peft import AutoPeftModelForCausalLM
+
+    model = AutoPeftModelForCausalLM.from_pretrained("path/of/this/folder")
+
+If the base lies elsewhere now, load it from there and give it to `PeftModel.from_pretrained`.
+"""
 
 
 def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> None:
@@ -25,13 +38,23 @@ def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> None:
         model.save_pretrained(folder)
 
 
-def save_trained(model: PreTrainedModel | PeftModel, folder: Path, source: ModelConfig) -> None:
-    """What training changes: the model, or the adapter alone where there is one."""
+def save_trained(
+    model: PreTrainedModel | PeftModel, folder: Path, base: Base, *, own_names: bool = False
+) -> None:
+    """What training changes: the model, or the adapter alone where there is one, which names `base`
+    as what it belongs to.
+
+    With `own_names` its tensors go by the names of its modules, not by those that transformers
+    publishes models under: some of these two differ in shape, too.
+    """
+    if not isinstance(model, PeftModel):
+        model.save_pretrained(folder, save_original_format=not own_names)
+        return
     model.save_pretrained(folder)
-    if isinstance(model, PeftModel):
-        _order_modules(folder / CONFIG_NAME)
-        if is_hub_model(source):
-            _name_base(folder, model.get_base_model().name_or_path, source)
+    _settle_adapter_config(folder / CONFIG_NAME, base)
+    revision = f"base_model_revision: {base.revision}\n" if base.revision else ""
+    card = ADAPTER_CARD.format(base=base.name, revision=revision)
+    (folder / MODEL_CARD).write_text(card, encoding="utf-8")
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
@@ -42,26 +65,16 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _order_modules(path: Path) -> None:
-    """Sort the module names in an adapter's configuration: peft writes them out of a set, in an
-    order that every process has for itself."""
+def _settle_adapter_config(path: Path, base: Base) -> None:
+    """Make an adapter's configuration the same in every process and on every machine: peft writes
+    module names out of a set, and the base by where this machine keeps it."""
     config = json.loads(path.read_text(encoding="utf-8"))
     for key in ("target_modules", "exclude_modules"):
         if isinstance(config[key], list):
             config[key].sort()
+    config["base_model_name_or_path"] = base.name
+    config["revision"] = base.revision
     path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
-
-
-def _name_base(folder: Path, path: str, source: ModelConfig) -> None:
-    """Let the adapter name its base by where it is from, not by where this machine keeps it."""
-    for name in (CONFIG_NAME, MODEL_CARD):
-        file = folder / name
-        text = file.read_text(encoding="utf-8").replace(path, source.name_or_path)
-        file.write_text(text, encoding="utf-8")
-    config = json.loads((folder / CONFIG_NAME).read_text(encoding="utf-8"))
-    config["revision"] = source.revision
-    text = json.dumps(config, indent=2, sort_keys=True)
-    (folder / CONFIG_NAME).write_text(text, encoding="utf-8")
 
 
 @torch.no_grad()

@@ -5,7 +5,12 @@
 
 Also: the batch those shards make, and the chain of state ids
 
-    id(0) = sha256(fingerprint)      id(t+1) = sha256(id(t), digest of batch t, fingerprint)
+    id(0) = sha256(fingerprint)
+    id(t+1) = sha256(id(t), digest of batch t, fingerprint, digest of the weights after step t)
+
+Beside it runs the history id, the same chain without the weights: where two states differ, it says
+whether they had other batches or, on other hardware as a rule, gave other weights. Records of
+versions that noted no weights have the latter as their state id.
 
 A fork with a configuration of its own begins at sha256(the parent's id, fingerprint).
 """
@@ -97,22 +102,34 @@ def find_result(store: RunStore, step: int) -> StepResult | None:
     return found[1] if found else None
 
 
-def check_replay(recorded: StepResult, state_id: str, metrics: dict[str, float]) -> None:
+def check_replay(recorded: StepResult, replayed: StepResult) -> None:
     """Compare a step that was taken again with its record; other numbers are only logged.
 
     Raises `ActorStateError` where the record is of another history.
     """
-    if recorded.state_id != state_id:
+    step, batches = recorded.step, history_of(recorded)
+    if batches != replayed.history_id or recorded.batch_sha256 != replayed.batch_sha256:
         raise ActorStateError(
-            f"replaying step {recorded.step} leads to state {state_id[:12]}, its result is of "
-            f"{recorded.state_id[:12]}; journal and results of this run do not belong together"
+            f"replaying step {step} leads to history {str(replayed.history_id)[:12]}, its result "
+            f"is of {batches[:12]}; journal and results of this run do not belong together"
         )
-    if recorded.metrics != metrics:
-        # Other hardware than before, as a rule. The run can go on, but not to the bit.
-        changed = dict(set(metrics.items()) - set(recorded.metrics.items()))
+    if recorded.weights_digest not in (None, replayed.weights_digest):
         logger.warning(
-            "replaying step %d gave other numbers than recorded: %s", recorded.step, changed
+            "replaying step %d on the same batch gave other weights than recorded (%s, not %s): "
+            "other hardware, or other versions of the libraries. The run goes on with these, and "
+            "no longer to the bit; `mortal verify` names the step where its states part",
+            step,
+            str(replayed.weights_digest)[:12],
+            str(recorded.weights_digest)[:12],
         )
+    if recorded.metrics != replayed.metrics:
+        changed = dict(set(replayed.metrics.items()) - set(recorded.metrics.items()))
+        logger.warning("replaying step %d gave other numbers than recorded: %s", step, changed)
+
+
+def history_of(result: StepResult) -> str:
+    """Chained id of the batches up to this step."""
+    return result.history_id or result.state_id
 
 
 def first_state_id(fingerprint: str) -> str:
@@ -127,9 +144,12 @@ def forked_state_id(state_id: str, parent_fingerprint: str, fingerprint: str) ->
     return hashlib.sha256(f"{state_id} {fingerprint}".encode()).hexdigest()
 
 
-def next_state_id(state_id: str, batch_sha256: str, fingerprint: str) -> str:
-    """Id of the state after one more batch."""
-    return hashlib.sha256(f"{state_id} {batch_sha256} {fingerprint}".encode()).hexdigest()
+def next_state_id(
+    state_id: str, batch_sha256: str, fingerprint: str, weights_digest: str | None = None
+) -> str:
+    """Id of the state after one more batch; without the weights' digest, of the history."""
+    parts = [state_id, batch_sha256, fingerprint, weights_digest]
+    return hashlib.sha256(" ".join(filter(None, parts)).encode()).hexdigest()
 
 
 def batch_digest(store: RunStore, request: TrainRequest) -> str:

@@ -7,6 +7,7 @@ import logging
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import checkpoints, journal, weights
+from mortal_steps.policy.checkpoints import CheckpointState
 from mortal_steps.runs.identity import CONFIG_FILE, read_identity
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
@@ -57,6 +58,19 @@ def furthest(store: RunStore, config: RunConfig, step: int) -> int:
         if earlier < version:
             return furthest(store, config, earlier)
     return reached
+
+
+def autocast_of(store: RunStore, config: RunConfig, state: CheckpointState | None) -> bool | None:
+    """Whether the run has been trained under bfloat16 autocast; None where it begins with this.
+
+    What older versions began goes on as it was: on a GPU they had it for bfloat16 weights alone.
+    """
+    if state is not None and state.autocast is not None:
+        return state.autocast
+    first = journal.find_result(store, 0) if state is None else None
+    if state is None and (first is None or first.weights_digest is not None):
+        return None
+    return None if config.model.dtype == "bfloat16" else False
 
 
 def _replayable(store: RunStore, step: int) -> int:

@@ -11,8 +11,9 @@ One train step with 8 rows, gradient_accumulation_steps=2, num_iterations=2 (4 m
     update                     1st                         2nd
 
 Private names used here, to save and restore a state: transformers `Trainer.
-_save_optimizer_and_scheduler, _save_scaler, current_gradient_accumulation_steps`; TRL
-`use_adaptive_entropy, entropy_coef, _last_world_entropy` and its file `entropy_ctrl_state.json`.
+_save_optimizer_and_scheduler, _save_scaler, current_gradient_accumulation_steps`; accelerate's
+`_original_forward` of a model; TRL `use_adaptive_entropy, entropy_coef, _last_world_entropy` and
+its file `entropy_ctrl_state.json`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,16 @@ import safetensors.torch
 import torch
 from datasets import IterableDataset
 from peft import LoraConfig
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase, PrinterCallback
+from transformers import PrinterCallback
 from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.policy import digests
+from mortal_steps.policy.base_model import Base, named_base
 from mortal_steps.policy.export import save_model, save_tokenizer, save_trained
+from mortal_steps.policy.recorded import columns, no_rows, recorded_reward, recorded_rollouts
+from mortal_steps.policy.tokenizer import load_tokenizer
 from mortal_steps.policy.trl_options import build_trl_config
 from mortal_steps.policy.trl_trainer import (
     Observer,
@@ -44,7 +49,7 @@ from mortal_steps.policy.trl_trainer import (
     let_trl_correct_importance,
 )
 from mortal_steps.rewards.names import reward_names
-from mortal_steps.types import RolloutBatch
+from mortal_steps.types import RolloutBatch, TrainingPlace
 
 REFERENCE_FILE = "reference.safetensors"
 
@@ -52,47 +57,70 @@ REFERENCE_FILE = "reference.safetensors"
 class GRPOStepper:
     """One GRPO run's trainer: `begin`, then a `train_step` per batch.
 
-    Raises `ConfigError` for what TRL refuses and `ModelError` for an unusable model or tokenizer.
+    `autocast` decides on bfloat16 autocast where the configuration does not; by default the device
+    does. Raises `ConfigError` for what TRL refuses and `ModelError` for an unusable model or
+    tokenizer.
     """
 
     def __init__(
-        self, config: RunConfig, *, model_path: str, num_steps: int, output_dir: Path
+        self,
+        config: RunConfig,
+        *,
+        model_path: str,
+        num_steps: int,
+        output_dir: Path,
+        autocast: bool | None = None,
+        base: Base | None = None,
     ) -> None:
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
         disable_progress_bar()
         _prefer_reproducible_kernels()
         self._config = config
+        self._base = base or named_base(config, model_path)
         self._observer = Observer()
-        self.tokenizer = _load_tokenizer(model_path, config.model.trust_remote_code)
-        arguments = build_trl_config(config, num_steps=num_steps, output_dir=output_dir)
+        self.tokenizer = load_tokenizer(model_path, config.model.trust_remote_code)
+        arguments = build_trl_config(
+            config, num_steps=num_steps, output_dir=output_dir, autocast=autocast
+        )
+        # transformers would deal the batch out to every GPU it sees, and TRL knows of one.
+        arguments._n_gpu = min(arguments.n_gpu, 1)
         try:
             self._trainer = SteppedTrainer(
                 model=model_path,
                 args=arguments,
-                reward_funcs=[_recorded_reward(name) for name in reward_names(config)],
-                rollout_func=_recorded_rollouts,
+                reward_funcs=[recorded_reward(name) for name in reward_names(config)],
+                rollout_func=recorded_rollouts,
                 # Never read: `begin` ends before the first row. Without a length, transformers has
                 # no epochs to run out of, so that even a finished run can be resumed.
-                train_dataset=IterableDataset.from_generator(_no_rows),
+                train_dataset=IterableDataset.from_generator(no_rows),
                 processing_class=self.tokenizer,
                 peft_config=_lora(config),
                 callbacks=[self._observer],
             )
         except OSError as error:
             raise ModelError(f"cannot load the model {model_path}: {error}") from error
-        except (ValueError, NotImplementedError) as error:
+        except (ValueError, NotImplementedError, ImportError) as error:
             raise ConfigError(f"TRL refuses this configuration: {error}") from error
         self._trainer.remove_callback(PrinterCallback)
         if config.corrects_importance:
             let_trl_correct_importance(self._trainer)
 
-    def begin(self, resume_from: Path | None = None, *, renewed_at: int | None = None) -> None:
+    def begin(
+        self,
+        resume_from: Path | None = None,
+        *,
+        renewed_at: int | None = None,
+        published_names: bool = False,
+    ) -> None:
         """Prepare to train, from the start or from a folder written by `save_state`.
 
         With `renewed_at`, a number of train steps, another configuration wrote the folder: model,
         optimizer moments and what TRL adapts by itself are taken from it, hyperparameters from this
         configuration, and its schedule stands where so many of its own steps would have led.
+        With `published_names` an older version wrote it, which named a model's tensors as
+        transformers publishes them.
         """
+        self._trainer.reads_published_names = published_names
         if renewed_at is not None:
             updates = self._config.training.optimizer_steps_per_batch
             self._trainer.renewed_at = renewed_at * updates
@@ -117,7 +145,7 @@ class GRPOStepper:
         """
         training = self._config.training
         _seed_everything(seed)
-        self._trainer.recorded = _columns(batch, training.max_completion_length)
+        self._trainer.recorded = columns(batch, training.max_completion_length)
         names = [group.problem.id for group in batch.groups for _ in group.rollouts]
         for _ in range(training.optimizer_steps_per_batch):
             self._trainer.update(names)
@@ -146,18 +174,40 @@ class GRPOStepper:
         """Parameters of the model, frozen ones included and tied ones counted once."""
         return sum(parameter.numel() for parameter in self._trainer.model.parameters())
 
+    @property
+    def autocast(self) -> bool:
+        """Whether matrices are multiplied in bfloat16, whatever the type of the weights."""
+        return bool(self._trainer.args.bf16)
+
+    def place(self) -> TrainingPlace:
+        """Where and in which numbers training runs."""
+        device = self._trainer.args.device
+        name = str(device)
+        if device.type == "cuda":
+            name = f"{device} ({torch.cuda.get_device_name(device)})"
+            if torch.cuda.device_count() > 1:
+                name += f", one of {torch.cuda.device_count()} visible"
+        trained = next(p for p in self._trainer.model.parameters() if p.requires_grad)
+        precision = str(trained.dtype).removeprefix("torch.")
+        for autocast in ("bf16", "fp16"):
+            if getattr(self._trainer.args, autocast):
+                precision += f" under {autocast} autocast"
+        return TrainingPlace(device=name, precision=precision, threads=torch.get_num_threads())
+
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability (nats) of each token but the first, given those before it.
 
-        At temperature 1, without dropout; leaves training mode and random streams as they are.
+        At temperature 1, without dropout, in the type of the weights: an engine that has these has
+        no part in the trainer's autocast. Leaves training mode and random streams as they are.
         """
         model = self._trainer.model
+        forward = getattr(model, "_original_forward", model)  # what accelerate put autocast around
         was_training = model.training
         ids = torch.tensor([list(token_ids)], device=model.device)
         model.eval()
         try:
             with torch.no_grad():
-                logits = model(input_ids=ids, use_cache=False).logits[0, :-1].float()
+                logits = forward(input_ids=ids, use_cache=False).logits[0, :-1].float()
         finally:
             model.train(was_training)
         return logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1).tolist()
@@ -170,18 +220,42 @@ class GRPOStepper:
         its period, which is as good as 0, and the other is used up.
         """
         trainer = self._trainer
-        save_trained(trainer.model, folder, self._config.model)
+        save_trained(trainer.model, folder, self._base, own_names=True)
         trainer._save_optimizer_and_scheduler(str(folder))
         trainer._save_scaler(str(folder))
         trainer.state.save_to_json(str(folder / "trainer_state.json"))
         if trainer.use_adaptive_entropy:
-            control = {
-                "entropy_coef": trainer.entropy_coef,
-                "last_world_entropy": trainer._last_world_entropy,
-            }
-            (folder / "entropy_ctrl_state.json").write_text(json.dumps(control))
+            control = json.dumps(self._entropy_control())
+            (folder / "entropy_ctrl_state.json").write_text(control)
         if trainer.args.sync_ref_model:
             safetensors.torch.save_model(trainer.ref_model, str(folder / REFERENCE_FILE))
+
+    def weights_digest(self) -> str:
+        """Digest of the weights that are trained, as they are now."""
+        return digests.weights_digest(self._trainer.model)
+
+    def digests(self) -> dict[str, str]:
+        """Digest of each part of the state that `save_state` writes and `begin` restores."""
+        trainer = self._trainer
+        optimizer = trainer.optimizer.state_dict()
+        schedule = [optimizer["param_groups"], trainer.lr_scheduler.state_dict()]
+        parts = {
+            "weights": self.weights_digest(),
+            "optimizer": digests.digest(optimizer["state"]),
+            "schedule": digests.digest(schedule),
+        }
+        if trainer.use_adaptive_entropy:
+            parts["entropy control"] = digests.digest(self._entropy_control())
+        if trainer.args.sync_ref_model:
+            parts["reference"] = digests.weights_digest(trainer.ref_model)
+        return parts
+
+    def _entropy_control(self) -> dict[str, Any]:
+        trainer = self._trainer
+        return {
+            "entropy_coef": trainer.entropy_coef,
+            "last_world_entropy": trainer._last_world_entropy,
+        }
 
     def export_weights(self, folder: Path) -> None:
         """Write the policy as a plain `from_pretrained` folder, an adapter merged into its base."""
@@ -189,46 +263,13 @@ class GRPOStepper:
 
     def save_final(self, folder: Path) -> None:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""
-        save_trained(self._trainer.model, folder, self._config.model)
+        save_trained(self._trainer.model, folder, self._base)
         save_tokenizer(self.tokenizer, folder)
 
     def save_merged(self, folder: Path) -> None:
         """Write the trained model with its tokenizer, an adapter merged into its base."""
         save_model(self._trainer.model, folder)
         save_tokenizer(self.tokenizer, folder)
-
-
-def _recorded_rollouts(prompts: Sequence[Any], trainer: SteppedTrainer) -> dict[str, list[Any]]:
-    return trainer.recorded
-
-
-def _recorded_reward(name: str) -> Callable[..., list[float | None]]:
-    """A reward function, as TRL sees it, that returns the recorded score `name` of each row."""
-
-    def reward(recorded_rewards: Sequence[Any], **kwargs: Any) -> list[float | None]:
-        return [rewards[name] for rewards in recorded_rewards]
-
-    reward.__name__ = name
-    return reward
-
-
-def _columns(batch: RolloutBatch, max_completion_length: int) -> dict[str, list[Any]]:
-    """The batch as `rollout_func` returns it: one row per rollout, in group and generation order.
-
-    Completions are cut to `max_completion_length` tokens, and their logprobs with them.
-    """
-    rows = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
-    end = max_completion_length
-    return {
-        "prompt_ids": [list(group.prompt_ids) for group, _ in rows],
-        "completion_ids": [list(rollout.completion.token_ids[:end]) for _, rollout in rows],
-        "logprobs": [list(rollout.completion.logprobs[:end]) for _, rollout in rows],
-        "recorded_rewards": [dict(rollout.rewards) for _, rollout in rows],
-    }
-
-
-def _no_rows() -> Any:
-    yield {"prompt": ""}
 
 
 def _lora(config: RunConfig) -> LoraConfig | None:
@@ -243,34 +284,6 @@ def _lora(config: RunConfig) -> LoraConfig | None:
         lora_dropout=lora.dropout,
         target_modules=targets if isinstance(targets, str) else list(targets),
     )
-
-
-def _load_tokenizer(model_path: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
-    try:
-        AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"no usable model at {model_path}: {error}") from error
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            model_path,
-            padding_side="left",
-            truncation_side="left",
-            trust_remote_code=trust_remote_code,
-        )
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise ModelError(f"the model {model_path} has no usable tokenizer: {error}") from error
-    if len(tokenizer) <= len(tokenizer.all_special_ids):
-        # Without its files, transformers makes an empty tokenizer up instead of failing.
-        raise ModelError(
-            f"the model {model_path} has no tokenizer; save one there with "
-            "tokenizer.save_pretrained"
-        )
-    if tokenizer.eos_token_id is None:
-        raise ModelError(
-            f"the tokenizer of {model_path} has no end-of-sequence token; set `eos_token` in its "
-            "tokenizer_config.json"
-        )
-    return tokenizer
 
 
 def _seed_everything(seed: int) -> None:

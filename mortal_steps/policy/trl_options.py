@@ -2,57 +2,60 @@
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
+import re
 import warnings
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from transformers import Trainer
+from transformers.utils import is_liger_kernel_available, is_torch_bf16_gpu_available
 from trl import GRPOConfig
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.policy.trl_refusals import check_names, idle_options
 
-FIXED_OPTIONS = {
-    "logging_steps": "every train step is recorded",
-    "logging_strategy": "every train step is recorded",
-    "logging_first_step": "every train step is recorded",
-    "log_completions": "completions are in the run directory, steps/*/generations-*.json",
-    "include_num_input_tokens_seen": "TRL counts tokens itself, as `num_tokens`",
-    "disable_tqdm": "workers draw no progress bars",
-    "push_to_hub": "the trained model is written to final/",
-    "load_best_model_at_end": "use checkpoints.keep_best",
-    "eval_on_start": "use evaluation.on_start",
-    "deepspeed": "the actor is one process on one device",
-    "fsdp": "the actor is one process on one device",
-    "use_cpu": "the machine of the actor decides",
-}
-"""GRPOConfig options without a key of ours that a run cannot choose, and why."""
-
-SAMPLING_OPTIONS = {"shuffle_dataset", "generation_kwargs", "repetition_penalty"}
-"""GRPOConfig options about TRL's own sampling, like all of `vllm_*` but the correction."""
+NOT_INSTALLED = re.compile("install|import")
+"""In what transformers says of an optimizer whose package is missing."""
 
 
-def check_trl_options(config: RunConfig) -> None:
-    """Build the GRPOConfig of a run and drop it; raises `ConfigError`.
+def check_trl_options(config: RunConfig) -> tuple[str, ...]:
+    """Build the GRPOConfig of a run and drop it; a sentence for each option without effect.
 
-    May run on a machine without the actor's GPU: what only that GPU could refuse passes here.
+    May run on a machine without the actor's GPU and packages: what only there could be refused
+    passes here. Raises `ConfigError`.
     """
-    elsewhere = config.compute.backend == "modal" and not torch.cuda.is_available()
-    build_trl_config(config, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere)
+    away = config.compute.backend == "modal"
+    elsewhere = away and not torch.cuda.is_available()
+    built = build_trl_config(config, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere)
+    if not away:
+        _check_packages(built)
+    return idle_options(config.training.trl)
 
 
 def build_trl_config(
-    config: RunConfig, *, num_steps: int, output_dir: Path, use_cpu: bool = False
+    config: RunConfig,
+    *,
+    num_steps: int,
+    output_dir: Path,
+    use_cpu: bool = False,
+    autocast: bool | None = None,
 ) -> GRPOConfig:
-    """The GRPOConfig of a run of `num_steps` train steps. Raises `ConfigError`."""
+    """The GRPOConfig of a run of `num_steps` train steps. Raises `ConfigError`.
+
+    `autocast` is whether matrices are multiplied in bfloat16 where the configuration says nothing
+    about it; by default that is TRL's own default on a GPU, and off on the CPU.
+    """
     chosen = config.training.trl
-    _check_names(chosen)
+    check_names(chosen)
     _check_types(chosen)
     ours = _our_options(config, num_steps=num_steps, output_dir=output_dir)
-    ours["use_cpu"] = use_cpu
+    # Said where there is nothing else, or transformers refuses autocast.
+    ours["use_cpu"] = use_cpu or not torch.accelerator.is_available()
+    if autocast is not None:
+        ours["bf16"] = autocast and not chosen.get("fp16")
     try:
         built = _construct(ours | chosen)
     except (ValueError, TypeError, NotImplementedError) as error:
@@ -62,10 +65,13 @@ def build_trl_config(
 
 
 def _our_options(config: RunConfig, *, num_steps: int, output_dir: Path) -> dict[str, Any]:
-    """What the run decides; of these, `[training.trl]` may set `bf16` alone."""
+    """What the run decides; of these, `[training.trl]` may set `bf16` alone.
+
+    On a GPU that is TRL's default: float32 weights, matrices multiplied in bfloat16.
+    """
     training, rollout = config.training, config.rollout
     return {
-        "bf16": config.model.dtype == "bfloat16" and torch.cuda.is_available(),
+        "bf16": is_torch_bf16_gpu_available() and not training.trl.get("fp16"),
         "output_dir": str(output_dir),
         "seed": config.seed,
         "max_steps": num_steps * training.optimizer_steps_per_batch,
@@ -108,23 +114,6 @@ def _construct(options: dict[str, Any]) -> GRPOConfig:
         return GRPOConfig(**options)
 
 
-def _check_names(chosen: dict[str, Any]) -> None:
-    known = [field.name for field in dataclasses.fields(GRPOConfig) if field.init]
-    for name in chosen:
-        if name in FIXED_OPTIONS:
-            raise ConfigError(f"training.trl.{name} cannot be set: {FIXED_OPTIONS[name]}")
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"; did you mean training.trl.{near[0]}?" if near else ""
-            raise ConfigError(f"training.trl.{name}: TRL's GRPOConfig has no such option{hint}")
-        is_engine = name.startswith("vllm_") and not name.startswith("vllm_importance_sampling_")
-        if is_engine or name in SAMPLING_OPTIONS:
-            raise ConfigError(
-                f"training.trl.{name} would do nothing: the rollout workers sample; see [rollout] "
-                "and rollout.engine_options"
-            )
-
-
 def _check_types(chosen: dict[str, Any]) -> None:
     # GRPOConfig is a plain dataclass: it takes any value of any type and fails much later.
     hints = get_type_hints(GRPOConfig)
@@ -147,6 +136,20 @@ def _explain(error: Exception, ours: dict[str, Any], chosen: dict[str, Any]) -> 
             continue
         return f"training.trl.{name} = {value!r}: {error}"
     return f"training: TRL's GRPOConfig refuses this: {error}"
+
+
+def _check_packages(built: GRPOConfig) -> None:
+    """Raise `ConfigError` for what needs a package that is not installed."""
+    option, value = "optim", getattr(built.optim, "value", built.optim)
+    try:
+        Trainer.get_optimizer_cls_and_kwargs(built, torch.nn.Linear(1, 1))
+        option, value = "use_liger_kernel", built.use_liger_kernel
+        if value and not is_liger_kernel_available():
+            raise ImportError("it needs the package liger-kernel: `pip install liger-kernel`")
+    except (ImportError, ValueError) as error:
+        # Some optimizers also look for modules of the model, which is not there yet.
+        if isinstance(error, ImportError) or NOT_INSTALLED.search(str(error)):
+            raise ConfigError(f"training.trl.{option} = {value!r}: {error}") from error
 
 
 def _check_vespo(built: GRPOConfig) -> None:

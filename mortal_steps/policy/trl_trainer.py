@@ -5,7 +5,7 @@ Stock TRL owns the loop: it samples, scores and updates inside `train()`. `Stepp
 `Trainer._run_epoch` whenever `update` is called.
 
 Private names it leans on, which is why the versions are pinned: transformers `Trainer._tr_loss,
-_globalstep_last_logged, _clip_grad_norm, _get_grad_norm, _get_learning_rate,
+_globalstep_last_logged, _clip_grad_norm, _get_grad_norm, _get_learning_rate, _load_from_checkpoint,
 _load_optimizer_and_scheduler, _maybe_log_save_evaluate, callback_handler, control, model_wrapped`;
 accelerate `GradientState._set_sync_gradients`; TRL `use_vllm, vllm_generation, _last_loaded_step`.
 """
@@ -15,11 +15,21 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+from peft import PeftModel
 from transformers import TrainerCallback
+from transformers.trainer import OPTIMIZER_NAME
 from trl import GRPOTrainer
+
+from mortal_steps.policy.restore import (
+    check_adapter,
+    load_model,
+    load_published_model,
+    restore_types,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +44,8 @@ class SteppedTrainer(GRPOTrainer):
     """Columns of the batch being trained on, as `rollout_func` returns them."""
     renewed_at: int | None = None
     """Optimizer updates behind a checkpoint that another configuration wrote."""
+    reads_published_names = False
+    """Whether the checkpoint names its tensors as transformers publishes them."""
 
     def update(self, row_names: Sequence[str]) -> None:
         """One optimizer update, as in `Trainer._run_epoch`: its loss, callbacks and logging."""
@@ -77,6 +89,15 @@ class SteppedTrainer(GRPOTrainer):
             self._tr_loss, norm, model, None, 0, None, 0.0, learning_rate=learning_rate
         )
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if isinstance(self.model, PeftModel):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            check_adapter(self.model, Path(resume_from_checkpoint))
+        elif self.reads_published_names:
+            load_published_model(self.model, Path(resume_from_checkpoint))
+        else:
+            load_model(self.model, Path(resume_from_checkpoint))
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """What was learned comes from the checkpoint; with `renewed_at`, no more than that.
 
@@ -88,6 +109,8 @@ class SteppedTrainer(GRPOTrainer):
             for group in self.optimizer.param_groups
         ]
         super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            restore_types(self.optimizer, Path(checkpoint) / OPTIMIZER_NAME)
         if self.renewed_at is None:
             return
         for group, settings in zip(self.optimizer.param_groups, own, strict=True):

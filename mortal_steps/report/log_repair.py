@@ -32,7 +32,7 @@ def metrics_row(config: RunConfig, result: StepResult, rewards: Sequence[RewardR
         "step": result.step + 1,
         "reward": reward_sum / num_scored if num_scored else None,
         "num_scored": num_scored,
-        "num_tokens": sum(shard.generation.num_tokens for shard in rewards),
+        "num_sampled_tokens": sum(shard.generation.num_tokens for shard in rewards),
         "policy_version": rewards[0].generation.policy_version,
         "optimizer_steps": result.optimizer_steps,
         "state_id": result.state_id,

@@ -79,7 +79,7 @@ class Recorder:
             step=row["step"],
             reward=row["reward"],
             loss=result.metrics.get("loss", 0.0),
-            num_tokens=row["num_tokens"],
+            num_tokens=row["num_sampled_tokens"],
             seconds=seconds,
             num_masked=len({failure.problem_id for failure in failures}),
         )

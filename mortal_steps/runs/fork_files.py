@@ -91,6 +91,7 @@ class ForkFiles:
         self._saved = saved
         self._step = saved.step
         self._store = store
+        self._history_id: str | None = None
 
     def take_state(self) -> None:
         """Link the checkpoint and the weights that sample the first steps; what the parent removes
@@ -115,6 +116,7 @@ class ForkFiles:
             step=self._step,
             state_id=self._saved.state_id,
             fingerprint=parent.fingerprint,
+            history_id=self._history_id,
         )
         info = write_identity(
             store, self._config, *problems, parent=origin, fingerprint=self._fingerprint
@@ -140,12 +142,15 @@ class ForkFiles:
     def _own_state(self) -> CheckpointState | None:
         """What the checkpoint says of itself here, where that is not what it says there."""
         state = checkpoints.read_state(self._parent.store, self._saved.path)
+        self._history_id = state.history_id
         fingerprint = self._fingerprint
         if fingerprint == state.fingerprint:
             return None
         return dataclasses.replace(
             state,
             state_id=journal.forked_state_id(state.state_id, state.fingerprint, fingerprint),
+            history_id=state.history_id
+            and journal.forked_state_id(state.history_id, state.fingerprint, fingerprint),
             fingerprint=fingerprint,
             forked=True,
         )

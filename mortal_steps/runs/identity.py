@@ -54,6 +54,8 @@ class Parent:
     """Chained id of the parent's state there."""
     fingerprint: str
     """The parent's."""
+    history_id: str | None = None
+    """Chained id of the batches that led there; None where its `state_id` is that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,10 +16,12 @@ from typing import Literal, TypeVar
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.files import digest_file
 from mortal_steps.policy import base_model, checkpoints, journal, weights
-from mortal_steps.policy.checkpoints import BestCheckpoint
+from mortal_steps.policy.checkpoints import BestCheckpoint, CheckpointState
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.report.costs import COSTS
 from mortal_steps.rewards.source_record import SOURCES_FILE, SourceHistory
+from mortal_steps.runs import chain
+from mortal_steps.runs.chain import Ids
 from mortal_steps.runs.identity import CONFIG_FILE, IDENTITY_FILE, RunInfo
 from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord, is_driven
 from mortal_steps.runs.logs import LOGS, prefix_digest
@@ -63,6 +65,8 @@ class RunCheck:
         """Steps whose state id follows from the one before."""
         self._checkpoint = 0
         """Step of the newest whole checkpoint."""
+        self._saved: dict[int, CheckpointState] = {}
+        """What the whole checkpoints say of themselves, by step."""
 
     def is_driven(self) -> bool:
         """Whether a process drives the run at this moment."""
@@ -115,6 +119,7 @@ class RunCheck:
             outcome = LOST if only else PASSED_OVER
             if (yield from self._folder(self._store, path, known.get(step), outcome)):
                 self._checkpoint = step
+                self._saved[step] = checkpoints.read_state(self._store, path)
         yield from self._record(checkpoints.BEST_FILE, BestCheckpoint, AGAIN, optional=True)
 
     def _logs(self, manifest: RunManifest) -> Iterator[Checked]:
@@ -127,7 +132,7 @@ class RunCheck:
 
     def _steps(self, info: RunInfo | None, done: int) -> Iterator[Checked]:
         """Steps behind the newest whole checkpoint are history; those after it can be redone."""
-        state_id = _first_state_id(info) if info else None
+        before = chain.first_ids(info) if info else None
         for step in range(info.first_step if info else 0, self._last_step(done)):
             outcome = PASSED_OVER if step < self._checkpoint else AGAIN
             folder = f"steps/{step:06d}"
@@ -141,13 +146,16 @@ class RunCheck:
             )
             yield from self._shards(folder, entry, outcome)
             if required and info is not None and result is not None:
-                if state_id is not None:
-                    yield from self._link(state_id, entry, result, info.fingerprint)
-                state_id = result.state_id
-            elif state_id is not None and info is not None and entry is not None:
-                state_id = journal.next_state_id(state_id, entry.batch_sha256, info.fingerprint)
+                if before is not None:
+                    yield from self._link(before, entry, result, info.fingerprint)
+                yield from self._saved_after(result)
+                before = (result.state_id, journal.history_of(result))
+            elif before is not None and info is not None and entry is not None:
+                # What weights it left, only the result says.
+                batch = entry.batch_sha256
+                before = (None, journal.next_state_id(before[1], batch, info.fingerprint))
             else:
-                state_id = None
+                before = None
 
     def _shards(
         self, folder: str, entry: JournalEntry | None, outcome: Outcome
@@ -163,15 +171,22 @@ class RunCheck:
                 yield from self._record(f"{folder}/{path.name}", kind, outcome)
 
     def _link(
-        self, before: str, entry: JournalEntry | None, result: StepResult, fingerprint: str
+        self, before: Ids, entry: JournalEntry | None, result: StepResult, fingerprint: str
     ) -> Iterator[Checked]:
-        follows = journal.next_state_id(before, result.batch_sha256, fingerprint)
-        same_batch = entry is None or entry.batch_sha256 == result.batch_sha256
-        if follows == result.state_id and same_batch:
+        damage = chain.broken_link(before, entry, result, fingerprint)
+        if damage is None:
             self.num_linked += 1
-            return
-        path = self._store.path(f"steps/{result.step:06d}/result.json")
-        yield _checked(path, "does not follow from the step before it", LOST)
+        else:
+            path = self._store.path(f"steps/{result.step:06d}/result.json")
+            yield _checked(path, damage, LOST)
+
+    def _saved_after(self, result: StepResult) -> Iterator[Checked]:
+        """Whether the checkpoint of a step holds what the step left."""
+        saved = self._saved.get(result.step + 1)
+        if saved is not None:
+            damage = chain.other_state(saved, result)
+            folder = self._store.path(checkpoints.path_of(saved.step))
+            yield _checked(folder / checkpoints.STATE_FILE, damage, LOST)
 
     def _evaluations(self) -> Iterator[Checked]:
         for path in sorted(self._store.path("evaluations").glob("*/*.json")):
@@ -287,12 +302,6 @@ def check_run(runs_dir: Path, run_id: str) -> RunCheck:
         with contextlib.suppress(CorruptFileError):
             find_run(runs_dir, run_id)
     return RunCheck(root)
-
-
-def _first_state_id(info: RunInfo) -> str:
-    if info.parent is None:
-        return journal.first_state_id(info.fingerprint)
-    return journal.forked_state_id(info.parent.state_id, info.parent.fingerprint, info.fingerprint)
 
 
 def _checked(path: Path, damage: str | None = None, outcome: Outcome | None = None) -> Checked:

@@ -31,6 +31,7 @@ from mortal_steps.types.answers import (
     Evaluation,
     FinalModel,
     StepResult,
+    TrainingPlace,
 )
 from mortal_steps.types.references import (
     BatchRef,
@@ -88,5 +89,6 @@ __all__ = [
     "StageTiming",
     "StepResult",
     "TrainRequest",
+    "TrainingPlace",
     "WeightsRef",
 ]

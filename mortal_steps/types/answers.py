@@ -23,12 +23,18 @@ class StepResult:
     batch_sha256: str
     """Digest of the batch consumed."""
     state_id: str
-    """id(t+1) = sha256(id(t), batch digest, config fingerprint)."""
+    """id(t+1) = sha256(id(t), batch digest, config fingerprint, weights digest); without the last
+    in a record that has none."""
     random_sha256: str
     """Digest of torch's random streams after the step."""
     weights: WeightsRef | None
     """The version published after the step, where one is due."""
     timing: StageTiming
+    weights_digest: str | None = None
+    """xxh3 of the trained weights after the step (of an adapter alone, where there is one); None in
+    records of versions that noted none."""
+    history_id: str | None = None
+    """Chained id of the batches alone; None in those records, whose `state_id` is that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
@@ -61,6 +67,22 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
+class TrainingPlace:
+    """Where an actor trains, and in which numbers."""
+
+    device: str
+    """`cpu`, or `cuda:0` and the GPU's name."""
+    precision: str
+    """Type of the weights that are trained, and of autocast where there is one."""
+    threads: int
+    """Threads of matrix kernels on the CPU."""
+
+    def __str__(self) -> str:
+        on_cpu = f" ({self.threads} thread{'s' if self.threads > 1 else ''})"
+        return f"on {self.device} in {self.precision}{on_cpu if self.device == 'cpu' else ''}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class ActorReady:
     """The actor's answer once it holds its model: where training goes on."""
 
@@ -74,6 +96,8 @@ class ActorReady:
     first, each once."""
     num_parameters: int
     """Parameters of the model, frozen ones included."""
+    place: TrainingPlace | None = None
+    """None from an actor of an older version."""
     timing: StageTiming = field(default_factory=lambda: StageTiming(stage="start_workers", step=0))
 
 

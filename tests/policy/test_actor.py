@@ -21,12 +21,14 @@ def test_a_new_run_starts_at_step_0_with_version_0_published(run):
     run.store.verify_folder(version.path, version.sha256)
 
 
-def test_state_ids_chain_over_the_batches(run, actor):
+def test_state_ids_chain_over_the_batches_and_the_weights(run, actor):
     fingerprint = run.config.fingerprint()
-    state_id = journal.first_state_id(fingerprint)
+    state_id = history_id = journal.first_state_id(fingerprint)
     for step, result in enumerate(run.train(actor, range(3))):
-        state_id = journal.next_state_id(state_id, result.batch_sha256, fingerprint)
-        assert result.state_id == state_id
+        batch = result.batch_sha256
+        state_id = journal.next_state_id(state_id, batch, fingerprint, result.weights_digest)
+        history_id = journal.next_state_id(history_id, batch, fingerprint)
+        assert (result.state_id, result.history_id) == (state_id, history_id)
         assert (result.step, result.optimizer_steps, result.weights.version) == (
             step,
             step + 1,

@@ -154,7 +154,7 @@ def test_with_staleness_all_versions_that_sample_next_are_there(model_path, tmp_
 def test_a_record_of_another_history_is_refused(run, actor):
     run.train(actor, range(2))
     result = journal.find_result(run.store, 0)
-    journal.write_result(run.store, dataclasses.replace(result, state_id="0" * 64))
+    journal.write_result(run.store, dataclasses.replace(result, history_id="0" * 64))
     with pytest.raises(ActorStateError, match="do not belong together"):
         run.actor().train_step(request=run.request(2))
 
@@ -166,6 +166,48 @@ def test_a_replay_with_other_numbers_is_reported(run, actor, caplog):
     journal.write_result(run.store, dataclasses.replace(result, metrics=metrics))
     run.actor().train_step(request=run.request(2))
     assert "replaying step 0 gave other numbers than recorded: {'loss'" in caplog.text
+
+
+def test_a_replay_with_other_weights_is_named_and_the_chain_parts_there(run, actor, caplog):
+    """As on other hardware: here the record says that step 1 left other weights."""
+    run.train(actor, [0])
+    actor.checkpoint(step=1, best_score=None)
+    run.train(actor, [1])
+    result = journal.find_result(run.store, 1)
+    elsewhere = journal.next_state_id(
+        journal.find_result(run.store, 0).state_id,
+        result.batch_sha256,
+        run.config.fingerprint(),
+        "0" * 32,
+    )
+    journal.write_result(
+        run.store, dataclasses.replace(result, weights_digest="0" * 32, state_id=elsewhere)
+    )
+    second = run.actor()
+    (after,) = run.train(second, [2])
+    assert "replaying step 1 on the same batch gave other weights than recorded" in caplog.text
+    fingerprint = run.config.fingerprint()
+    assert after.state_id == journal.next_state_id(
+        result.state_id, after.batch_sha256, fingerprint, after.weights_digest
+    )
+    second.checkpoint(step=3, best_score=None)
+    caplog.clear()
+    run.train(run.actor(), [3])  # from that checkpoint on, all follows again
+    assert "other weights" not in caplog.text
+
+
+def test_a_run_whose_records_name_no_weights_goes_on(run, actor):
+    run.train(actor, range(3))
+    for step in range(3):
+        result = journal.find_result(run.store, step)
+        old = dataclasses.replace(
+            result, state_id=result.history_id, history_id=None, weights_digest=None
+        )
+        journal.write_result(run.store, old)
+    second = run.actor()
+    assert second.prepare(step=3).state_id == journal.find_result(run.store, 2).state_id
+    results = run.train(second, [3, 4])
+    assert all(result.state_id != result.history_id for result in results)
 
 
 def raise_store_error(*args, **kwargs):

@@ -5,8 +5,11 @@ import json
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy import weights
+from mortal_steps.policy.base_model import base_of, keep_base_model
+from mortal_steps.policy.new_model import build_model
 from tests.policy.rollouts import make_config
 from tests.policy.runs import NUM_STEPS, SETUPS, make_run, untimed
 
@@ -71,7 +74,8 @@ def test_the_final_model_is_the_trained_one(model_path, tmp_path, setup):
     training = SETUPS[setup]
     if setup == "lora":
         training = {**training, "lora": {"merge_final": True}}
-    run = make_run(tmp_path, make_config(**training), model_path)
+    config = make_config(model={"name_or_path": model_path}, **training)
+    run = make_run(tmp_path, config, model_path)
     actor = run.actor()
     results = run.train(actor, range(NUM_STEPS))
     final = actor.save_final()
@@ -96,6 +100,22 @@ def test_the_final_model_is_the_trained_one(model_path, tmp_path, setup):
     if has_adapter:  # its configuration is the same in every process
         names = json.loads(run.store.path("final/adapter_config.json").read_text())
         assert names["target_modules"] == sorted(names["target_modules"])
+        assert names["base_model_name_or_path"] == model_path
+        card = run.store.path("final/README.md").read_text()
+        assert f"adapter of `{model_path}`" in card
+        assert "More Information Needed" not in card
+
+
+def test_an_adapter_names_the_place_where_the_run_began_with_its_base(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    local = make_config(model={"name_or_path": "./tiny"})
+    assert base_of(run.store, local, "./tiny").name == str(tmp_path / "tiny")
+    made = tmp_path / "runs" / ".models" / "made"
+    for place in (made, tmp_path / "moved" / "made"):
+        build_model(place, NewModelConfig(hidden_size=32, num_layers=1), seed=0)
+        (place / "manifest.json").write_text("{}")
+        keep_base_model(run.store, place)
+        assert base_of(run.store, run.config, str(place)).name == str(made)
 
 
 def test_an_actor_that_another_one_overtook_saves_the_same_model(run, actor):

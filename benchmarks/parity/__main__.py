@@ -1,0 +1,92 @@
+"""Draw configurations at random, and make each run three times: the same bits?
+
+    python -m benchmarks.parity                          # 200 configurations, about an hour
+    python -m benchmarks.parity --seed 7 --count 20
+    python -m benchmarks.parity --seed 7 --only 13 --keep /tmp/case   # one of them, with its files
+
+Stock `GRPOTrainer.train()`, the actor on the same recorded batches, and the actor again in
+processes that are killed with SIGKILL. Compared without tolerance: the weights after each optimizer
+update, every metric, the final model; between the two actors the state ids and the state, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from benchmarks.output import add_output_option, console, results_table, write_results
+from benchmarks.parity.cases import Case, draw
+from benchmarks.parity.trial import Trial, attempt, context
+
+
+def main() -> int:
+    args = _parse()
+    cases = [draw(args.seed, number) for number in args.only or range(args.count)]
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="parity-") as name:
+        trials = []
+        for trial in _attempts(cases, args.keep or Path(name), args.jobs):
+            trials.append(trial)
+            console.print(_line(trial))
+    _report(args.seed, trials, time.perf_counter() - began)
+    write_results(args.output, {"seed": args.seed, "trials": trials})
+    return any(trial.outcome in ("different", "failed") for trial in trials)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.parity",
+        description="Stock TRL, the actor, and the actor killed and resumed: the same bits?",
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=200, help="configurations to draw")
+    parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these alone")
+    parser.add_argument("--jobs", type=int, default=1, help="configurations at a time")
+    parser.add_argument("--keep", type=Path, help="folder for the files of those that differ")
+    add_output_option(parser, "parity")
+    return parser.parse_args()
+
+
+def _attempts(cases: list[Case], folder: Path, jobs: int) -> Iterator[Trial]:
+    processes = context()
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(
+            lambda case: attempt(case, folder / f"case-{case.number}", processes), cases
+        )
+
+
+def _line(trial: Trial) -> str:
+    case = trial.case
+    lora = "LoRA" if case.training.get("use_lora") else "full"
+    parts = [
+        f"{case.number:4}",
+        f"{trial.outcome:9}",
+        f"{case.architecture:11}",
+        f"{lora} {case.model['dtype']:8}",
+        f"{case.optimizer}, {case.schedule}, {case.training['loss_type']}",
+        f"{trial.num_updates} updates, {trial.num_kills} kills",
+        trial.found,
+    ]
+    return "  ".join(filter(None, parts))
+
+
+def _report(seed: int, trials: list[Trial], took_s: float) -> None:
+    title = f"{len(trials)} configurations of seed {seed} in {took_s / 60:.0f} min"
+    table = results_table(title, "outcome", "number", "updates", "kills", left=["outcome"])
+    for outcome, number in collections.Counter(trial.outcome for trial in trials).most_common():
+        of_it = [trial for trial in trials if trial.outcome == outcome]
+        updates = sum(trial.num_updates for trial in of_it)
+        table.add_row(outcome, str(number), str(updates), str(sum(t.num_kills for t in of_it)))
+    console.print(table)
+    for field in ("architecture", "optimizer", "schedule"):
+        kinds = {getattr(trial.case, field) for trial in trials if trial.outcome == "equal"}
+        console.print(f"{len(kinds)} of {field}: {', '.join(sorted(kinds))}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

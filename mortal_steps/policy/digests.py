@@ -1,0 +1,60 @@
+"""Digests of what an actor holds: its weights, its optimizer's state.
+
+They are of the tensors themselves, by the names that the modules have, so that they say whether two
+states are the same whatever files these came from. xxh3 rather than sha256: weights are hashed in
+every step, and nobody forges them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from peft import PeftModel
+from torch import nn
+from xxhash import xxh3_128
+
+
+def weights_digest(model: nn.Module) -> str:
+    """Digest of what training changes: every tensor, or those of the adapter where there is one."""
+    return digest(trained_tensors(model))
+
+
+def trained_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """What training changes, buffers included, by module name; a base under an adapter does not."""
+    if not isinstance(model, PeftModel):
+        return dict(model.state_dict())
+    frozen = {name for name, tensor in model.named_parameters() if not tensor.requires_grad}
+    return {name: tensor for name, tensor in model.state_dict().items() if name not in frozen}
+
+
+def digest(content: Any) -> str:
+    """Digest of nested mappings and sequences of tensors, numbers, texts and None."""
+    hasher = xxh3_128()
+    _feed(hasher, content)
+    return hasher.hexdigest()
+
+
+def _feed(hasher: xxh3_128, content: Any) -> None:
+    if isinstance(content, torch.Tensor):
+        hasher.update(f"tensor {content.dtype} {list(content.shape)};".encode())
+        if content.numel():
+            hasher.update(memoryview(_bytes_of(content)))
+    elif isinstance(content, Mapping):
+        hasher.update(f"mapping {len(content)};".encode())
+        for key in sorted(content, key=str):
+            hasher.update(f"{json.dumps(str(key))};".encode())
+            _feed(hasher, content[key])
+    elif isinstance(content, Sequence) and not isinstance(content, str):
+        hasher.update(f"sequence {len(content)};".encode())
+        for item in content:
+            _feed(hasher, item)
+    else:
+        hasher.update(f"{content!r};".encode())
+
+
+def _bytes_of(tensor: torch.Tensor) -> Any:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy()

@@ -1,0 +1,103 @@
+"""Reading a saved state back into a trainer, tensor by tensor and type by type.
+
+transformers' own way leaves at the base model whatever the file names otherwise than the modules
+do, which it does itself while saving (the experts of most mixtures of experts, gpt_neox's head),
+and rounds an optimizer's float32 state to the type of bfloat16 weights.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel, get_peft_model_state_dict
+from peft.utils import SAFETENSORS_WEIGHTS_NAME
+from safetensors.torch import load_file
+from transformers import PreTrainedModel
+
+from mortal_steps.errors import CheckpointMismatchError
+
+
+def load_model(model: PreTrainedModel, folder: Path) -> None:
+    """Give the model the weights in `folder`, saved under the names of its own modules.
+
+    Raises `CheckpointMismatchError` unless every tensor has its own there.
+    """
+    own, found = model.state_dict(), set[str]()
+    for file in sorted(folder.glob("model*.safetensors")):
+        tensors = load_file(file)
+        unknown = sorted(tensors.keys() - own.keys())
+        if unknown:
+            raise CheckpointMismatchError(f"{folder} holds {_some(unknown)}, the model does not")
+        model.load_state_dict(tensors, strict=False)
+        found |= tensors.keys()
+    # Tied tensors are one, and saved once.
+    places = {own[name].data_ptr() for name in found}
+    ignored = model._keys_to_ignore_on_save or ()
+    missing = [
+        name
+        for name, tensor in own.items()
+        if name not in found and name not in ignored and tensor.data_ptr() not in places
+    ]
+    if missing:
+        raise CheckpointMismatchError(f"{folder} does not hold {_some(missing)} of the model")
+
+
+def load_published_model(model: PreTrainedModel, folder: Path) -> None:
+    """Give the model the weights in `folder`, saved as transformers publishes models.
+
+    Raises `CheckpointMismatchError` unless every tensor has its own there.
+    """
+    # Typed as the model alone, whatever else it is asked to return.
+    loaded: Any = type(model).from_pretrained(folder, dtype=model.dtype, output_loading_info=True)
+    converted, report = loaded
+    strange = [*report["missing_keys"], *report["unexpected_keys"]]
+    if strange or report["mismatched_keys"]:
+        raise CheckpointMismatchError(
+            f"{folder} does not fit the model: {_some(strange or report['mismatched_keys'])}"
+        )
+    model.load_state_dict(converted.state_dict())
+
+
+def check_adapter(model: PeftModel, folder: Path) -> None:
+    """Raise `CheckpointMismatchError` unless the adapter is the one in `folder`."""
+    saved = load_file(folder / SAFETENSORS_WEIGHTS_NAME)
+    held = get_peft_model_state_dict(model)
+    other = [
+        name
+        for name in sorted(saved.keys() | held.keys())
+        if name not in saved
+        or name not in held
+        or saved[name].dtype != held[name].dtype
+        or not torch.equal(saved[name], held[name].cpu())
+    ]
+    if other:
+        raise CheckpointMismatchError(
+            f"{folder} restores to another adapter than it holds: {_some(other)}"
+        )
+
+
+def restore_types(optimizer: Any, file: Path) -> None:
+    """Give an optimizer that was restored from `file` its tensors in the types they had there.
+
+    torch casts state to the type of the weights it belongs to, and rounds Adafactor's float32 for
+    bfloat16 weights.
+    """
+    optimizer = getattr(optimizer, "optimizer", optimizer)  # without what accelerate wraps it in
+    held = list(itertools.chain(*(group["params"] for group in optimizer.param_groups)))
+    if all(weight.dtype == torch.float32 for weight in held):
+        return
+    saved = torch.load(file, map_location="cpu", weights_only=True)
+    numbers = itertools.chain(*(group["params"] for group in saved["param_groups"]))
+    for number, weight in zip(numbers, held, strict=True):
+        for name, value in saved["state"].get(number, {}).items():
+            there = optimizer.state[weight][name]
+            if isinstance(value, torch.Tensor) and there.dtype != value.dtype:
+                optimizer.state[weight][name] = value.to(there.device)
+
+
+def _some(names: list[Any]) -> str:
+    shown = ", ".join(map(str, names[:3]))
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -1,0 +1,141 @@
+"""Options of TRL that a run cannot have or that do nothing here, each with the reason."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from trl import GRPOConfig
+
+from mortal_steps.errors import ConfigError
+
+ONE_DEVICE = "the actor is one process on one device"
+NO_LOADER = "the actor has no data loader: it trains on recorded batches"
+OUR_EVALUATION = "[evaluation] decides how the held-out problems are scored"
+OUR_CHECKPOINTS = "[checkpoints] decides what is kept; `mortal resume` and `mortal fork` go on"
+SAMPLED_ELSEWHERE = "the rollout workers sample; see [rollout] and rollout.engine_options"
+NO_SUCH_FILTER = (
+    "tokens are drawn by temperature, top_p, top_k and min_p alone (see [rollout]), whose "
+    "log-probabilities are recorded as they are"
+)
+NO_EVALUATION = "it follows evaluations inside TRL's own loop, and there are none"
+
+REFUSED = {
+    "logging_steps": "every train step is recorded",
+    "logging_strategy": "every train step is recorded",
+    "logging_first_step": "every train step is recorded",
+    "log_completions": "completions are in the run directory, steps/*/generations-*.json",
+    "include_num_input_tokens_seen": "TRL counts them in any case: `num_tokens` in metrics.jsonl",
+    "disable_tqdm": "workers draw no progress bars",
+    "push_to_hub": "the trained model is written to final/",
+    "load_best_model_at_end": "use checkpoints.keep_best",
+    "eval_on_start": "use evaluation.on_start",
+    "deepspeed": ONE_DEVICE,
+    "fsdp": ONE_DEVICE,
+    "use_cpu": "the machine of the actor decides",
+    "shuffle_dataset": "use data.shuffle",
+    "generation_kwargs": NO_SUCH_FILTER,
+    "repetition_penalty": NO_SUCH_FILTER,
+    "dataloader_persistent_workers": NO_LOADER,
+    "dataloader_prefetch_factor": NO_LOADER,
+    "enable_jit_checkpoint": "a run that is stopped saves its state by itself, in checkpoints/",
+    "vllm_importance_sampling_*": None,
+    "vllm_*": SAMPLED_ELSEWHERE,
+}
+"""GRPOConfig options without a key of ours that a run cannot choose, and why; None: it can."""
+
+IDLE = {
+    "use_transformers_continuous_batching": SAMPLED_ELSEWHERE,
+    "use_transformers_paged": SAMPLED_ELSEWHERE,
+    "transformers_continuous_batching_config": SAMPLED_ELSEWHERE,
+    "cache_implementation": SAMPLED_ELSEWHERE,
+    "remove_unused_columns": "reward functions get every column",
+    "max_tool_calling_iterations": "there are no tools",
+    "num_generations_eval": OUR_EVALUATION,
+    "per_device_eval_batch_size": OUR_EVALUATION,
+    "eval_*": OUR_EVALUATION,
+    "batch_eval_metrics": OUR_EVALUATION,
+    "include_for_metrics": OUR_EVALUATION,
+    "prediction_loss_only": OUR_EVALUATION,
+    "*_full_eval": OUR_EVALUATION,
+    "metric_for_best_model": "use checkpoints.keep_best",
+    "greater_is_better": "use checkpoints.keep_best",
+    "save_*": OUR_CHECKPOINTS,
+    "resume_from_checkpoint": OUR_CHECKPOINTS,
+    "restore_callback_states_from_checkpoint": OUR_CHECKPOINTS,
+    "hub_*": "the trained model is written to final/",
+    "run_name": "use name, or --run-id",
+    "project": "see [logging]",
+    "trackio_*": "see [logging]",
+    "log_multimodal": "see [logging]",
+    "log_unique_prompts": "see [logging]",
+    "num_completions_to_print": "see [logging]",
+    "trust_remote_code": "use model.trust_remote_code",
+    "fsdp_config": ONE_DEVICE,
+    "ddp_*": ONE_DEVICE,
+    "dataloader_*": NO_LOADER,
+    "train_sampling_strategy": NO_LOADER,
+}
+"""GRPOConfig options that are taken and change nothing, and why."""
+
+REFUSED_VALUES = {
+    ("lr_scheduler_type", "reduce_lr_on_plateau"): NO_EVALUATION,
+    ("lr_scheduler_type", "greedy"): NO_EVALUATION,
+}
+
+TRAINER_ARGUMENTS = {
+    "model": "use model.name_or_path",
+    "reward_funcs": "use rewards.functions",
+    "reward_processing_classes": "rewards.functions are Python functions",
+    "train_dataset": "use data.source",
+    "eval_dataset": "use data.eval_source",
+    "processing_class": "the tokenizer is the model's",
+    "callbacks": "the actor takes none",
+    "optimizers": "use training.trl.optim",
+    "peft_config": "use training.use_lora and [training.lora]",
+    "quantization_config": "weights are trained in model.dtype",
+    "rollout_func": "the rollout workers sample; see [rollout]",
+    "tools": "completions are single turns without tools",
+    "environment_factory": "completions are single turns without tools",
+}
+"""Arguments of GRPOTrainer, which are no options of GRPOConfig, and what there is instead."""
+
+CLOSE = 0.75
+"""How alike (difflib's ratio) a name is that is offered for an unknown one."""
+
+
+def check_names(chosen: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for an option that TRL does not know or a run cannot have."""
+    known = [field.name for field in dataclasses.fields(GRPOConfig) if field.init]
+    for name, value in chosen.items():
+        key = f"training.trl.{name}"
+        if name in TRAINER_ARGUMENTS:
+            reason = TRAINER_ARGUMENTS[name]
+            raise ConfigError(f"{key} is an argument of GRPOTrainer, not an option: {reason}")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=CLOSE)
+            hint = f"; did you mean training.trl.{near[0]}?" if near else ""
+            raise ConfigError(f"{key}: TRL's GRPOConfig has no such option{hint}")
+        if reason := _reason(REFUSED, name):
+            raise ConfigError(f"{key} cannot be set: {reason}")
+        if isinstance(value, str) and (name, value) in REFUSED_VALUES:
+            reason = REFUSED_VALUES[name, value]
+            raise ConfigError(f"{key} = {value!r} cannot be used: {reason}")
+
+
+def idle_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
+    """A sentence for each option that changes nothing here."""
+    reasons = {name: _reason(IDLE, name) for name in chosen}
+    return tuple(
+        f"training.trl.{name} changes nothing: {reason}"
+        for name, reason in reasons.items()
+        if reason
+    )
+
+
+def _reason(table: Mapping[str, str | None], name: str) -> str | None:
+    """Of the first entry that the name fits."""
+    return next((reason for entry, reason in table.items() if fnmatchcase(name, entry)), None)

@@ -1,0 +1,23 @@
+"""Devices that a configuration names and the machine does not have."""
+
+import pytest
+import torch
+
+from mortal_steps.compute.devices import check_devices
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError
+
+NOT_THERE = str(torch.cuda.device_count())
+
+
+@pytest.mark.parametrize("role", ["actor", "rollout"])
+def test_a_device_that_is_not_there_is_named(role):
+    config = RunConfig(compute={"local": {role: {"devices": [NOT_THERE]}}})
+    with pytest.raises(ConfigError, match=rf"compute\.local\.{role}\.devices names '{NOT_THERE}'"):
+        check_devices(config)
+
+
+def test_a_worker_may_be_kept_off_every_gpu():
+    check_devices(RunConfig(compute={"local": {"actor": {"devices": [""]}}}))
+    check_devices(RunConfig(compute={"local": {"rollout": {"devices": ["-1"]}}}))
+    check_devices(RunConfig())
