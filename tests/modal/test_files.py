@@ -77,7 +77,7 @@ async def test_a_run_brought_here_is_whole_however_often_that_is_cut_off(
         for name in ("run.json", "config.toml", "data/train.json", "data/eval.json"):
             write_atomically(here.path(name), there.path(name).read_bytes())
         here.path(MANIFEST_FILE).write_bytes(b"damaged")
-    for writes in range(8):
+    for writes in range(20):  # more than there are
         left = [None] * writes
 
         def write_some(path, content, left=left):
