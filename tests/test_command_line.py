@@ -86,9 +86,9 @@ def test_a_run_that_cannot_be_read_hides_no_other(mortal, tmp_path, caplog):
     (tmp_path / "theirs" / "run.json").mkdir(parents=True)
     code, output, _ = mortal("runs", "--runs-dir", tmp_path)
     assert code == 0 and "one" in output
-    assert f"run theirs in {tmp_path} cannot be read" in caplog.text
+    assert "theirs" in caplog.text and "cannot be read" in caplog.text
     code, _, errors = mortal("show", "theirs", "--runs-dir", tmp_path)
-    assert code == 1 and "error: run theirs in" in errors
+    assert code == 1 and errors.startswith("error: ") and "theirs" in errors
 
 
 @pytest.mark.parametrize("name", ["exp[lr=1e-5]", "[", "x[", ":smile:", f"{RED}red", "\udcff"])

@@ -15,6 +15,7 @@ from mortal_steps.errors import StoreError
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.logs import METRICS, RunLogs
 from mortal_steps.store import RunStore
+from tests.compute.workers import TESTS_IMPORTABLE
 
 SIZE = 256 * 1024
 FILES = 64
@@ -80,7 +81,7 @@ def test_records_and_logs_stay_as_they_were(tiny_disk):
 
 
 async def test_no_room_for_a_log_or_a_lock_is_named(tiny_disk):
-    spec = WorkerSpec(factory="tests.compute.workers:Counter", kwargs={})
+    spec = WorkerSpec(factory="tests.compute.workers:Counter", kwargs={}, env=TESTS_IMPORTABLE)
     compute = LocalCompute({"reward": spec}, working_dir=Path.cwd(), log_dir=tiny_disk / "logs")
     for number in range(FILES - 1):
         (tiny_disk / str(number)).touch()

@@ -24,6 +24,7 @@ from mortal_steps.errors import RunStoppedError
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.run import open_run
 from tests.bare_flow import project_config, stripped
+from tests.compute.workers import TESTS_IMPORTABLE
 
 KEY = CallKey(run_id="test", stage="test", step=0)
 
@@ -151,7 +152,7 @@ def test_a_train_step_ends_and_its_worker_stays_in_reach(tmp_path):
     """All tasks of the loop are cancelled, once; the worker is asked again and answers."""
 
     async def flow(stop):
-        spec = WorkerSpec(factory="tests.compute.workers:Counter", kwargs={})
+        spec = WorkerSpec(factory="tests.compute.workers:Counter", kwargs={}, env=TESTS_IMPORTABLE)
         compute = LocalCompute({"actor": spec}, working_dir=tmp_path.cwd(), log_dir=tmp_path)
         asked = []
 

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from mortal_steps.errors import DataError
 
+TESTS_IMPORTABLE = {"PYTHONPATH": str(Path(__file__).parents[2])}
+"""Environment of a container whose worker is one of these: it looks among what is installed."""
+
 
 class Counter:
     def __init__(self, *, start: int = 0) -> None:

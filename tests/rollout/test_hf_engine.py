@@ -121,7 +121,7 @@ print(json.dumps([[list(s.token_ids), list(s.logprobs), s.finish_reason] for s i
 """
     child = subprocess.run(
         [sys.executable, "-c", script],
-        env={**os.environ, "OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "2", "MKL_DYNAMIC": "FALSE", "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
         check=True,
