@@ -16,9 +16,9 @@ from mortal.prefect_server import check_configured_server, prefect_server
 from mortal.server_files import Server
 from mortal.terminal import Checks, say
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ServerError, StoreError
+from mortal_steps.errors import ServerError
 from mortal_steps.report.summary import summarize
-from mortal_steps.runs.lease import LEASE_TTL_S, is_driven, read_lease
+from mortal_steps.runs.lease import is_driven, refuse_if_driven
 from mortal_steps.runs.run import Run, find_run, open_run
 from mortal_steps.store import RunStore
 
@@ -40,7 +40,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
         os.environ.setdefault(name, value)
     if sys.stderr.isatty():  # where the live bar shows the same
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")
-    _refuse_if_driven(config)
+    refuse_if_driven(RunStore(Path(config.runs_dir) / str(config.run_id)))
     check_configured_server()
     with Checks().shown() as checking:
         run = open_run(config, checking)
@@ -58,22 +58,6 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
     finally:
         if began_flow and not is_driven(run.store):  # else there is nothing to tell that is ours
             _report(find_run(Path(config.runs_dir), run.info.run_id), time.monotonic() - began)
-
-
-def _refuse_if_driven(config: RunConfig) -> None:
-    """Raise `StoreError` if another process drives the run; two that begin at once are told apart
-    by the run's lock, later."""
-    holder = read_lease(RunStore(Path(config.runs_dir) / str(config.run_id)))
-    if holder is None or not holder.holds():
-        return
-    who = f"run {config.run_id} is in use by process {holder.pid} on {holder.host}"
-    look = f"`mortal show {config.run_id}` says where it stands"
-    if holder.is_here():
-        raise StoreError(f"{who}; {look}, `mortal stop {config.run_id}` ends it in order")
-    raise StoreError(
-        f"{who}, which renewed its lease {holder.age_s():.0f} s ago; {look}. If that process is "
-        f"gone, the run can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"
-    )
 
 
 def _run_flow(config: RunConfig, server: Server) -> None:

@@ -122,6 +122,7 @@ def test_documented_defaults():
             {"training": {"temperature": 0.7}},
             r"training.temperature: unknown key; TRL's temperature is set by rollout.temperature$",
         ),
+        ({"rollout": {"stop": "END"}}, r"rollout.stop = 'END': write a list: \[\"END\"\]"),
         ({"temperature": 0.7}, r"unknown key; did you mean rollout.temperature\?"),
         ({"training": {"learning_rate": math.inf}}, r"learning_rate = inf: .* finite number"),
         ({"rewards": {"weights": [math.nan]}}, r"rewards.weights = nan: .* finite number"),

@@ -166,6 +166,14 @@ def is_driven(store: RunStore) -> bool:
     return holder is not None and holder.holds()
 
 
+def refuse_if_driven(store: RunStore) -> None:
+    """Raise `StoreError`, which says by whom, if some process drives the run; takes no lock, so two
+    that begin at once are told apart by `acquire`."""
+    holder = read_lease(store)
+    if holder is not None and holder.holds():
+        raise StoreError(_in_use(store, holder))
+
+
 async def wait_for_holder(store: RunStore, patience_s: float, say: Callable[[str], None]) -> bool:
     """Wait until nobody drives the run, for `patience_s` seconds at most; whether that is so.
 
@@ -198,11 +206,9 @@ def _lock_or_refuse(store: RunStore, locks: Locks) -> None:
     """Lock, waiting a little for what a dead holder left behind, or for a new one's record."""
     deadline = time.monotonic() + ORPHANS_GO_S
     while not locks.take():
-        holder = read_lease(store)
-        if holder is not None and holder.holds():
-            raise StoreError(_in_use(store, holder))
+        refuse_if_driven(store)
         if time.monotonic() > deadline:
-            raise StoreError(_held(store, holder))
+            raise StoreError(_held(store, read_lease(store)))
         time.sleep(0.05)
 
 
@@ -232,12 +238,14 @@ def _is_renewed(store: RunStore, holder: LeaseRecord) -> bool:
 
 
 def _in_use(store: RunStore, holder: LeaseRecord) -> str:
-    told = f"run {store.root.name} is in use by process {holder.pid} on {holder.host}"
+    run_id = store.root.name
+    told = f"run {run_id} is in use by process {holder.pid} on {holder.host}"
+    look = f"`mortal show {run_id}` says where it stands"
     if holder.is_here():
-        return f"{told}; wait for it, or stop it"
+        return f"{told}; {look}, `mortal stop {run_id}` ends it in order"
     return (
-        f"{told}, which renewed its lease {holder.age_s():.0f} s ago; if that process is gone, the "
-        f"run can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"
+        f"{told}, which renewed its lease {holder.age_s():.0f} s ago; {look}. If that process is "
+        f"gone, the run can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"
     )
 
 
