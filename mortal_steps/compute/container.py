@@ -46,6 +46,8 @@ def main() -> None:
         finally:
             if hasattr(worker, "close"):  # one without processes of its own needs none
                 worker.close()
+        # The owner may have died, and the thread that watches it ends with this one.
+        remove_own_scratch()
 
 
 def _serve(connection: socket.socket, worker: Any) -> None:

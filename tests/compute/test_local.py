@@ -149,7 +149,11 @@ async def test_large_payloads(make_compute):
     assert await call(make_compute(), "echo", blob=blob) == blob
 
 
-def test_workers_end_with_their_owner(tmp_path):
+BUSY = 'compute.call("rollout", "sleep", key=key, seconds=60)'
+
+
+@pytest.mark.parametrize("then", [BUSY, "asyncio.sleep(60)"], ids=["busy", "idle"])
+def test_workers_end_with_their_owner(tmp_path, then):
     owner = textwrap.dedent(f"""
         import asyncio, os, pathlib
         from mortal_steps.compute.base import CallKey, WorkerSpec
@@ -164,7 +168,7 @@ def test_workers_end_with_their_owner(tmp_path):
             key = CallKey(run_id="t", stage="t", step=0)
             print(await compute.call("rollout", "pid", key=key), flush=True)
             print(await compute.call("rollout", "make_temporary_file", key=key), flush=True)
-            await compute.call("rollout", "sleep", key=key, seconds=60)
+            await {then}
 
         asyncio.run(main())
     """)
