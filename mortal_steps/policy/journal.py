@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError, CorruptFileError, EngineError, StoreError
-from mortal_steps.rewards.base import reward_weights, weighted_sum
 from mortal_steps.schedule import sampling_version
+from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     FileRef,

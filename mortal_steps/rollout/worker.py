@@ -11,7 +11,7 @@ from typing import Any
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, CorruptFileError, DataError, ModelError
-from mortal_steps.hub import model_folder
+from mortal_steps.models.hub import model_folder
 from mortal_steps.rollout import responses
 from mortal_steps.rollout.engine import Engine, SampledTokens
 from mortal_steps.rollout.prompts import check_lengths, template_options, tokenize_prompts

@@ -3,7 +3,7 @@
 import random
 
 from mortal_steps.config import RewardsConfig, RolloutConfig, RunConfig, TrainingConfig
-from mortal_steps.rewards.base import reward_weights, weighted_sum
+from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.types import Completion, Problem, Rollout, RolloutBatch, RolloutGroup
 
 EOS = 1
