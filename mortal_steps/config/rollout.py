@@ -6,17 +6,17 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from mortal_steps.config.engines import EngineName
 from mortal_steps.config.section import Options, Section
-
-Engine = Literal["transformers", "vllm"]
-WeightSyncMethod = Literal["reload", "volume", "direct", "checkpoint"]
+from mortal_steps.config.weight_sync import WeightSyncName
 
 
 class RolloutConfig(Section):
     """`[rollout]`: how completions are sampled."""
 
-    engine: Engine | None = None
-    """What samples; default: vllm where the rollout workers have it (on Modal they do), else
+    engine: EngineName | None = None
+    """What samples: 'vllm', 'transformers' or, on this machine, an engine of yours, as
+    'module:name'. Default: vllm where the rollout workers have it (on Modal they do), else
     transformers, as it is when the run begins."""
     num_rollout_workers: int | None = Field(None, ge=1)
     """Worker processes that sample; default 2, and 1 in single-node mode, which has no more. Their
@@ -38,9 +38,10 @@ class RolloutConfig(Section):
     """Smallest probability kept, relative to the most likely token; 0 keeps every token."""
     stop: tuple[str, ...] = ()
     """Strings that end a completion."""
-    weight_sync_method: WeightSyncMethod = "reload"
-    """How vLLM takes new weights: sleep, wake and reload; reload from the store; in memory (does
-    not work yet); or a new engine."""
+    weight_sync_method: WeightSyncName = "reload"
+    """How the engine takes new weights: 'reload' gives the memory of the old ones back first,
+    'volume' reads the new ones over them, 'checkpoint' starts a new engine; or a way of yours, as
+    'module:name'. transformers replaces them in place with each of the three."""
     sync_weights_every: int = Field(1, ge=1)
     """Publish new weights to the rollout workers every N steps."""
     staleness: int = Field(0, ge=0)

@@ -12,8 +12,9 @@ from pydantic import Field, model_validator
 
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.config.model import ModelConfig
-from mortal_steps.config.rollout import Engine, EvaluationConfig, RewardsConfig, RolloutConfig
+from mortal_steps.config.rollout import EvaluationConfig, RewardsConfig, RolloutConfig
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.config.training import TrainingConfig
 
@@ -101,14 +102,15 @@ class RunConfig(Section):
         """Whether TRL's importance-sampling correction is on."""
         chosen = self.training.importance_sampling_correction
         stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
-        return chosen if chosen is not None else stale or self.rollout.engine == "vllm"
+        differs = engine_kind(self.rollout.engine or ALWAYS_THERE).corrects_importance
+        return chosen if chosen is not None else stale or differs
 
     def settled(
         self,
         *,
         cores: int,
         commit: str | None = None,
-        engine: Engine = "transformers",
+        engine: str = ALWAYS_THERE,
         context: int | None = None,
     ) -> RunConfig:
         """The same with values for what defaults to the machine and the model.
@@ -144,7 +146,7 @@ class RunConfig(Section):
         num_shards: int,
         threads: Mapping[str, int | None],
         commit: str | None,
-        engine: Engine | None,
+        engine: str | None,
         max_tokens: int | None,
     ) -> RunConfig:
         values = self.model_dump()

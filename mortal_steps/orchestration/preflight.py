@@ -20,19 +20,18 @@ from mortal_steps.compute.devices import check_devices
 from mortal_steps.compute.local import call_once
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.data import load_problems
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, read_context
-from mortal_steps.orchestration.settling import has_vllm, rollout_interpreter
+from mortal_steps.orchestration.settling import has_module, rollout_interpreter
 from mortal_steps.rollout.fitting import keep_fitting
 from mortal_steps.types import Problem
 
 logger = logging.getLogger(__name__)
 
 REHEARSED_PROBLEMS = 2
-HIGHEST_OF_VLLM = 2.0
-"""Temperature."""
 WORTH_A_WORD = 20_000
 """Prompts that take seconds to count the tokens of."""
 
@@ -83,7 +82,6 @@ def _say_nothing(text: str) -> None:
 def refuse_what_does_not_work_yet(config: RunConfig) -> None:
     """Options that have a place in the configuration and no code behind them."""
     waiting = {
-        "rollout.weight_sync_method = 'direct'": config.rollout.weight_sync_method == "direct",
         "rewards.functions = 'sandbox'": "sandbox" in config.rewards.functions,
         "logging.use_wandb": config.logging.use_wandb,
     }
@@ -123,12 +121,14 @@ def check_model(config: RunConfig) -> None:
 
 def check_engine(config: RunConfig) -> None:
     """The engine samples as it is asked to."""
+    name = config.rollout.engine or ALWAYS_THERE
+    highest = engine_kind(name).highest_temperature
     asked = {"rollout": config.rollout.temperature, "evaluation": config.evaluation.temperature}
     for table, temperature in asked.items():
-        if config.rollout.engine == "vllm" and temperature > HIGHEST_OF_VLLM:
+        if temperature > highest:
             raise ConfigError(
-                f"{table}.temperature = {temperature:g}: vLLM takes {HIGHEST_OF_VLLM:g} at most; "
-                "lower it, or use rollout.engine = 'transformers'"
+                f"{table}.temperature = {temperature:g}: {name} takes {highest:g} at most; "
+                f"lower it, or use rollout.engine = {ALWAYS_THERE!r}"
             )
 
 
@@ -140,14 +140,16 @@ def check_interpreters(config: RunConfig) -> None:
         python = getattr(config.compute.local, role).python
         if python and shutil.which(python) is None:
             raise ConfigError(f"compute.local.{role}.python: no such interpreter: {python}")
-    if config.rollout.engine == "vllm":
-        python = rollout_interpreter(config)
-        if not has_vllm(python):
-            raise ConfigError(
-                f"rollout.engine = 'vllm', but {python} has no vllm; name an interpreter that has "
-                "it in compute.local.rollout.python (`make vllm-env` builds one), or use "
-                "rollout.engine = 'transformers'"
-            )
+    name = config.rollout.engine or ALWAYS_THERE
+    kind = engine_kind(name)
+    python = rollout_interpreter(config)
+    if kind.needs is not None and not has_module(python, kind.needs):
+        install = f" ({kind.install})" if kind.install else ""
+        raise ConfigError(
+            f"rollout.engine = {name!r}, but {python} has no {kind.needs}; name an interpreter "
+            f"that has it in compute.local.rollout.python{install}, or use rollout.engine = "
+            f"{ALWAYS_THERE!r}"
+        )
 
 
 def check_modal(config: RunConfig) -> None:

@@ -16,7 +16,7 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.config import ModelConfig, NewModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
 from mortal_steps.policy.new_model import build_tokenizer
-from mortal_steps.rollout.hf_engine import TransformersEngine
+from mortal_steps.rollout.engines.transformers import TransformersEngine
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
 from tests.rollout.cases import DRAWS, PROBE_IDS
@@ -108,11 +108,12 @@ def test_same_seeds_and_threads_give_the_same_bits_in_fresh_processes(model_a):
 import json, torch
 from transformers import AutoTokenizer
 from mortal_steps.config import ModelConfig, NewModelConfig, RolloutConfig
-from mortal_steps.rollout.hf_engine import TransformersEngine
+from mortal_steps.rollout.engines.transformers import TransformersEngine
 from mortal_steps.types import SamplingParams
 tokenizer = AutoTokenizer.from_pretrained({str(model_a)!r})
-engine = TransformersEngine(model_path={str(model_a)!r}, model=ModelConfig(), tokenizer=tokenizer,
-                            rollout=RolloutConfig(engine="transformers"))
+engine = TransformersEngine(model_path={str(model_a)!r}, model=ModelConfig(),
+                            rollout=RolloutConfig(engine="transformers"),
+                            tokenizer=lambda: tokenizer)
 prompts = [tokenizer(text)["input_ids"] for text in {PROMPTS!r}] * 8
 sampled = engine.sample(prompts, {seeds(48)!r}, SamplingParams(max_tokens=80))
 print(torch.get_num_threads())
@@ -235,7 +236,7 @@ def test_a_missing_model_is_a_model_error(tokenizer, tmp_path):
             model_path=str(tmp_path),
             model=ModelConfig(),
             rollout=RolloutConfig(engine="transformers"),
-            tokenizer=tokenizer,
+            tokenizer=lambda: tokenizer,
         )
 
 
@@ -245,7 +246,7 @@ def test_stop_strings_that_transformers_cannot_watch_for_are_a_model_error(model
         model_path=str(model_a),
         model=ModelConfig(),
         rollout=RolloutConfig(engine="transformers"),
-        tokenizer=digits,
+        tokenizer=lambda: digits,
     )
     with pytest.raises(ModelError, match=r"stop strings \('7',\).*rollout\.stop"):
         engine.sample([[5]], [0], SamplingParams(max_tokens=2, stop=("7",)))
@@ -256,7 +257,7 @@ def test_bfloat16_and_a_shorter_context(model_a, tokenizer):
         model_path=str(model_a),
         model=ModelConfig(dtype="bfloat16", max_model_len=100),
         rollout=RolloutConfig(engine="transformers"),
-        tokenizer=tokenizer,
+        tokenizer=lambda: tokenizer,
     )
     assert (engine.dtype, engine.max_model_len) == ("bfloat16", 100)
     expected = logprobs_of(read_model(model_a), PROBE_IDS)
