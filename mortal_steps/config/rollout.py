@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from mortal_steps.config.batch_sources import GENERATE, BatchSourceName
 from mortal_steps.config.engines import EngineName
 from mortal_steps.config.section import Options, Section
 from mortal_steps.config.weight_sync import WeightSyncName
@@ -50,6 +51,11 @@ class RolloutConfig(Section):
     """Largest difference (nats) between a worker's and the actor's logprobs of the probe."""
     engine_options: Options = Field(default_factory=dict)
     """Further keyword arguments of the engine (vLLM: of `LLM(...)`)."""
+    source: BatchSourceName = GENERATE
+    """Where the rollouts of a step come from: 'generate', the run's own workers; or a source of
+    yours, as 'module:name'."""
+    source_options: Options = Field(default_factory=dict)
+    """What a source of yours reads here."""
 
 
 class RewardsConfig(Section):

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from mortal_steps.config.batch_sources import GENERATE
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
@@ -102,7 +103,8 @@ class RunConfig(Section):
         """Whether TRL's importance-sampling correction is on."""
         chosen = self.training.importance_sampling_correction
         stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
-        differs = engine_kind(self.rollout.engine or ALWAYS_THERE).corrects_importance
+        engine = engine_kind(self.rollout.engine or ALWAYS_THERE)
+        differs = engine.corrects_importance or self.rollout.source != GENERATE
         return chosen if chosen is not None else stale or differs
 
     def settled(
@@ -165,6 +167,8 @@ class RunConfig(Section):
         data = self.model_dump(mode="json", exclude={"run_id", "runs_dir", "compute", "logging"})
         del data["rollout"]["num_rollout_workers"], data["checkpoints"]
         data["rollout"]["num_shards"] = self.num_shards
+        if self.rollout.source == GENERATE:  # as in runs begun without the keys
+            del data["rollout"]["source"], data["rollout"]["source_options"]
         if self.data.on_long == "error":  # all rows are there, as in runs begun without the key
             del data["data"]["on_long"]
         local = self.compute.local

@@ -7,7 +7,7 @@ from benchmarks.chaos.schedule import STARTING, Shot
 from benchmarks.chaos.server import KillableServer
 from benchmarks.chaos.variant import Variant
 from mortal_steps.config.loader import load_config
-from tests.bare_flow import go_on, strip_prefect
+from tests.bare_flow import go_on
 
 STEPS = 12
 
@@ -75,5 +75,4 @@ def train_in_this_process(variant, run_id, monkeypatch):
     config = load_config(variant.folder / "chaos.toml", variant.settings)
     with monkeypatch.context() as patch:
         patch.chdir(variant.folder)
-        strip_prefect(patch)
-        return go_on(config.model_copy(update={"run_id": run_id}), patch).metrics()
+        return go_on(config.model_copy(update={"run_id": run_id})).metrics()

@@ -3,7 +3,7 @@
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.runs.run import find_run
-from tests.bare_flow import go_on, stripped
+from tests.bare_flow import go_on, one_thread
 
 
 def undisturbed(folder, config=(), run_id="undisturbed"):
@@ -13,9 +13,9 @@ def undisturbed(folder, config=(), run_id="undisturbed"):
     else:
         config = load_config(folder / "tiny.toml", config)
     place = {"run_id": run_id, "runs_dir": str(folder / "runs")}
-    with stripped() as patch:
+    with one_thread() as patch:
         patch.chdir(folder)
-        return go_on(config.model_copy(update=place), patch)
+        return go_on(config.model_copy(update=place))
 
 
 def assert_same(folder, run_id, whole):

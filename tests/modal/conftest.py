@@ -61,14 +61,13 @@ def plane(deployed):
 def here(tmp_path_factory):
     """The run of the project in this process."""
     folder = tmp_path_factory.mktemp("here")
-    with bare(folder) as patch:
-        return bare_flow.go_on(project(folder, "here"), patch)
+    with bare(folder):
+        return bare_flow.go_on(project(folder, "here"))
 
 
 @contextlib.contextmanager
 def bare(folder):
-    """The flow's loop without Prefect, in the folder; local workers are in this process."""
+    """In the folder, for the time of the block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        bare_flow.strip_prefect(patch)
         yield patch

@@ -47,11 +47,11 @@ def test_a_run_begun_here_goes_on_in_modal_alone(plane, tmp_path):
     """It begins in this process, with a model from here, and is killed after a step; then the
     commands that detach it, stop it and detach it again are gone, too. Another one stays here."""
     model = ["model={}", "model.name_or_path=start", "model.max_model_len=64"]
-    with bare(tmp_path) as patch:
+    with bare(tmp_path):
         build_model(tmp_path / "start", SMALL, seed=3)
-        staying = bare_flow.go_on(project(tmp_path, "staying", *model), patch)
+        staying = bare_flow.go_on(project(tmp_path, "staying", *model))
         with pytest.raises(bare_flow.Killed):
-            bare_flow.go_on(project(tmp_path, "moving", *model), patch, killed_after=1)
+            bare_flow.go_on(project(tmp_path, "moving", *model), killed_after=1)
     settings = [*SETTINGS, *model, *ON_MODAL, "compute.modal.rewards=modal"]
     settings = [part for one in settings for part in ("--set", one)]
     train = ["train", "chaos.toml", "--run-id=moving", "--detach"]
@@ -142,7 +142,7 @@ def test_a_run_that_has_cost_enough_stops_with_its_state_saved(tmp_path):
         paid = iter([1.0, 2.0, 3.5])  # asked before each step
         patch.setattr(bare_flow.InProcess, "spent", lambda self: next(paid))
         with pytest.raises(RunStoppedError, match=r"= 3 dollars \(3.50 spent\) after 2 of 4"):
-            bare_flow.go_on(config, patch)
+            bare_flow.go_on(config)
     assert find_run(tmp_path / "runs", "dear").manifest.checkpoints[-1].step == 2
 
 

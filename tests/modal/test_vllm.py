@@ -5,7 +5,6 @@ import asyncio
 import modal
 import pytest
 
-from benchmarks import bare
 from benchmarks.modal_chaos import ON_MODAL
 from mortal_steps.config.engines import VLLM_PYTHON as PYTHON_ON_NODE
 from mortal_steps.orchestration.opening import open_run
@@ -39,7 +38,6 @@ def test_vllm_in_a_container_gives_the_bits_that_it_gives_here(plane, tmp_path, 
         "vllm-apart": ON_MODAL,
         "vllm-node": (*ON_MODAL, "compute.mode=single_node", "compute.modal.secrets=['node']"),
     }
-    bare.strip_prefect(monkeypatch.setattr)
     monkeypatch.chdir(tmp_path)
     here, *others = [
         open_run(project(tmp_path, run_id, *WITH_VLLM, *settings))

@@ -28,7 +28,7 @@ from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store import FORMAT
 from mortal_steps.types import Problem
-from tests.bare_flow import go_on, stripped, unchecked
+from tests.bare_flow import go_on, one_thread, unchecked
 
 ARCHIVE = Path(__file__).with_name("begun_in_format_1.tar.gz")
 SETTINGS = "tiny.toml"
@@ -38,7 +38,7 @@ KNOWN = 4
 
 @pytest.fixture(scope="module")
 def patch():
-    with stripped() as patch:
+    with one_thread() as patch:
         patch.setattr(preflight, "check", unchecked)
         yield patch
 
@@ -89,7 +89,7 @@ def gone_on(tmp_path_factory, patch):
     ended = unpacked(tmp_path_factory.mktemp("begun"), patch)
     with pytest.MonkeyPatch.context() as newer:
         know_another_key(newer)
-        go_on(resumed(), patch)
+        go_on(resumed())
     run = find_run(Path.cwd() / "runs", "run")
     return run, ended
 
@@ -112,7 +112,7 @@ def test_it_ends_with_the_bits_that_the_older_code_would_have_ended_with(gone_on
     fresh = load_config(Path(SETTINGS)).model_copy(
         update={"run_id": "fresh", "runs_dir": str(tmp_path)}
     )
-    if numbers_of(go_on(fresh, patch).metrics()) != numbers_of(ended.metrics):
+    if numbers_of(go_on(fresh).metrics()) != numbers_of(ended.metrics):
         pytest.skip("this machine rounds otherwise than the one where the run began")
     assert numbers_of(run.metrics()) == numbers_of(ended.metrics)
     assert weights_digest(run.store.path("final")) == ended.weights_sha256
