@@ -10,10 +10,11 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mortal_steps.runs.run import find_run
-from tests.e2e.conftest import Mortal, wait_for_step, write_project
-from tests.e2e.deployments import PATIENCE_S
-from tests.e2e.undisturbed import assert_same, undisturbed
-from tests.rewards.processes import assert_ends
+from tests.support.command import Mortal, wait_for_step
+from tests.support.deployments import PATIENCE_S
+from tests.support.project import write_project
+from tests.support.rewards.processes import assert_ends
+from tests.support.undisturbed import assert_same, undisturbed
 
 LONG = 40
 """Steps of a run that a test has time to interrupt."""
