@@ -2,17 +2,18 @@
 
 import pytest
 
-from mortal_steps import settling
+from mortal_steps import preflight, settling
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
 from mortal_steps.runs.run import Run, open_run
 from mortal_steps.store import RunStore
-from tests.support.bare_flow import project_config
+from tests.support.bare_flow import project_config, unchecked
 from tests.support.run_info import run_info
 
 
 def test_a_run_keeps_the_threads_and_shards_that_it_began_with(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(preflight, "check", unchecked)
     config = project_config(tmp_path)
     unset = config.model_dump()
     unset["compute"]["local"]["actor"]["threads"] = unset["rollout"]["num_shards"] = None
