@@ -22,7 +22,7 @@ from pathlib import Path
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError
-from mortal_steps.hub import model_folder
+from mortal_steps.models.hub import model_folder
 from mortal_steps.policy import checkpoints, journal, prompt_lengths, recovery, weights
 from mortal_steps.policy.base_model import base_of
 from mortal_steps.policy.held import Held

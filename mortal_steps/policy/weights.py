@@ -22,11 +22,11 @@ from typing import Any, Protocol
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, StoreError, WeightsMismatchError
-from mortal_steps.files import digest_file
 from mortal_steps.rollout.prompts import template_options, tokenize_prompts
 from mortal_steps.rollout.weight_sync import PROBE_FILE
-from mortal_steps.runs.identity import TRAIN_PROBLEMS
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import digest_file
+from mortal_steps.store.identity import TRAIN_PROBLEMS
 from mortal_steps.types import PolicyVersion, Problem, WeightsRef
 
 logger = logging.getLogger(__name__)

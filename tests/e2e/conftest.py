@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal.prefect_server import prefect_server
+from mortal.server.choice import prefect_server
 from tests.support.command import Mortal
 from tests.support.deployments import Prefect
 from tests.support.project import write_project

@@ -10,7 +10,7 @@ import signal
 import httpx
 import pytest
 
-from mortal.server_files import living_server
+from mortal.server.files import living_server
 from tests.support.command import wait_for_step
 from tests.support.deployments import PATIENCE_S
 from tests.support.killed_starts import SIGNALS, Ground

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from mortal.server_files import try_lock
+from mortal.server.files import try_lock
 from mortal_steps.runs.lease import is_driven
 from mortal_steps.store import RunStore
 

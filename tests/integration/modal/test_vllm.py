@@ -5,8 +5,8 @@ import asyncio
 import modal
 import pytest
 
-from mortal_steps.compute.modal.crew import VLLM_PYTHON as PYTHON_ON_NODE
-from mortal_steps.runs.run import open_run
+from mortal_steps.compute.modal.colocated import VLLM_PYTHON as PYTHON_ON_NODE
+from mortal_steps.orchestration.opening import open_run
 from tests.support import bare
 from tests.support.modal.bare_run import drive
 from tests.support.modal.project import ON_MODAL, assert_same, project

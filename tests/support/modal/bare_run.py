@@ -9,15 +9,15 @@ import os
 import sys
 from pathlib import Path
 
-from mortal_steps import driving
-from mortal_steps.runs.run import open_run
+from mortal_steps.orchestration import driver
+from mortal_steps.orchestration.opening import open_run
 from tests.support import bare
 from tests.support.modal.project import project
 
 
 async def drive(run):
     """To its end, or to the error that ends it."""
-    async with driving.at_work(run) as session:
+    async with driver.open_session(run) as session:
         await bare.train(session)
 
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from mortal_steps import preflight, settling
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
-from mortal_steps.runs.run import Run, open_run
+from mortal_steps.orchestration import preflight, settling
+from mortal_steps.orchestration.opening import open_run
+from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from tests.support.bare_flow import project_config, unchecked
 from tests.support.run_info import run_info
