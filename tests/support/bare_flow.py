@@ -64,7 +64,7 @@ def stripped():
 
 
 @contextlib.contextmanager
-def bare(folder):
+def bare_in(folder):
     """`stripped` in the folder; no process checks what a new run needs."""
     with stripped() as patch:
         patch.chdir(folder)

@@ -63,7 +63,7 @@ def test_a_call_beyond_its_deadline_or_of_a_run_that_ends_is_cancelled(plane, tm
         return {event["call"] for event in plane.events("call_cancelled")}
 
     before = cancelled()
-    with bare_flow.bare(tmp_path):
+    with bare_flow.bare_in(tmp_path):
         run = open_run(config)
         with pytest.raises(WorkerLostError, match=r"has no outcome after 1 s \(compute.modal.dead"):
             asyncio.run(wait_too_long(run))

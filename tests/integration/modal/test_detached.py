@@ -50,7 +50,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def staying(folder):
     """The run of a model from here that stays here; beside it one that is killed after a step."""
-    with bare_flow.bare(folder) as patch:
+    with bare_flow.bare_in(folder) as patch:
         build_model(folder / "start", SMALL, seed=3)
         staying = bare_flow.go_on(project(folder, "staying", *HERE), patch)
         with pytest.raises(bare_flow.Killed):

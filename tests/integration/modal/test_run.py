@@ -31,7 +31,7 @@ SMALL = NewModelConfig(hidden_size=32, num_layers=1, intermediate_size=32)
 
 def test_a_run_that_has_cost_enough_stops_with_its_state_saved(tmp_path):
     config = project(tmp_path, "dear", "compute.modal.max_cost=3")
-    with bare_flow.bare(tmp_path) as patch:
+    with bare_flow.bare_in(tmp_path) as patch:
         paid = iter([1.0, 2.0, 3.5])  # asked before each step
         patch.setattr(bare_flow.InProcess, "spent", lambda self: next(paid))
         with pytest.raises(RunStoppedError, match=r"= 3 dollars \(3.50 spent\) after 2 of 4"):
@@ -44,7 +44,7 @@ def fire(here, plane, tmp_path_factory):
     """A run whose flow is killed in a call and comes back, and whose actor is preempted in a train
     step; hit all over by `make chaos-modal`."""
     folder = tmp_path_factory.mktemp("fire")
-    with bare_flow.bare(folder):
+    with bare_flow.bare_in(folder):
         open_run(project(folder, "fire", *ON_MODAL))
     fire = Fire(plane, folder, "fire")
     fire.wait_while(ACTOR, "taking step 1")
@@ -73,7 +73,7 @@ def test_a_call_outlives_a_container_that_is_preempted_in_it(plane, fire):
 
 
 def test_what_is_asked_under_a_lease_that_is_lost_is_refused(fire):
-    with pytest.raises(LeaseLostError, match="lease 2 .* lease 1"):
+    with pytest.raises(LeaseLostError, match=r"lease 2 .* lease 1"):
         raise fire.asked_late.get().error
 
 

@@ -12,7 +12,7 @@ SINGLE = "compute.mode=single_node"
 
 def test_a_node_that_is_preempted_gives_the_bits_of_workers_apart(here, plane, tmp_path):
     """In a train step; `make chaos-modal` kills nodes while they sample, too."""
-    with bare_flow.bare(tmp_path):
+    with bare_flow.bare_in(tmp_path):
         open_run(project(tmp_path, "node", *ON_MODAL, SINGLE))
     fire = Fire(plane, tmp_path, "node", SINGLE, actor=NODE)
     assert fire.strike(NODE, "taking step 2", plane.preempt)

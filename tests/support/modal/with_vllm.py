@@ -24,7 +24,7 @@ WITH_VLLM = (
 
 
 def drive_beside(folder, places):
-    """A run for each place, by its id and the settings that put it there; the runs, at their end."""
+    """A run for each place, by its id and the settings that put it there; the runs at their end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(preflight, "check", bare_flow.unchecked)
