@@ -17,7 +17,6 @@ from uuid import UUID
 
 from prefect import flow
 
-from benchmarks import bare
 from benchmarks.jobs import answer_job
 from benchmarks.overhead.floor import make_floor
 from benchmarks.overhead.meter import StepMeter
@@ -28,6 +27,7 @@ from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.run import Run
+from tests.support import bare
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, Any]:

@@ -249,7 +249,7 @@ def _reference(
         shard=request.shard,
         file=file,
         num_completions=len(completions),
-        num_tokens=sum(len(completion.token_ids) for completion in completions),
+        num_tokens=sum(completion.num_sampled for completion in completions),
         policy_version=shard.policy_version,
         timing=StageTiming(
             stage=request.stage, step=request.step, index=request.shard, busy_s=busy_s
