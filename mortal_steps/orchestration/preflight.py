@@ -25,6 +25,7 @@ from mortal_steps.data import load_problems
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, read_context
+from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.settling import has_module, rollout_interpreter
 from mortal_steps.rollout.fitting import keep_fitting
 from mortal_steps.types import Problem
@@ -65,6 +66,7 @@ def check(
         )
     check_interpreters(config)
     check_engine(config)
+    batch_source(config)
     check_devices(config)
     if config.rewards.rehearse:
         say("calling the reward functions with a made-up completion")
