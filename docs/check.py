@@ -19,7 +19,9 @@ from urllib.parse import unquote
 SKIPPED = {"build", "dist", "runs"}
 """Folders of the root that hold no documentation of ours, besides hidden ones."""
 FENCE = re.compile(r"^\s*(```|~~~)")
-LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?[^)]*\)")
+LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
+WORKFLOW = re.compile(r"\.\./\.\./actions/workflows/([\w.-]+\.yml)(?:/badge\.svg)?")
+"""A link of the root's pages to a workflow's runs, which GitHub has beside the files."""
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$")
 CODE = re.compile(r"`([^`\n]+)`")
 FILE_NAME = re.compile(r"(?:\.?[\w-]+/)*[\w-]+\.(?:py|toml|yaml|yml|md|txt)")
@@ -81,6 +83,9 @@ def _broken(target: str, page: Path, root: Path) -> str | None:
     """What is wrong with a link, if anything is."""
     if re.match(r"[a-z]+:", target):
         return None
+    if badge := WORKFLOW.fullmatch(target):
+        exists = (root / ".github" / "workflows" / badge[1]).exists()
+        return None if exists else f"there is no workflow {badge[1]}"
     path, _, anchor = unquote(target).partition("#")
     found = (page.parent / path).resolve() if path else page
     if not found.is_relative_to(root.resolve()):
