@@ -185,7 +185,7 @@ def test_a_model_folder_must_be_whole(refusal, tmp_path):
     with weights.open("r+b") as file:
         file.truncate(weights.stat().st_size - 1)
     damaged = refusal(ModelError)
-    assert "model.safetensors is damaged or not there in full" in damaged
+    assert "model.safetensors is damaged or incomplete" in damaged
     assert "\n" not in damaged
     index = tmp_path / "model" / "model.safetensors.index.json"
     index.write_text('{"weight_map": {"a": "model-00001-of-00002.safetensors"}}')
