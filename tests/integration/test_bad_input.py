@@ -214,7 +214,7 @@ def test_vllm_has_a_highest_temperature():
     for table in ("rollout", "evaluation"):
         values: dict[str, dict] = {"rollout": {"engine": "vllm"}, "evaluation": {}}
         values[table]["temperature"] = 2.5
-        with pytest.raises(ConfigError, match=rf"{table}\.temperature = 2\.5: vLLM takes"):
+        with pytest.raises(ConfigError, match=rf"{table}\.temperature = 2\.5: vLLM accepts"):
             check_engine(parse_config(values))
         values["rollout"]["engine"] = "transformers"
         check_engine(parse_config(values))
@@ -223,7 +223,7 @@ def test_vllm_has_a_highest_temperature():
 def test_a_run_id_must_be_a_folders_name(tmp_path):
     for run_id in ("a b", "..", "ünï", "a\n"):
         config = RunConfig(runs_dir=str(tmp_path)).model_copy(update={"run_id": run_id})
-        with pytest.raises(ConfigError, match=r"run_id = .* cannot be a folder"):
+        with pytest.raises(ConfigError, match=r"run_id = .* cannot name a folder"):
             open_run(config)
     assert not list(tmp_path.iterdir())
 
