@@ -10,7 +10,7 @@ import pytest
 from mortal_steps.config.loader import parse_config
 from mortal_steps.config.reference import reference_markdown
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```toml\n(.*?)^```", re.DOTALL | re.MULTILINE)
 TOML = [
