@@ -49,7 +49,7 @@ ENGINES: Mapping[str, EngineKind] = {
     "vllm": EngineKind(
         factory="mortal_steps.rollout.engines.vllm:VllmEngine",
         needs="vllm",
-        install="`make vllm-env` builds one",
+        install="`make vllm-env` makes one",
         highest_temperature=2.0,
         modal_class="RolloutWorker",
         node_python=VLLM_PYTHON,
