@@ -28,7 +28,7 @@ def test_a_work_pool_that_is_there_keeps_its_template(prefect):
     prefect.http.patch("/work_pools/local", json=edited)
     make = [sys.executable, "-c", "from mortal.remote.deploy import make_pool; make_pool()"]
     done = subprocess.run(make, cwd=ROOT, env=prefect.env, capture_output=True, text=True)
-    assert "work pool local (process) is there" in done.stdout, done.stderr
+    assert "work pool local (process) exists" in done.stdout, done.stderr
     found = prefect.http.get("/work_pools/local").json()["base_job_template"]
     assert "edited" in found["variables"]["properties"]
 

@@ -176,7 +176,7 @@ def test_a_model_folder_must_be_whole(refusal, tmp_path):
     with weights.open("r+b") as file:
         file.truncate(weights.stat().st_size - 1)
     damaged = refusal(ModelError)
-    assert "model.safetensors is damaged or not there in full" in damaged
+    assert "model.safetensors is damaged or incomplete" in damaged
     assert "\n" not in damaged
     index = tmp_path / "model" / "model.safetensors.index.json"
     index.write_text('{"weight_map": {"a": "model-00001-of-00002.safetensors"}}')
@@ -205,7 +205,7 @@ def test_vllm_has_a_highest_temperature():
     for table in ("rollout", "evaluation"):
         values: dict[str, dict] = {"rollout": {"engine": "vllm"}, "evaluation": {}}
         values[table]["temperature"] = 2.5
-        with pytest.raises(ConfigError, match=rf"{table}\.temperature = 2\.5: vLLM takes"):
+        with pytest.raises(ConfigError, match=rf"{table}\.temperature = 2\.5: vLLM accepts"):
             check_engine(parse_config(values))
         values["rollout"]["engine"] = "transformers"
         check_engine(parse_config(values))
@@ -214,7 +214,7 @@ def test_vllm_has_a_highest_temperature():
 def test_a_run_id_must_be_a_folders_name(tmp_path):
     for run_id in ("a b", "..", "ünï", "a\n"):
         config = RunConfig(runs_dir=str(tmp_path)).model_copy(update={"run_id": run_id})
-        with pytest.raises(ConfigError, match=r"run_id = .* cannot be a folder"):
+        with pytest.raises(ConfigError, match=r"run_id = .* cannot name a folder"):
             open_run(config)
     assert not list(tmp_path.iterdir())
 

@@ -81,7 +81,7 @@ def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
     assert time.monotonic() - killed < 40, output
     error = output[output.index("error: ") :]
     where = (killable.api_url, "has not answered for", "server_patience_s is 2")
-    for part in (*where, "is saved, go on with `mortal resume alone`"):
+    for part in (*where, "is saved, continue with `mortal resume alone`"):
         assert part in error
     assert "Traceback" not in error
     run = find_run(folder / "runs", "alone")
@@ -115,4 +115,4 @@ def test_a_server_lost_before_the_flow_begins_is_named(folder):
         [sys.executable, "-c", FLOW_ALONE], cwd=folder, env={**os.environ, **nobody}, text=True
     )
     assert "server at http://127.0.0.1:9/api went away" in output
-    assert "go on with `mortal resume early`" in output
+    assert "continue with `mortal resume early`" in output
