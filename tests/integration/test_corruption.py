@@ -12,13 +12,14 @@ from typer.testing import CliRunner
 
 from mortal.cli import app
 from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.policy import journal
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, TIMINGS, read_lines
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store import RunStore
-from tests.support.bare_flow import Killed, go_on, project_config, stripped
+from tests.support.bare_flow import Killed, go_on, project_config, stripped, unchecked
 from tests.support.damage import flip_a_bit
 from tests.support.verified import damaged_files, same_bits
 
@@ -51,6 +52,7 @@ FINAL = ("final/model.safetensors", "final/manifest.json", "final/tokenizer.json
 @pytest.fixture(scope="module")
 def patch():
     with stripped() as patch:
+        patch.setattr(preflight, "check", unchecked)
         yield patch
 
 
