@@ -14,8 +14,8 @@ def test_a_completed_run_that_lost_its_end_comes_by_it_again(mortal):
     assert "the chain of 5 steps is whole" in mortal("verify", "hurt")
 
     shutil.rmtree(root / "checkpoints" / "step-5")  # so that step 4 has to be replayed
-    damaged = [root / "final/model.safetensors", root / "steps/000004/generations-1.json"]
-    damaged += [root / "steps/000004/rewards-2.json", root / "steps/000004/batch.json"]
+    damaged = [root / "final/model.safetensors", root / "steps/000004/generations-1.parquet"]
+    damaged += [root / "steps/000004/rewards-2.parquet", root / "steps/000004/batch.json"]
     for path in damaged:
         flip_a_byte(path)
     found = json.loads(mortal("verify", "hurt", "--json", code=1))["damaged"]

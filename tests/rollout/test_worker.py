@@ -81,7 +81,7 @@ def request(batch: FileRef, weights: WeightsRef, **changes) -> GenerateRequest:
         num_generations=3,
         sampling=SamplingParams(max_tokens=6),
         weights=weights,
-        output="steps/000003/generations-1.json",
+        output="steps/000003/generations-1.parquet",
     )
     return replace(whole, **changes)
 
@@ -131,7 +131,7 @@ def test_a_damaged_shard_is_sampled_again(store, worker, batch, v0, caplog):
     with caplog.at_level(logging.WARNING, logger="mortal_steps.rollout.worker"):
         again = worker.generate(request=request(batch, v0))
     assert again.file == first.file
-    assert "sampling steps/000003/generations-1.json again" in caplog.text
+    assert "sampling steps/000003/generations-1.parquet again" in caplog.text
     assert "damaged" in caplog.text
 
 
@@ -184,7 +184,7 @@ def test_one_flipped_bit_in_the_weights_is_refused(store, worker, batch, v0):
     flip_a_byte(store.path("weights/v0/model.safetensors"))
     with pytest.raises(CorruptFileError, match=r"model\.safetensors is damaged"):
         worker.generate(request=request(batch, v0))
-    assert not store.path("steps/000003/generations-1.json").exists()
+    assert not store.path("steps/000003/generations-1.parquet").exists()
 
 
 def test_whole_weights_that_are_not_the_actors_are_refused(store, worker, model_a, model_b, batch):
@@ -192,7 +192,7 @@ def test_whole_weights_that_are_not_the_actors_are_refused(store, worker, model_
     for _ in range(2):
         with pytest.raises(WeightsMismatchError, match=r"weights/v5.*canary_tolerance"):
             worker.generate(request=request(batch, swapped))
-    assert not store.path("steps/000003/generations-1.json").exists()
+    assert not store.path("steps/000003/generations-1.parquet").exists()
 
 
 def test_weights_replaced_since_they_were_published_are_refused(store, worker, v0, model_b):
