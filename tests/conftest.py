@@ -4,14 +4,8 @@ huggingface_hub reads this once, when it is imported; transformers writes it int
 """
 
 import os
-from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
-VLLM_PYTHON = Path(
-    os.environ.get("MORTAL_VLLM_PYTHON", Path(__file__).parents[1] / ".venv-vllm/bin/python")
-)
-"""The interpreter that has vLLM; `make vllm-env` builds one."""
 
 
 def pytest_addoption(parser):

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from benchmarks.chaos.schedule import STARTING, Shot
-from benchmarks.chaos.server import KillableServer
-from benchmarks.chaos.variant import Variant
 from mortal_steps.config.loader import load_config
-from tests.bare_flow import go_on, strip_prefect
+from tests.support.bare_flow import go_on, strip_prefect
+from tests.support.chaos.schedule import STARTING, Shot
+from tests.support.chaos.server import KillableServer
+from tests.support.chaos.variant import Variant
 
 STEPS = 12
 

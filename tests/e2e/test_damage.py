@@ -3,8 +3,8 @@
 import json
 import shutil
 
-from tests.damage import flip_a_byte
-from tests.e2e.undisturbed import undisturbed
+from tests.support.damage import flip_a_byte
+from tests.support.undisturbed import undisturbed
 
 
 def test_a_completed_run_that_lost_its_end_comes_by_it_again(mortal):

@@ -8,8 +8,9 @@ import tomllib
 
 import yaml
 
-from tests.e2e.deployments import PATIENCE_S, ROOT, as_parameter, tiny_config
-from tests.e2e.undisturbed import assert_same, undisturbed
+from tests.support.deployments import PATIENCE_S, as_parameter, tiny_config
+from tests.support.paths import ROOT
+from tests.support.undisturbed import assert_same, undisturbed
 
 
 def test_the_deployed_configuration_is_the_demo():

@@ -10,10 +10,11 @@ import signal
 import httpx
 import pytest
 
-from benchmarks.killed_starts import SIGNALS, Ground
 from mortal.server.files import living_server
-from tests.e2e.conftest import wait_for_step, write_project
-from tests.e2e.deployments import PATIENCE_S
+from tests.support.command import wait_for_step
+from tests.support.deployments import PATIENCE_S
+from tests.support.killed_starts import SIGNALS, Ground
+from tests.support.project import write_project
 
 PASSWORD = "me:secret"
 STEPS = 12

@@ -13,9 +13,10 @@ import pytest
 from mortal_steps.runs.lease import read_lease
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
-from tests.e2e.conftest import Mortal, wait_for_step, write_project
-from tests.e2e.deployments import as_parameter, tiny_config
-from tests.e2e.undisturbed import assert_same, undisturbed
+from tests.support.command import Mortal, wait_for_step
+from tests.support.deployments import as_parameter, tiny_config
+from tests.support.project import write_project
+from tests.support.undisturbed import assert_same, undisturbed
 
 STEPS = 16
 ATTEMPTS = 3

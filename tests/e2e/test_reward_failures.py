@@ -2,7 +2,7 @@
 
 import json
 
-from tests.e2e.conftest import write_project
+from tests.support.project import write_project
 
 JUDGE = """
 def judge(completions, answer, **kwargs):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from mortal_steps.runs.run import find_run
-from tests.e2e.deployments import PATIENCE_S, as_parameter, tiny_config
+from tests.support.deployments import PATIENCE_S, as_parameter, tiny_config
 
 NIGHTS = 3
 

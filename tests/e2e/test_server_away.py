@@ -7,11 +7,12 @@ import time
 
 import pytest
 
-from benchmarks.chaos.server import KillableServer
 from mortal_steps.runs.run import find_run
-from tests.e2e.conftest import Mortal, wait_for_step, write_project
-from tests.e2e.deployments import PATIENCE_S
-from tests.e2e.undisturbed import assert_same, undisturbed
+from tests.support.chaos.server import KillableServer
+from tests.support.command import Mortal, wait_for_step
+from tests.support.deployments import PATIENCE_S
+from tests.support.project import write_project
+from tests.support.undisturbed import assert_same, undisturbed
 
 STEPS = 24
 STAGES = ("generate", "reward")
