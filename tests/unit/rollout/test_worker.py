@@ -149,13 +149,13 @@ def test_a_fresh_worker_catches_up_and_samples_the_same(store, worker, model_a, 
     assert (timing.stage, timing.step) == ("sync_weights", 1) and timing.busy_s > 0
     first = worker.generate(request=request(batch, v1))
     other = worker_for(store, model_a).generate(
-        request=request(batch, v1, output="steps/000003/elsewhere.json")
+        request=request(batch, v1, output="steps/000003/elsewhere.parquet")
     )
     assert first.file.sha256 == other.file.sha256
 
 
 def test_how_a_batch_is_cut_into_shards_does_not_change_its_tokens(store, worker, batch, v0):
-    whole = worker.generate(request=request(batch, v0, start=0, output="whole.json"))
+    whole = worker.generate(request=request(batch, v0, start=0, output="whole.parquet"))
     half = worker.generate(request=request(batch, v0))
     assert sampled_tokens(store, whole)[6:] == sampled_tokens(store, half)
 
@@ -211,7 +211,7 @@ def test_after_a_refusal_good_weights_load_again(store, worker, other_shape, bat
     with pytest.raises(EngineError):
         worker.sync_weights(weights=publish(store, 6, other_shape))
     fresh = worker_for(store, worker._model_path)
-    expected = fresh.generate(request=request(batch, v0, output="expected.json"))
+    expected = fresh.generate(request=request(batch, v0, output="expected.parquet"))
     assert worker.generate(request=request(batch, v0)).file.sha256 == expected.file.sha256
 
 
