@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import struct
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -114,13 +115,14 @@ def lists_column(lists: Sequence[Sequence[Any]], kind: pyarrow.ListType) -> pyar
     return pyarrow.ListArray.from_arrays(pyarrow.array(ends, pyarrow.int32()), flat, type=kind)
 
 
-def lists_of(column: pyarrow.Array, rows: Iterable[int] | None = None) -> list[list[Any]]:
-    """What `lists_column` was made of, in all rows or in these."""
+def lists_of(column: pyarrow.Array, rows: Iterable[int] | None = None) -> list[array[Any]]:
+    """What `lists_column` was made of, in all rows or in these; as arrays, which take a third of
+    the memory of lists and hardly any time. An array never equals a list."""
     letter, values = _NUMBERS[column.type.value_type], _bytes_of(column.values)
     width = struct.calcsize(f"<{letter}")
-    ends = column.offsets.to_pylist()
+    ends = [end * width for end in column.offsets.to_pylist()]
     return [
-        list(struct.unpack_from(f"<{ends[row + 1] - ends[row]}{letter}", values, ends[row] * width))
+        array(letter, bytes(values[ends[row] : ends[row + 1]]))
         for row in (range(len(column)) if rows is None else rows)
     ]
 

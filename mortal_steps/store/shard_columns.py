@@ -125,7 +125,7 @@ def _from_generated(shard: GeneratedShard) -> tuple[Any, Table]:
 def _to_generated(header: Any, table: Table) -> GeneratedShard:
     grouped = _grouped(table)
     prompts_ids = lists_of(table["prompt_ids"], [first for first, _ in grouped])
-    values: dict[str, list[Any]]
+    values: dict[str, Sequence[Any]]
     values = {name: lists_of(table[name]) for name in ("token_ids", "logprobs")}
     values |= {name: json_values(table[name]) for name in ("message", "messages", "outcome")}
     rest = [name for name in table if name not in {*values, "prompt_ids"}]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from array import array
 from dataclasses import replace
 
 import pyarrow
@@ -130,6 +131,8 @@ def same(found, written):
         return isinstance(found, float) and found.hex() == written.hex()
     if isinstance(written, dict):
         return found.keys() == written.keys() and all(same(found[k], written[k]) for k in written)
+    if isinstance(found, array):
+        return same(list(found), written)
     if isinstance(written, list | tuple):
         return len(found) == len(written) and all(map(same, found, written))
     fields = getattr(type(written), "__dataclass_fields__", None)
