@@ -4,14 +4,15 @@
     python -m benchmarks.modal_chaos --blows 12 --seed 3
 
 Containers are killed and preempted in the middle of what their log says that they do, the flow is
-killed while it waits for that, the line to Modal is cut. The plane is tests/modal_plane; what it
-proves and what not, its README says. Exits with 1 if a run ends with other bits than the one that
-nothing happened to, or starts a second actor.
+killed while it waits for that, the line to Modal is cut. Every second run is in single-node mode.
+The plane is tests/modal_plane; what it proves and what not, its README says. Exits with 1 if a run
+ends with other bits than the one that nothing happened to, or starts a second actor.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import subprocess
 import sys
@@ -24,9 +25,11 @@ from pathlib import Path
 from benchmarks.output import console
 from tests.modal_plane.plane import ROOT, ModalPlane
 from tests.support.chaos.comparison import Digests, digests
-from tests.support.modal.fire import ACTOR, ROLLOUT, Fire, FlowEndedError
+from tests.support.modal.fire import ACTOR, NODE, ROLLOUT, SINGLE_NODE, Fire, FlowEndedError
 
-DOING = {ACTOR: "taking step", ROLLOUT: "sampling"}
+APART = ((ACTOR, "taking step"), (ROLLOUT, "sampling"))
+ON_A_NODE = ((NODE, "taking step"), (NODE, "sampling"))
+"""Whom to hit, and while it does what."""
 NUM_STEPS = 12
 SETTINGS = (f"training.max_steps={NUM_STEPS}", "checkpoints.save_steps=3")
 LONGEST_CUT_S = 10.0
@@ -46,9 +49,12 @@ def main() -> None:
         with ModalPlane(folder / "plane", *options) as plane:
             plane.run(sys.executable, "-m", "mortal", "deploy", env={"PREFECT_API_URL": ""})
             whole = _uninterrupted(folder)
-            while hit.total() < args.blows:
-                run_id = f"hit-{len(list(folder.glob('hit-*.out')))}"
-                faults += _under_fire(plane, folder, run_id, whole, rng, hit, args.blows)
+            for number in itertools.count():
+                if hit.total() >= args.blows:
+                    break
+                node = bool(number % 2)
+                fire = _light(plane, folder, f"hit-{number}", node=node)
+                faults += _under_fire(fire, folder, whole, rng, hit, args.blows, node=node)
     for what, times in sorted(hit.items()):
         console.print(f"{times:4}  {what}")
     console.print("\n".join(faults) or f"{hit.total()} blows: every run ended with the same bits")
@@ -61,26 +67,33 @@ def _uninterrupted(folder: Path) -> Digests:
     return digests(folder / "runs/whole", NUM_STEPS)
 
 
+def _light(plane: ModalPlane, folder: Path, run_id: str, *, node: bool) -> Fire:
+    if node:
+        return Fire(plane, folder, run_id, *SETTINGS, SINGLE_NODE, actor=NODE)
+    return Fire(plane, folder, run_id, *SETTINGS)
+
+
 def _under_fire(
-    plane: ModalPlane,
+    fire: Fire,
     folder: Path,
-    run_id: str,
     whole: Digests,
     rng: random.Random,
     hit: Counter[str],
     most: int,
+    *,
+    node: bool,
 ) -> list[str]:
-    """Drive a run to its end, hitting it all the way; what is wrong with it then."""
-    fire = Fire(plane, folder, run_id, *SETTINGS)
+    """Hit a run all the way to its end; what is wrong with it then."""
+    run_id = fire.run_dir.name
     try:
         while hit.total() < most:
-            hit[_hit(fire, rng)] += 1
+            hit[_hit(fire, rng, *rng.choice(ON_A_NODE if node else APART))] += 1
             time.sleep(rng.uniform(0, LONGEST_PAUSE_S))
     except FlowEndedError:
         pass  # at its end, or finish() says how
     fire.finish()
     fetch = ["fetch", run_id, "--runs-dir", str(folder / "fetched"), "--all"]
-    plane.run(sys.executable, "-m", "mortal", *fetch)
+    fire.plane.run(sys.executable, "-m", "mortal", *fetch)
     found = digests(folder / "fetched" / run_id, NUM_STEPS)
     faults = [f"{run_id}: other {name}" for name in whole if found[name] != whole[name]]
     if not fire.actors_follow_each_other():
@@ -89,15 +102,13 @@ def _under_fire(
     return faults
 
 
-def _hit(fire: Fire, rng: random.Random) -> str:
+def _hit(fire: Fire, rng: random.Random, function: str, doing: str) -> str:
     """One blow; what it was, and whether it came in time."""
-    function = rng.choice([ACTOR, ROLLOUT])
     blows: Mapping[str, Callable[[str], None]] = {
         "killed": fire.plane.kill,
         "preempted": fire.plane.preempt,
     }
     how = rng.choice([*blows, "flow killed", "line cut"])
-    doing = DOING[function]
     if how in blows:
         inside = fire.strike(function, doing, blows[how])
         return f"{function.removesuffix('.*')} {how}, {'' if inside else 'not '}{doing}"

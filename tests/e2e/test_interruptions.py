@@ -64,7 +64,7 @@ def impatient(mortal, stopped):
 def test_a_living_run_is_nobody_elses(mortal, busy):
     refused = mortal("resume", "busy", code=1)
     assert "run busy is in use by process" in refused and "Traceback" not in refused
-    assert "go on with" not in refused, "what the other process does is not its summary"
+    assert "continue with" not in refused, "what the other process does is not its summary"
     wanted = {"flow_runs": {"name": {"any_": ["grpo/busy"]}}}
     with httpx.Client(base_url=mortal.env["PREFECT_API_URL"], timeout=30) as client:
         assert client.post("/flow_runs/count", json=wanted).json() == 1, "none for the second one"

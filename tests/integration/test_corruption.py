@@ -264,7 +264,7 @@ def test_a_run_goes_on_once_a_full_disk_has_space_again(killed, whole, patch, tm
     try:
         shutil.copytree(root.parent, disk, dirs_exist_ok=True)
         config = config.model_copy(update={"runs_dir": str(disk)})
-        with pytest.raises(StoreError, match=r"the disk is full.* go on with `mortal resume`"):
+        with pytest.raises(StoreError, match=r"the disk is full.* continue with `mortal resume`"):
             go_on(config, patch)
         assert damaged_files(disk / "run") == {}
         subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)

@@ -65,13 +65,13 @@ def drive(store):
 def test_a_run_is_stopped_by_its_driver(store, drive, monkeypatch):
     monkeypatch.setattr(stopping, "LOOK_EVERY_S", 0.05)
     deaf = drive("deaf")
-    with pytest.raises(TransientError, match=f"process {deaf.pid} on .* still drives run run aft"):
+    with pytest.raises(TransientError, match=rf"process {deaf.pid} .* drives run run"):
         stop_here(store.root.parent, "run", 0.1)
     deaf.send_signal(signal.SIGKILL)
     deaf.wait()
     with pytest.raises(
         StoreError,
-        match=r"no process drives run run in .* \(interrupted, step 0 of .* nothing to stop$",
+        match=r"no process drives run run .*interrupted, step 0",
     ):
         stop_here(store.root.parent, "run", 60)
 
@@ -85,5 +85,5 @@ def test_a_driver_on_another_machine_is_stopped_there(store):
         host="elsewhere", boot="b", pid=7, started="1", token="t", renewed_at=time.time()
     )
     store.write_record("lease.json", driver, LeaseRecord)
-    with pytest.raises(StoreError, match="by process 7 on elsewhere; call `mortal stop run` there"):
+    with pytest.raises(StoreError, match=r"process 7 on elsewhere.*`mortal stop run`"):
         stop_here(store.root.parent, "run", 60)

@@ -10,7 +10,7 @@ import torch
 import mortal_flows.grpo_train as grpo
 from mortal_steps.config.loader import load_config
 from mortal_steps.data import load_problems
-from mortal_steps.orchestration import driver
+from mortal_steps.orchestration import driver, preflight
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.recorder import Recorder
 from tests.support import bare
@@ -60,6 +60,15 @@ def stripped():
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         strip_prefect(patch)
+        yield patch
+
+
+@contextlib.contextmanager
+def bare_in(folder):
+    """`stripped` in the folder; no process checks what a new run needs."""
+    with stripped() as patch:
+        patch.chdir(folder)
+        patch.setattr(preflight, "check", unchecked)
         yield patch
 
 

@@ -7,14 +7,12 @@ from mortal_steps.config.loader import load_config
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.runs.run import find_run
-from tests.support.bare_flow import go_on, stripped, unchecked
+from tests.support.bare_flow import bare_in, go_on, unchecked
 
 
 def undisturbed(folder, config=(), run_id="undisturbed"):
     """Train in a project by a configuration, or by `tiny.toml` with these settings; the run."""
-    with stripped() as patch:
-        patch.chdir(folder)
-        patch.setattr(preflight, "check", unchecked)
+    with bare_in(folder) as patch:
         return go_on(_placed(folder, config, run_id), patch)
 
 

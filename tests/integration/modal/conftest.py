@@ -7,7 +7,7 @@ import pytest
 from tests.modal_plane.fixtures import namespaces
 from tests.modal_plane.plane import ModalPlane, client_environment
 from tests.support import bare_flow
-from tests.support.modal.project import bare, project
+from tests.support.modal.project import project
 from tests.support.paths import VLLM_PYTHON
 
 __all__ = ["namespaces"]
@@ -36,5 +36,5 @@ def plane(deployed):
 def here(tmp_path_factory):
     """The run of the project in this process."""
     folder = tmp_path_factory.mktemp("here")
-    with bare(folder) as patch:
+    with bare_flow.bare_in(folder) as patch:
         return bare_flow.go_on(project(folder, "here"), patch)

@@ -20,7 +20,8 @@ from mortal_steps.errors import StoreError, WorkerLostError
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.runs.lease import LeaseRecord
-from tests.support.modal.project import ON_MODAL, bare, project
+from tests.support import bare_flow
+from tests.support.modal.project import ON_MODAL, project
 
 VOLUME = RunsVolume("mortal-runs")
 START = CallKey(run_id="late", stage="start_workers", step=0)
@@ -62,7 +63,7 @@ def test_a_call_beyond_its_deadline_or_of_a_run_that_ends_is_cancelled(plane, tm
         return {event["call"] for event in plane.events("call_cancelled")}
 
     before = cancelled()
-    with bare(tmp_path):
+    with bare_flow.bare_in(tmp_path):
         run = open_run(config)
         with pytest.raises(WorkerLostError, match=r"has no outcome after 1 s \(compute.modal.dead"):
             asyncio.run(wait_too_long(run))

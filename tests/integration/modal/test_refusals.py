@@ -19,7 +19,7 @@ from mortal_steps.runs.identity import write_identity
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
 from tests.support import bare_flow
-from tests.support.modal.project import ON_MODAL, bare, project
+from tests.support.modal.project import ON_MODAL, project
 from tests.support.paths import ROOT
 
 
@@ -75,7 +75,7 @@ def test_a_full_volume_stops_the_run(plane, tmp_path):
     plane.fill_volume("mortal-runs")
     try:
         with (
-            bare(tmp_path) as patch,
+            bare_flow.bare_in(tmp_path) as patch,
             pytest.raises(StoreError, match=r"takes no more data.*full.*`modal volume rm`"),
         ):
             bare_flow.go_on(project(tmp_path, "full", *ON_MODAL), patch)

@@ -21,11 +21,19 @@ ACCUMULATED = {"gradient_accumulation_steps": 4, "num_iterations": 2, "beta": 0.
 NUM_STEPS = 3
 
 
-@pytest.mark.parametrize("schedule", [{}, ACCUMULATED], ids=["plain", "accumulated"])
-@pytest.mark.parametrize("use_lora", [False, True], ids=["full", "lora"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_losses(model_path, tmp_path, loss, use_lora, schedule):
-    check_parity(model_path, tmp_path, loss_type=loss, use_lora=use_lora, **schedule)
+def test_losses(model_path, tmp_path, loss):
+    check_parity(model_path, tmp_path, loss_type=loss)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losses_of_an_adapter_with_accumulated_gradients(model_path, tmp_path, loss):
+    check_parity(model_path, tmp_path, loss_type=loss, use_lora=True, **ACCUMULATED)
+
+
+@pytest.mark.parametrize("options", [{"use_lora": True}, ACCUMULATED], ids=["lora", "accumulated"])
+def test_an_adapter_and_accumulated_gradients_alone(model_path, tmp_path, options):
+    check_parity(model_path, tmp_path, **options)
 
 
 @pytest.mark.parametrize("schedule", [{}, ACCUMULATED], ids=["plain", "accumulated"])
@@ -80,10 +88,9 @@ def test_bfloat16_weights(model_path, tmp_path):
     check_parity(model_path, tmp_path, model={"dtype": "bfloat16"})
 
 
-@pytest.mark.parametrize("schedule", [{}, ACCUMULATED], ids=["plain", "accumulated"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_completions_in_turns(model_path, tmp_path, loss, schedule):
-    check_parity(model_path, tmp_path, turned=in_turns, loss_type=loss, **schedule)
+def test_completions_in_turns(model_path, tmp_path, loss):
+    check_parity(model_path, tmp_path, turned=in_turns, loss_type=loss, **ACCUMULATED)
 
 
 @pytest.mark.parametrize("mode", CORRECTIONS)

@@ -226,7 +226,7 @@ def test_a_checkpoint_that_is_not_there_or_damaged_is_told_with_those_that_are(p
     flip_a_bit(parent.store.path("checkpoints/step-6/optimizer.pt"))
     for step, reason in (
         (3, "has no checkpoint of step 3"),
-        (0, "nothing to fork at step 0: `mortal train` begins a run there"),
+        (0, "nothing to fork at step 0: start a new run with `mortal train`"),
         (6, r"damaged checkpoint of step 6 \(.*checkpoints/step-6/optimizer.pt is damaged"),
     ):
         with pytest.raises(StoreError, match=f"{reason}.*; whole checkpoints there: 2, 4$"):

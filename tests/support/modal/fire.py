@@ -15,7 +15,8 @@ from tests.support.chaos.worker_logs import LINE
 from tests.support.modal.project import ON_MODAL
 from tests.support.paths import ROOT
 
-ACTOR, ROLLOUT = "ActorWorker.*", "TransformersRolloutWorker.*"
+ACTOR, ROLLOUT, NODE = "ActorWorker.*", "TransformersRolloutWorker.*", "SingleNodeWorker.*"
+SINGLE_NODE = "compute.mode=single_node"
 PATIENCE_S = 180.0
 
 

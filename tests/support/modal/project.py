@@ -1,12 +1,8 @@
-"""The chaos project, four steps of it, on a plane or in this process."""
+"""The chaos project, four steps of it, on a plane or in this process. Needs no torch."""
 
-import contextlib
 import sys
 
-import pytest
-
 from mortal_steps.config.loader import load_config
-from tests.support import bare_flow
 from tests.support.chaos.project import write_project
 
 MORTAL = (sys.executable, "-m", "mortal")
@@ -26,6 +22,14 @@ SETTINGS = (
     "evaluation.on_start=false",
 )
 
+SHORT = (
+    "training.gradient_accumulation_steps=1",
+    "training.num_iterations=1",
+    "training.max_completion_length=6",
+    "rollout.max_tokens=6",
+)
+"""For runs that nobody hits."""
+
 
 def project(folder, run_id, *overrides):
     """The chaos project in `folder`, four steps of it."""
@@ -33,15 +37,6 @@ def project(folder, run_id, *overrides):
     write_project(folder)
     config = load_config(folder / "chaos.toml", [*SETTINGS, *overrides])
     return config.model_copy(update={"run_id": run_id, "runs_dir": str(folder / "runs")})
-
-
-@contextlib.contextmanager
-def bare(folder):
-    """The flow's loop without Prefect, in the folder; local workers are in this process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        bare_flow.strip_prefect(patch)
-        yield patch
 
 
 def at(folder):

@@ -89,7 +89,7 @@ def test_a_verifier_that_stumbles_abstains_and_is_counted() -> None:
 def test_verifiers_that_would_run_the_answer_are_refused(tmp_path: Any) -> None:
     problems = problems_of("n_queens")
     target = tmp_path / "executed"
-    with pytest.raises(RewardError, match="verifier of n_queens runs the model's answer as Python"):
+    with pytest.raises(RewardError, match=r"n_queens .*Python"):
         judge(problems, [f"open({str(target)!r}, 'w')"] * 2)
     assert not target.exists()
 

@@ -91,7 +91,7 @@ def test_names_in_run_json_that_find_other_files_are_refused(store, field, value
     """Prefect keeps results by the uid, and unpickles them."""
     info = written(store)
     store.write_record(IDENTITY_FILE, dataclasses.replace(info, **{field: value}), RunInfo)
-    with pytest.raises(CorruptFileError, match=rf"run\.json: {field} = .* is none that MORTAL"):
+    with pytest.raises(CorruptFileError, match=rf"run\.json: {field} = .* is nothing that MORTAL"):
         find_run(store.root.parent, "run")
 
 
@@ -103,7 +103,11 @@ def test_programs_named_by_a_run_from_elsewhere_are_asked_about(store, monkeypat
         told = CliRunner().invoke(app, [command, "run", "--runs-dir", str(store.root.parent)])
         assert isinstance(told.exception, StoreError)
         assert "began on another machine (elsewhere)" in str(told.exception)
-        for named in ("actor.python = 'bin/python'", "reward.env with JUDGE_KEY. Look", "--trust"):
+        for named in (
+            "actor.python = 'bin/python'",
+            "reward.env with JUDGE_KEY. Read it",
+            "--trust",
+        ):
             assert named in str(told.exception)
     store.write_record(IDENTITY_FILE, dataclasses.replace(info, host=None), RunInfo)
     check_trusted(find_run(store.root.parent, "run"))  # begun before that was noted

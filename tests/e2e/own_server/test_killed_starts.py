@@ -13,11 +13,12 @@ import pytest
 from mortal.server.files import living_server
 from tests.support.command import wait_for_step
 from tests.support.deployments import PATIENCE_S
-from tests.support.killed_starts import SIGNALS, Ground
+from tests.support.killed_starts import Ground
 from tests.support.project import write_project
+from tests.support.undisturbed import begun
 
 PASSWORD = "me:secret"
-STEPS = 12
+STEPS = 8
 STAGES = ("generate", "reward")
 
 
@@ -30,16 +31,23 @@ def ground(tmp_path_factory):
         "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
         "http_proxy": "http://127.0.0.1:9",
     }
-    ground.begin("again")
+    begun(folder, [f"training.max_steps={STEPS}"], "again")
     return ground
 
 
-@pytest.mark.parametrize("run_id", ["new", "again"])
-def test_a_start_that_is_killed_leaves_nothing(ground, run_id):
-    """`train` in its preflight, `resume` while the server starts."""
-    for sign, after_s in zip(SIGNALS, (2.5, 1.5, 3, 4), strict=True):
-        outcome = ground.strike(run_id, sign, after_s)
-        assert outcome["left"] == [], outcome
+@pytest.mark.parametrize(
+    ("run_id", "sign", "after_s"),
+    [
+        ("new", signal.SIGKILL, 2.5),
+        ("new", signal.SIGHUP, 3),
+        ("again", signal.SIGINT, 1.5),
+        ("again", signal.SIGTERM, 4),
+    ],
+)
+def test_a_start_that_is_ended_leaves_nothing(ground, run_id, sign, after_s):
+    """`train` in its preflight, `resume` while the server starts; `make chaos-starts` ends 100."""
+    outcome = ground.strike(run_id, sign, after_s)
+    assert outcome["left"] == [], outcome
 
 
 def task_runs(api_url, run_id):

@@ -12,9 +12,9 @@ from tests.support.chaos.server import KillableServer
 from tests.support.command import Mortal, wait_for_step
 from tests.support.deployments import PATIENCE_S
 from tests.support.project import write_project
-from tests.support.undisturbed import assert_same, undisturbed
+from tests.support.undisturbed import assert_same, begun, undisturbed
 
-STEPS = 24
+STEPS = 14
 STAGES = ("generate", "reward")
 
 
@@ -33,12 +33,15 @@ def folder(tmp_path_factory):
     return folder
 
 
-def arguments(run_id, patience_s):
-    return (
-        *("train", "tiny.toml", "--run-id", run_id),
-        *("--set", f"training.max_steps={STEPS}"),
-        *("--set", f"logging.server_patience_s={patience_s}"),
-    )
+def start(mortal, run_id, patience_s, save_steps):
+    """A run whose flow waits so long for its server."""
+    settings = {
+        "training.max_steps": STEPS,
+        "logging.server_patience_s": patience_s,
+        "checkpoints.save_steps": save_steps,
+    }
+    begun(mortal.folder, [f"{key}={value}" for key, value in settings.items()], run_id)
+    return mortal.start("resume", run_id)
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +52,8 @@ def whole(folder):
 def test_a_server_that_comes_back_knows_everything(folder, whole, killable):
     """Killed twice: it must not lose what it had taken in but not yet written down either."""
     mortal = Mortal(folder, killable.api_url)
-    process = mortal.start(*arguments("missed", 300))
-    for step in (6, 13):
+    process = start(mortal, "missed", patience_s=300, save_steps=2)
+    for step in (4, 8):
         wait_for_step(mortal, "missed", step, process)
         killable.kill()
         time.sleep(3)
@@ -69,8 +72,8 @@ def test_a_server_that_comes_back_knows_everything(folder, whole, killable):
 
 def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
     mortal = Mortal(folder, killable.api_url)
-    process = mortal.start(*arguments("alone", 2), "--set", "checkpoints.save_steps=9")
-    wait_for_step(mortal, "alone", 5, process)
+    process = start(mortal, "alone", patience_s=2, save_steps=STEPS)
+    wait_for_step(mortal, "alone", 4, process)
     killable.kill()
     killed = time.monotonic()
     output, _ = process.communicate(timeout=PATIENCE_S)
@@ -78,14 +81,14 @@ def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
     assert time.monotonic() - killed < 40, output
     error = output[output.index("error: ") :]
     where = (killable.api_url, "has not answered for", "server_patience_s is 2")
-    for part in (*where, "is saved, go on with `mortal resume alone`"):
+    for part in (*where, "is saved, continue with `mortal resume alone`"):
         assert part in error
     assert "Traceback" not in error
     run = find_run(folder / "runs", "alone")
-    assert 5 <= run.manifest.step < STEPS
+    assert 4 <= run.manifest.step < STEPS
     assert run.manifest.checkpoints[-1].step == run.manifest.step
     killable.start()
-    mortal("resume", "alone")
+    undisturbed(folder, run.config.model_dump(), "alone")  # goes on with it
     assert_same(folder, "alone", whole)
 
 
@@ -112,4 +115,4 @@ def test_a_server_lost_before_the_flow_begins_is_named(folder):
         [sys.executable, "-c", FLOW_ALONE], cwd=folder, env={**os.environ, **nobody}, text=True
     )
     assert "server at http://127.0.0.1:9/api went away" in output
-    assert "go on with `mortal resume early`" in output
+    assert "continue with `mortal resume early`" in output

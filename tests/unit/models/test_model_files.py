@@ -57,7 +57,7 @@ def test_a_changed_model_stops_the_run(config, name, text, change):
         path.write_text(text)
     if text and before:  # as a copy that keeps the times
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    with pytest.raises(ModelError, match=rf"/model is not .* began with \({change}\); put it back"):
+    with pytest.raises(ModelError, match=rf"/model is not .* began with \({change}\); restore it"):
         open_run(config)
 
 

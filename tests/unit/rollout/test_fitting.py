@@ -41,7 +41,7 @@ def test_long_prompts_are_named_or_left_out():
 
 
 def test_leaving_rows_out_must_leave_some():
-    with pytest.raises(DataError, match="leaves no training rows: of the model's context of 10"):
+    with pytest.raises(DataError, match=r"no training rows.* 10"):
         keep_fitting(config(on_long="drop"), TRAIN, HELD_OUT, lengths(7, 7, 7, 1, 1))
     with pytest.raises(DataError, match="leaves no held-out rows"):
         keep_fitting(config(on_long="drop"), TRAIN, HELD_OUT, lengths(1, 1, 1, 7, 7))
@@ -55,7 +55,7 @@ def test_many_long_prompts_are_counted_and_some_named():
 
 def test_unusable_prompts_are_never_left_out():
     found = lengths(0, 1, 1, 1, 1, unusable={0: "it has no tokens"})
-    with pytest.raises(DataError, match="1 of 5 prompts cannot be used: train-0: it has no tokens"):
+    with pytest.raises(DataError, match=r"1 of 5 .*train-0.* no tokens"):
         keep_fitting(config(on_long="drop"), TRAIN, HELD_OUT, found)
 
 
