@@ -29,7 +29,7 @@ KILLED_AFTER = 3
 REPLAYED, HISTORY, UNNOTED = "steps/000002", "steps/000000", f"steps/{KILLED_AFTER:06d}"
 STEP_FILES = (
     *("batch.json", "journal.json", "result.json"),
-    *("generations-0.json", "rewards-1.json"),
+    *("generations-0.parquet", "rewards-1.parquet"),
 )
 RECOVERED = (
     *("manifest.json", "base_model.json"),
@@ -43,7 +43,7 @@ RECOVERED = (
 )
 NOT_NEEDED = (
     *(f"{HISTORY}/{name}" for name in STEP_FILES),
-    *("evaluations/000002/generations-0.json", "evaluations/000002/rewards-1.json"),
+    *("evaluations/000002/generations-0.parquet", "evaluations/000002/rewards-1.parquet"),
 )
 LOST = ("run.json", "config.toml", "data/train.json", "data/eval.json", "reward_sources.json")
 FINAL = ("final/model.safetensors", "final/manifest.json", "final/tokenizer.json")
@@ -137,7 +137,7 @@ def test_logs_removed_or_altered_in_mid_run_are_made_again(killed, whole, patch,
         if result.step == 4:
             for name in (METRICS, EVALUATIONS, TIMINGS):
                 (root / name).unlink()
-            (root / "steps/000004/.rewards-0.json.0a1b2c3d.partial").touch()
+            (root / "steps/000004/.rewards-0.parquet.0a1b2c3d.partial").touch()
         report = take(recorder, batch, rewards, result)
         if result.step == 5:  # the last one
             os.truncate(root / METRICS, 100)
