@@ -140,9 +140,8 @@ def _kind(annotation: Any) -> str:
     parts = [part for part in get_args(annotation) if part is not NoneType]
     if parts:
         return " or ".join(_kind(part) for part in parts)
-    return {"str": "string", "int": "integer", "bool": "true/false"}.get(
-        annotation.__name__, annotation.__name__
-    )
+    name: str = annotation.__name__
+    return {"str": "string", "int": "integer", "bool": "true/false"}.get(name, name)
 
 
 if __name__ == "__main__":
