@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args, get_origin
 import tomli_w
 from pydantic.fields import FieldInfo
 
-from mortal_steps.config.loader import configuration_keys
+from mortal_steps.config import RunConfig
+from mortal_steps.config.keys import keys_of
 from mortal_steps.errors import ConfigError
 
 WIDTH = 100
@@ -24,9 +25,9 @@ def reference_toml(section: str | None = None) -> str:
     Raises `ConfigError` for a section that does not exist.
     """
     wanted = f"{section}." if section else ""
-    keys = [(key, field) for key, field in configuration_keys() if key.startswith(wanted)]
+    keys = [(key, field) for key, field in keys_of(RunConfig) if key.startswith(wanted)]
     if not keys:
-        sections = sorted({key.rpartition(".")[0] for key, _ in configuration_keys()} - {""})
+        sections = sorted({key.rpartition(".")[0] for key, _ in keys_of(RunConfig)} - {""})
         raise ConfigError(f"no section {section!r}; there are {', '.join(sections)}")
     tables: dict[str, list[str]] = defaultdict(list)
     for key, field in keys:

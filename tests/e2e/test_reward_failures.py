@@ -26,7 +26,7 @@ def test_a_run_stops_at_a_failure_and_goes_on_without_the_problem(mortal):
     train = (
         *("train", "tiny.toml", "--run-id", "judged", "--set", "training.max_steps=2"),
         *("--set", 'rewards.functions=["rewards.py:matches", "judge.py:judge"]'),
-        *("--set", "rewards.rehearse=false", "--set", "rewards.retries=1"),
+        *("--set", "rewards.dry_run=false", "--set", "rewards.retries=1"),
     )
     stopped = mortal(*train, code=1)
     assert "reward function 'judge' raised RuntimeError: no verdict on step 0" in stopped

@@ -36,7 +36,7 @@ def arguments(run_id, patience_s):
     return (
         *("train", "tiny.toml", "--run-id", run_id),
         *("--set", f"training.max_steps={STEPS}"),
-        *("--set", f"logging.server_patience_s={patience_s}"),
+        *("--set", f"logging.server_timeout_s={patience_s}"),
     )
 
 
@@ -76,7 +76,7 @@ def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
     assert process.returncode == 1, output
     assert time.monotonic() - killed < 40, output
     error = output[output.index("error: ") :]
-    where = (killable.api_url, "has not answered for", "server_patience_s is 2")
+    where = (killable.api_url, "has not answered for", "server_timeout_s is 2")
     for part in (*where, "is saved, go on with `mortal resume alone`"):
         assert part in error
     assert "Traceback" not in error
