@@ -124,7 +124,7 @@ def refusal(tmp_path, monkeypatch):
         (
             ConfigError,
             ["rewards.weights=[1.0, 2.0]"],
-            ["rewards: weights has 2 numbers for 1 functions"],
+            ["rewards: weights has 2 numbers for 1"],
         ),
         (ConfigError, ["rollout.max_tokens=64"], ["rollout.max_tokens = 64", "64 tokens"]),
         (

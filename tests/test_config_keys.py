@@ -181,7 +181,7 @@ def test_old_keys_are_told_the_new_ones(tmp_path):
         "logging.wandb_project: there is no",
     ):
         assert sentence in said
-    with pytest.raises(ConfigError, match="rewards.rehearse is now rewards.dry_run"):
+    with pytest.raises(ConfigError, match=r"rewards\.rehearse is now rewards\.dry_run"):
         load_config(ROOT / "deployments/configs/demo.toml", ["rewards.rehearse=false"])
 
 
@@ -194,7 +194,7 @@ def test_a_configuration_that_earlier_code_wrote_is_read(tmp_path):
     assert config.logging.server_timeout_s == 5.0
     (tmp_path / "config.toml").write_text(dump_toml(config))
     assert load_config(tmp_path / "config.toml") == config
-    with pytest.raises(ConfigError, match="rewards.rehearse is now"):
+    with pytest.raises(ConfigError, match=r"rewards\.rehearse is now"):
         load_stored_config(tmp_path / "config.toml", ["rewards.rehearse=true"])
 
 

@@ -20,7 +20,7 @@ from benchmarks.overhead.meter import StepMeter
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.data import load_problems
-from mortal_steps.policy.trl_options import build_trl_config
+from mortal_steps.policy.algorithms.grpo.options import build_trl_config
 from mortal_steps.rewards.loading import load_term
 
 

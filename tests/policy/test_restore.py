@@ -9,8 +9,8 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks.parity.models import build
 from mortal_steps.errors import CheckpointMismatchError
+from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from mortal_steps.policy.checkpoints import STATE_FILE
-from mortal_steps.policy.trl_adapter import GRPOStepper
 from tests.policy.rollouts import make_batch, make_config
 from tests.policy.runs import make_run
 

@@ -12,9 +12,18 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import trl_options_decided
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.trl_adapter import GRPOStepper
-from mortal_steps.policy.trl_options import _our_options, build_trl_config, check_trl_options
-from mortal_steps.policy.trl_refusals import IDLE, REFUSED, TRAINER_ARGUMENTS, idle_options
+from mortal_steps.policy.algorithms.grpo.options import (
+    _our_options,
+    build_trl_config,
+    check_trl_options,
+)
+from mortal_steps.policy.algorithms.grpo.refusals import (
+    IDLE,
+    REFUSED,
+    TRAINER_ARGUMENTS,
+    idle_options,
+)
+from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from mortal_steps.scores import reward_names
 from tests.policy.rollouts import make_batch, make_config
 

@@ -16,7 +16,7 @@ from trl import GRPOConfig
 from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import trl_values
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.trl_refusals import check_names, idle_options
+from mortal_steps.policy.algorithms.grpo.refusals import check_names, idle_options
 
 NOT_INSTALLED = re.compile("install|import")
 """In what transformers says of an optimizer whose package is missing."""
@@ -142,7 +142,7 @@ def _check_packages(built: GRPOConfig) -> None:
 
 
 def _check_vespo(built: GRPOConfig) -> None:
-    # TRL's own check looks at `use_vllm`, which is off in the GRPOConfig (see trl_adapter).
+    # TRL's own check looks at `use_vllm`, which is off in the GRPOConfig (see stepper.py).
     mode = built.vllm_importance_sampling_mode
     corrects = built.vllm_importance_sampling_correction
     if built.loss_type == "vespo" and corrects and not mode.startswith("token_"):
