@@ -115,7 +115,7 @@ def _explain(detail: Mapping[str, Any]) -> str:
 
 def _suggest(location: list[str]) -> str:
     *table, name = location
-    section = _section_at(table)
+    section = section_at(table)
     siblings = list(section.model_fields) if section else []
     of_trl = table == ["training"]
     decided = trl_options_decided(RunConfig)
@@ -138,7 +138,8 @@ def _suggest_elsewhere(name: str) -> str:
     return f"; did you mean {everywhere[near[0]]}?" if near else ""
 
 
-def _section_at(location: Iterable[str]) -> type[BaseModel] | None:
+def section_at(location: Iterable[str]) -> type[BaseModel] | None:
+    """The class of a table, such as that of `["training", "lora"]`; None where there is none."""
     section: type[BaseModel] | None = RunConfig
     for part in location:
         field = section.model_fields.get(part) if section else None

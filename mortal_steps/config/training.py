@@ -38,14 +38,21 @@ OPTIONS_OF_TRL = AffectsByOption(
 
 
 class LoraConfig(Section):
-    """`[training.lora]`: adapter shape, used with `use_lora`."""
+    """`[training.lora]`: shape of the LoRA adapter, used with `use_lora`.
+
+    https://arxiv.org/abs/2106.09685
+    """
 
     r: Annotated[int, Affects.TRAINING | Affects.STATE] = Field(16, ge=1)
+    """Rank of the adapter's matrices."""
     alpha: Annotated[int, Affects.TRAINING | Affects.STATE] = Field(32, ge=1)
+    """The adapter's output is scaled by alpha / r."""
     dropout: Annotated[float, Affects.TRAINING] = Field(0.05, ge=0, lt=1)
+    """Dropout probability of the adapter's input."""
     target_modules: Annotated[str | tuple[str, ...], Affects.TRAINING | Affects.STATE] = (
         "all-linear"
     )
+    """Modules that get an adapter: `all-linear`, or their names."""
     merge_final: Annotated[bool, Affects.FINGERPRINT] = False
     """At the end, also save the model with the adapter merged in."""
 

@@ -60,7 +60,7 @@ def check(
     train, held_out = problems or load_problems(config.data, config.seed)
     if config.evaluation.eval_steps and not held_out:
         raise ConfigError(
-            "evaluation.eval_steps is set but there are no held-out problems; set "
+            "evaluation.eval_steps is set, but there are no held-out problems; set "
             "data.eval_samples, data.eval_split or data.eval_source"
         )
     check_interpreters(config)
@@ -104,7 +104,7 @@ def check_model(config: RunConfig) -> None:
     if config.max_tokens >= context:
         raise ConfigError(
             f"rollout.max_tokens = {config.max_tokens} leaves no room for a prompt: the context is "
-            f"{context} tokens (the smaller of model.max_model_len and the model's own)"
+            f"{context} tokens (the smaller of model.max_model_len and the model's own limit)"
         )
 
 
@@ -114,7 +114,7 @@ def check_engine(config: RunConfig) -> None:
     for table, temperature in asked.items():
         if config.rollout.engine == "vllm" and temperature > HIGHEST_OF_VLLM:
             raise ConfigError(
-                f"{table}.temperature = {temperature:g}: vLLM takes {HIGHEST_OF_VLLM:g} at most; "
+                f"{table}.temperature = {temperature:g}: vLLM accepts at most {HIGHEST_OF_VLLM:g}; "
                 "lower it, or use rollout.engine = 'transformers'"
             )
 
@@ -131,9 +131,9 @@ def check_interpreters(config: RunConfig) -> None:
         python = rollout_interpreter(config)
         if not has_vllm(python):
             raise ConfigError(
-                f"rollout.engine = 'vllm', but {python} has no vllm; name an interpreter that has "
-                "it in compute.local.rollout.python (`make vllm-env` builds one), or use "
-                "rollout.engine = 'transformers'"
+                f"rollout.engine = 'vllm', but {python} has no vllm; set "
+                "compute.local.rollout.python to an interpreter with vllm (`make vllm-env` makes "
+                "one), or use rollout.engine = 'transformers'"
             )
 
 
@@ -174,8 +174,8 @@ def check_training(config: RunConfig, train: list[Problem], held_out: list[Probl
         logger.warning("%s", warning)
     if lengths is None:
         logger.warning(
-            "%s has its tokenizer on Modal alone: whether the prompts fit is seen there, before "
-            "the first step",
+            "the tokenizer of %s is on Modal only: whether the prompts fit is checked there, "
+            "before the first step",
             config.model.name_or_path,
         )
         return train, held_out
