@@ -99,7 +99,10 @@ class RunConfig(Section):
 
     @property
     def corrects_importance(self) -> bool:
-        """Whether TRL's importance-sampling correction is on."""
+        """Whether TRL's importance-sampling correction is on.
+
+        It is truncated importance sampling: https://fengyao.notion.site/off-policy-rl
+        """
         chosen = self.training.importance_sampling_correction
         stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
         return chosen if chosen is not None else stale or self.rollout.engine == "vllm"

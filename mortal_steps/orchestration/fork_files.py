@@ -32,6 +32,7 @@ from mortal_steps.runs.run import Run
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import link_file
+from mortal_steps.store.shard_files import shard_files
 from mortal_steps.types import Checkpoint, GeneratedShard
 from mortal_steps.types.identity import Parent
 
@@ -163,7 +164,9 @@ class ForkFiles:
             version = sampling_version(self._config.rollout, step)
             if version > self._step:
                 return
-            for path in sorted(parent.path(f"steps/{step:06d}").glob("generations-*.json")):
+            for path, content in shard_files(parent.path(f"steps/{step:06d}")):
+                if content != "generations":
+                    continue
                 name = f"steps/{step:06d}/{path.name}"
                 try:
                     found = parent.find_record(name, GeneratedShard)

@@ -24,7 +24,7 @@ from mortal_steps.data import load_problems
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, read_context
-from mortal_steps.orchestration.settling import has_vllm, rollout_interpreter
+from mortal_steps.orchestration.settling import lacks, rollout_interpreter
 from mortal_steps.rollout.fitting import keep_fitting
 from mortal_steps.types import Problem
 
@@ -129,11 +129,16 @@ def check_interpreters(config: RunConfig) -> None:
             raise ConfigError(f"compute.local.{role}.python: no such interpreter: {python}")
     if config.rollout.engine == "vllm":
         python = rollout_interpreter(config)
-        if not has_vllm(python):
+        if lacks(python, "vllm"):
             raise ConfigError(
                 f"rollout.engine = 'vllm', but {python} has no vllm; set "
                 "compute.local.rollout.python to an interpreter with vllm (`make vllm-env` makes "
                 "one), or use rollout.engine = 'transformers'"
+            )
+        if lacks(python, "pyarrow"):
+            raise ConfigError(
+                f"{python}, under which rollout workers run, has no pyarrow, in which they write "
+                f"completions; install it there: {python} -m pip install pyarrow"
             )
 
 

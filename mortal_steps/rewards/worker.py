@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
@@ -17,6 +18,7 @@ from mortal_steps.rewards.scoring import Scorer
 from mortal_steps.rewards.source_record import check_files
 from mortal_steps.scores import reward_names, reward_weights, total_reward
 from mortal_steps.store import RunStore
+from mortal_steps.store.shard_files import file_in_use
 from mortal_steps.types import (
     Completion,
     FileRef,
@@ -92,6 +94,7 @@ class RewardWorker:
         are not those asked for.
         """
         started = time.perf_counter()
+        request = replace(request, output=file_in_use(self._store, request.output))
         generation = request.generation
         file, rewarded = self._committed(request) or self._score(request)
         reward_sum, num_scored = total_reward(rewarded, reward_weights(self._config))

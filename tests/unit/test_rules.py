@@ -31,3 +31,10 @@ def test_what_is_shared_is_in_support():
     taken = {path: {n for n in of_tests(path) if not n.startswith(shared)} for path in MODULES}
     assert {str(path): names for path, names in taken.items() if names - {"tests"}} == {}
     assert any(names for names in map(of_tests, MODULES)), "there is something to look at"
+
+
+def test_every_test_is_in_a_tier():
+    """`make test-fast` and testpaths know no other folders."""
+    tiers = {"unit", "integration", "e2e", "modal_plane"}
+    tests = [path.relative_to(TESTS) for path in TESTS.rglob("test_*.py")]
+    assert {path.parts[0] for path in tests} == tiers

@@ -86,13 +86,13 @@ def make_worker() -> Iterator[Callable[..., RewardWorker]]:
 
 
 def make_request(
-    store: RunStore, shard: GeneratedShard, stage: str = "reward", output: str = "rewards-0.json"
+    store: RunStore, shard: GeneratedShard, stage: str = "reward", output: str = "rewards-0.parquet"
 ) -> RewardRequest:
     completions = [c for group in shard.groups for c in group.completions]
     generation = GenerationRef(
         step=shard.step,
         shard=shard.shard,
-        file=store.write_record("generations-0.json", shard, GeneratedShard),
+        file=store.write_record("generations-0.parquet", shard, GeneratedShard),
         num_completions=len(completions),
         num_tokens=sum(len(c.token_ids) for c in completions),
         policy_version=shard.policy_version,
@@ -149,10 +149,10 @@ def test_a_committed_score_is_the_answer(store: RunStore, make_worker: Any) -> N
 
 
 def of_other_generations(store: RunStore, path: Path) -> None:
-    stale = store.find_record("rewards-0.json", RewardedShard)
+    stale = store.find_record("rewards-0.parquet", RewardedShard)
     assert stale is not None
     other = RewardedShard(step=4, shard=0, generation_sha256="0" * 64, rewards=stale[1].rewards)
-    store.write_record("rewards-0.json", other, RewardedShard)
+    store.write_record("rewards-0.parquet", other, RewardedShard)
 
 
 def cut_short(store: RunStore, path: Path) -> None:
@@ -169,7 +169,7 @@ def test_what_is_no_whole_score_of_these_generations_is_scored_again(
 ) -> None:
     request = make_request(store, make_shard(("ba", "b")))
     first = make_worker("counted").reward(request=request)
-    spoil(store, store.path("rewards-0.json"))
+    spoil(store, store.path("rewards-0.parquet"))
     again = make_worker("counted").reward(request=request)
     assert again.file == first.file
     assert len(calls()) == 2
@@ -177,17 +177,17 @@ def test_what_is_no_whole_score_of_these_generations_is_scored_again(
 
 def test_damaged_generations_are_never_scored(store: RunStore, make_worker: Any) -> None:
     request = make_request(store, make_shard(("ba", "b")))
-    store.path("generations-0.json").write_bytes(b"{}\n")
-    with pytest.raises(CorruptFileError, match=r"generations-0\.json"):
+    store.path("generations-0.parquet").write_bytes(b"{}\n")
+    with pytest.raises(CorruptFileError, match=r"generations-0\.parquet"):
         make_worker("counted").reward(request=request)
-    assert not store.path("rewards-0.json").exists()
+    assert not store.path("rewards-0.parquet").exists()
 
 
 def test_a_failure_commits_nothing(store: RunStore, make_worker: Any) -> None:
     request = make_request(store, make_shard(("ba", "b")))
     with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError"):
         make_worker("counted", "broken").reward(request=request)
-    assert not store.path("rewards-0.json").exists()
+    assert not store.path("rewards-0.parquet").exists()
 
 
 def problems(count: int) -> list[Problem]:

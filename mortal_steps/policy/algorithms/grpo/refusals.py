@@ -27,7 +27,7 @@ REFUSED = {
     "logging_steps": "every train step is recorded",
     "logging_strategy": "every train step is recorded",
     "logging_first_step": "every train step is recorded",
-    "log_completions": "completions are in the run directory, steps/*/generations-*.json",
+    "log_completions": "completions are in the run directory, steps/*/generations-*.parquet",
     "include_num_input_tokens_seen": "TRL counts them in any case: `num_tokens` in metrics.jsonl",
     "disable_tqdm": "workers draw no progress bars",
     "push_to_hub": "the trained model is written to final/",

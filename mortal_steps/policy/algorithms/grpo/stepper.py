@@ -3,7 +3,8 @@
 `GRPOStepper` hands TRL one recorded batch per `train_step`. Losses, advantages, metrics, optimizer
 and schedule are TRL's own; tests/integration/policy/test_trl_parity.py holds them to the bit
 against stock `GRPOTrainer.train()`. How the loop is turned inside out, and what that leans on:
-trainer.py.
+trainer.py. GRPO is https://arxiv.org/abs/2402.03300; `mortal_steps.config.training.LossType`
+links the papers of the losses.
 
 One train step with 8 rows, gradient_accumulation_steps=2, num_iterations=2 (4 micro-steps):
 
