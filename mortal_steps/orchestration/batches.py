@@ -10,6 +10,7 @@ from mortal_steps.errors import CorruptFileError
 from mortal_steps.orchestration.batch_source import RolledOut
 from mortal_steps.orchestration.session import Session
 from mortal_steps.scores import reward_weights, total_reward
+from mortal_steps.store.shard_files import shard_file
 from mortal_steps.types import (
     BatchRef,
     FileRef,
@@ -120,8 +121,8 @@ def _batch(step: int) -> str:
 
 
 def _generations(step: int) -> str:
-    return f"steps/{step:06d}/generations-0.json"
+    return shard_file(f"steps/{step:06d}", "generations", 0)
 
 
 def _rewards(step: int) -> str:
-    return f"steps/{step:06d}/rewards-0.json"
+    return shard_file(f"steps/{step:06d}", "rewards", 0)

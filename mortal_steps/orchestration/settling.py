@@ -39,13 +39,14 @@ def rollout_interpreter(config: RunConfig) -> str:
     return config.compute.local.rollout.python or sys.executable
 
 
-def has_module(python: str, module: str) -> bool:
-    """Whether this interpreter would find the module in the working folder; it is not imported."""
+def lacks(python: str, module: str) -> bool:
+    """Whether this interpreter would not find a module, in the working folder either; it is not
+    imported."""
     probe = (
         "import importlib.util as u, sys; sys.path.append(''); "
         f"sys.exit(u.find_spec({module.partition('.')[0]!r}) is None)"
     )
-    return subprocess.run([python, "-P", "-c", probe], check=False).returncode == 0
+    return subprocess.run([python, "-P", "-c", probe], check=False).returncode != 0
 
 
 def _find_engine(config: RunConfig) -> str:
@@ -60,7 +61,7 @@ def _find_engine(config: RunConfig) -> str:
 def _has_engine(python: str, kind: EngineKind) -> bool:
     if kind.needs is None:
         return True
-    return shutil.which(python) is not None and has_module(python, kind.needs)
+    return shutil.which(python) is not None and not lacks(python, kind.needs)
 
 
 def _find_context(model: ModelConfig) -> int | None:

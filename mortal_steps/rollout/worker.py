@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights
 from mortal_steps.schedule import completion_seed, derive_seed
 from mortal_steps.store import RunStore
+from mortal_steps.store.shard_files import file_in_use
 from mortal_steps.system.imports import import_named
 from mortal_steps.types import (
     Completion,
@@ -77,6 +79,7 @@ class RolloutWorker:
 
         Raises what `sync_weights` raises, and `DataError` for prompts that cannot be used.
         """
+        request = replace(request, output=file_in_use(self._store, request.output))
         committed = self._find_committed(request)
         if committed is not None:
             return _reference(request, *committed, busy_s=0.0)

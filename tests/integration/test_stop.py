@@ -22,7 +22,7 @@ from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.recorder import Recorder
 from tests.support import bare
-from tests.support.bare_flow import InProcess, one_thread, project_config
+from tests.support.bare_flow import InProcess, bare_in, project_config
 from tests.support.workers import TESTS_IMPORTABLE
 
 KEY = CallKey(run_id="test", stage="test", step=0)
@@ -195,8 +195,7 @@ def test_between_two_stages_the_run_is_saved_too(tmp_path):
         async with driver.open_session(run, local=InProcess) as session:
             await bare.train(session, Interrupted(run))
 
-    with one_thread() as patch:
-        patch.chdir(tmp_path)
+    with bare_in(tmp_path):
         run = open_run(project_config(tmp_path, **{"checkpoints.save_steps": 6}))
         with pytest.raises(RunStoppedError, match="stopped by SIGTERM after 3 of 6 steps, state"):
             asyncio.run(drive(run))

@@ -37,8 +37,8 @@ class WeightSync(Protocol):
 
 def weight_sync(rollout: RolloutConfig) -> WeightSync:
     """The way that the configuration names; raises `ConfigError` where it cannot be imported."""
-    name = rollout.weight_sync_method
-    made: WeightSync = import_named(WEIGHT_SYNC.get(name, name), "rollout.weight_sync_method")()
+    name = rollout.weight_sync
+    made: WeightSync = import_named(WEIGHT_SYNC.get(name, name), "rollout.weight_sync")()
     return made
 
 

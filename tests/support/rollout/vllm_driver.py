@@ -27,7 +27,7 @@ def start(model: str, method: str = "volume", **chosen: Any) -> VllmEngine:
     return VllmEngine(
         model_path=model,
         model=ModelConfig(**chosen),
-        rollout=RolloutConfig(weight_sync_method=method),
+        rollout=RolloutConfig(weight_sync=method),
         tokenizer=lambda: None,  # vLLM reads its own
     )
 
@@ -35,7 +35,7 @@ def start(model: str, method: str = "volume", **chosen: Any) -> VllmEngine:
 def load(engine: VllmEngine, folder: str, method: str = "volume") -> None:
     """As a rollout worker does, but for the proofs."""
     engine.check(Path(folder))
-    weight_sync(RolloutConfig(weight_sync_method=method)).load(engine, Path(folder))
+    weight_sync(RolloutConfig(weight_sync=method)).load(engine, Path(folder))
 
 
 def plain(sampled: list[SampledTokens]) -> list[list[Any]]:

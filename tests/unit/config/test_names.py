@@ -16,7 +16,7 @@ from mortal_steps.system.imports import import_named
 
 @pytest.mark.parametrize(
     ("key", "known"),
-    [("engine", ENGINES), ("weight_sync_method", WEIGHT_SYNC), ("source", BATCH_SOURCES)],
+    [("engine", ENGINES), ("weight_sync", WEIGHT_SYNC), ("source", BATCH_SOURCES)],
 )
 def test_a_name_is_one_of_the_table_or_says_where_to_import_from(key, known):
     for name in (*known, "module:name", "a.package.module:Name"):

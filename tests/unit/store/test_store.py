@@ -57,7 +57,7 @@ def test_every_flipped_bit_of_a_record_is_noticed(store):
         damaged = bytearray(whole)
         damaged[position] ^= 1
         path.write_bytes(damaged)
-        with pytest.raises(CorruptFileError, match=r"r\.json"):
+        with pytest.raises(StoreError, match=r"r\.json"):  # of a newer format, it seems, or damaged
             store.read_record(ref, Completion)
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
