@@ -11,6 +11,7 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import (
+    ConfigError,
     CorruptFileError,
     DataError,
     EngineError,
