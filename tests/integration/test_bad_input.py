@@ -130,14 +130,6 @@ def refusal(tmp_path, monkeypatch):
             ["data.eval_samples=0"],
             ["evaluation.eval_steps", "data.eval_samples"],
         ),
-        (
-            DataError,
-            ["data.source=long.jsonl"],
-            [
-                *("2 of 60", "train-60: 61 tokens", "train-61: 59 tokens"),
-                *("64 tokens", "rollout.max_tokens = 6", "58", "data.on_long = 'drop'"),
-            ],
-        ),
         (ConfigError, ["rollout.engine=vllm"], ["no vllm", "compute.local.rollout.python"]),
         (
             ConfigError,
