@@ -7,7 +7,7 @@
       base_model.json      the model built or warm-started for this run, if any
       manifest.json        where the run stands: status, step, logs, checkpoints, final model
       lock lease.json      who drives it
-      data/                the problems, as read at the start (train.json, eval.json)
+      data/                the problems, as read at the start (train.parquet, eval.json)
       steps/000012/        batch.json, generations-<shard>.json, rewards-<shard>.json, journal.json,
                            result.json
       evaluations/000012/  generations-<shard>.json, rewards-<shard>.json of the held-out problems
@@ -54,9 +54,11 @@ T = TypeVar("T")
 
 FOLDER_MANIFEST = "manifest.json"
 
-FORMAT = 1
+FORMAT = 2
 """Of what is written here. It grows when older code could no longer read, or would misread, what
-newer code writes; a new field with a default is no new format. What names none is of the first."""
+newer code writes; a new field with a default is no new format. What names none is of the first.
+
+1: training problems are a record. 2: they are a problem file (`problem_files`)."""
 
 
 class RunStore:

@@ -13,7 +13,6 @@ import pytest
 from mortal.driver import drive
 from mortal_steps.config import NewModelConfig, RunConfig
 from mortal_steps.config.loader import load_config, parse_config
-from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import (
     ConfigError,
     DataError,
@@ -25,6 +24,7 @@ from mortal_steps.errors import (
 )
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.preflight import check_engine
+from mortal_steps.problem_files import dataset_fingerprint
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.run import find_run, open_run
 from mortal_steps.store import RunStore

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
@@ -28,7 +29,9 @@ from mortal_steps.policy.base_model import base_of
 from mortal_steps.policy.held import Held
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.publishing import Publisher
+from mortal_steps.problem_files import prompts_of
 from mortal_steps.rollout.prompts import PromptLengths
+from mortal_steps.runs.problems import open_problems
 from mortal_steps.schedule import train_seed
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
@@ -37,7 +40,6 @@ from mortal_steps.types import (
     FileRef,
     FinalModel,
     Problem,
-    Prompt,
     RolloutBatch,
     StepResult,
     TrainRequest,
@@ -71,14 +73,17 @@ class Actor:
         self._held: Held | None = None
         self._publisher = Publisher(self._store, config)
 
-    def check(self, *, prompts: Sequence[Prompt]) -> tuple[tuple[str, ...], PromptLengths | None]:
-        """Raise the `ConfigError` that TRL has about the run's options, then measure the prompts
+    def check(
+        self, *, train: Sequence[Problem], held_out: Sequence[Problem]
+    ) -> tuple[tuple[str, ...], PromptLengths | None]:
+        """Raise the `ConfigError` that TRL has about the run's options, then measure all prompts
         (`prompt_lengths.measure`); needs no weights, no GPU.
 
         Returns a sentence for each option that does nothing here, and the lengths.
         """
         from mortal_steps.policy.trl_options import check_trl_options
 
+        prompts = chain(prompts_of(train), prompts_of(held_out))
         return check_trl_options(self._config), prompt_lengths.measure(self._config, prompts)
 
     def build_base_model(self, *, problems: FileRef) -> None:
@@ -89,7 +94,7 @@ class Actor:
         """
         from mortal_steps.policy.base_model import keep_base_model, make_base_model
 
-        rows = self._store.read_record(problems, list[Problem])
+        rows = open_problems(self._store, problems)
         path = Path(self._model_path)
         make_base_model(cache_dir=path.parent, config=self._config, problems=rows, key=path.name)
         keep_base_model(self._store, path)

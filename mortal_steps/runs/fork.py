@@ -15,13 +15,13 @@ from pathlib import Path
 from mortal_steps import preflight
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config, parse_config
-from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data_sources import GYM
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.files import hidden_beside, sync_to_disk
 from mortal_steps.model_files import check_model
 from mortal_steps.policy import checkpoints, recovery, weights
 from mortal_steps.preflight import Problems
+from mortal_steps.problem_files import dataset_fingerprint
 from mortal_steps.runs.fork_files import Changes, ForkFiles, changes_between, is_below
 from mortal_steps.runs.identity import (
     CONFIG_FILE,
@@ -30,6 +30,7 @@ from mortal_steps.runs.identity import (
     check_never_begun,
     check_problems,
 )
+from mortal_steps.runs.problems import open_problems
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore
@@ -178,12 +179,12 @@ def _same_problems(parent: Run, changes: Changes) -> Problems | None:
         return None
     check_problems(store, info)
     return (
-        store.read_record(info.train_problems, list[Problem]),
-        store.read_record(info.eval_problems, list[Problem]),
+        open_problems(store, info.train_problems),
+        open_problems(store, info.eval_problems),
     )
 
 
-def _check_problems(parent: Run, config: RunConfig, train: list[Problem]) -> None:
+def _check_problems(parent: Run, config: RunConfig, train: Sequence[Problem]) -> None:
     if config.model.warm_start and dataset_fingerprint(train) != parent.info.dataset_fingerprint:
         raise ConfigError(
             "[data] cannot be changed in this fork: the starting model was warm-started on the "
@@ -192,7 +193,7 @@ def _check_problems(parent: Run, config: RunConfig, train: list[Problem]) -> Non
         )
 
 
-def _check_steps_ahead(config: RunConfig, saved: Checkpoint, train: list[Problem]) -> None:
+def _check_steps_ahead(config: RunConfig, saved: Checkpoint, train: Sequence[Problem]) -> None:
     num_steps = num_train_steps(len(train), config.training)
     if num_steps <= saved.step:
         raise ConfigError(

@@ -10,26 +10,25 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.loader import dump_toml
-from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.files import digest_file, write_atomically
 from mortal_steps.model_files import ModelFile, describe_model
+from mortal_steps.problem_files import dataset_fingerprint
 from mortal_steps.rewards.source_record import begin_sources
 from mortal_steps.runs.manifest import MANIFEST_FILE
+from mortal_steps.runs.problems import check_problem_file, keep_problems
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef, Problem
 
 IDENTITY_FILE = "run.json"
 CONFIG_FILE = "config.toml"
-TRAIN_PROBLEMS = "data/train.json"
-EVAL_PROBLEMS = "data/eval.json"
 WRITTEN_AS = {
     "uid": r"[0-9a-f]{32}",
     "run_id": r"[A-Za-z0-9][A-Za-z0-9._-]*",
@@ -77,7 +76,7 @@ class RunInfo:
     config_sha256: str
     """Digest of config.toml."""
     train_problems: FileRef
-    """Record of `list[Problem]`."""
+    """Problem file, or record of `list[Problem]` (`runs.problems`)."""
     eval_problems: FileRef
     """Record of `list[Problem]`; an empty list without held-out problems."""
     created_at: float
@@ -139,7 +138,7 @@ def check_problems(store: RunStore, info: RunInfo) -> None:
     """Raise `CorruptFileError` unless the problems are what they were when the run began."""
     for problems in (info.train_problems, info.eval_problems):
         try:
-            store.check_record(problems)
+            check_problem_file(store, problems)
         except CorruptFileError as error:
             raise CorruptFileError(f"{error}; {NO_OTHER_COPY}") from None
 
@@ -160,8 +159,8 @@ def _has_secrets(config: RunConfig) -> bool:
 def write_identity(
     store: RunStore,
     config: RunConfig,
-    train: list[Problem],
-    held_out: list[Problem],
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
     parent: Parent | None = None,
     *,
     fingerprint: str | None = None,
@@ -175,6 +174,7 @@ def write_identity(
     begin_sources(store, config, Path.cwd(), step=parent.step if parent else 0)
     settings = dump_toml(config).encode()
     write_atomically(store.path(CONFIG_FILE), settings, private=_has_secrets(config))
+    train_file, eval_file = keep_problems(store, train, held_out)
     info = RunInfo(
         run_id=str(config.run_id),
         uid=uuid.uuid4().hex,
@@ -185,8 +185,8 @@ def write_identity(
         num_problems=len(train),
         num_eval_problems=len(held_out),
         config_sha256=hashlib.sha256(settings).hexdigest(),
-        train_problems=store.write_record(TRAIN_PROBLEMS, train, list[Problem]),
-        eval_problems=store.write_record(EVAL_PROBLEMS, held_out, list[Problem]),
+        train_problems=train_file,
+        eval_problems=eval_file,
         created_at=time.time(),
         model_files=describe_model(config.model),
         parent=parent,

@@ -12,7 +12,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -299,7 +299,9 @@ def new_run_id(config: RunConfig) -> str:
     return f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
 
 
-def _create(root: Path, config: RunConfig, train: list[Problem], held_out: list[Problem]) -> None:
+def _create(
+    root: Path, config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
+) -> None:
     """Commit the run's identity, run.json last: what a kill leaves without it is written over."""
     store = RunStore(root)
     lease = acquire(store)

@@ -8,7 +8,7 @@ of the reward and what workers printed have no digest: nothing reads them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -26,6 +26,7 @@ from mortal_steps.runs.identity import CONFIG_FILE, IDENTITY_FILE, RunInfo
 from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord, is_driven
 from mortal_steps.runs.logs import LOGS, prefix_digest
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
+from mortal_steps.runs.problems import check_problem_file
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef, GeneratedShard, Problem, RewardedShard, StepResult
@@ -80,7 +81,7 @@ class RunCheck:
         if info is not None:
             yield from self._config(info)
             for problems in (info.train_problems, info.eval_problems):
-                yield from self._reference(problems, LOST)
+                yield from self._reference(problems, LOST, check_problem_file)
         yield from self._record(SOURCES_FILE, SourceHistory, LOST, optional=True)
         yield from self._base_model()
         yield from self._checkpoints(info, manifest)
@@ -237,10 +238,15 @@ class RunCheck:
         yield _checked(path)
         return found[1]
 
-    def _reference(self, ref: FileRef, outcome: Outcome) -> Iterator[Checked]:
+    def _reference(
+        self,
+        ref: FileRef,
+        outcome: Outcome,
+        check: Callable[[RunStore, FileRef], None] = RunStore.check_record,
+    ) -> Iterator[Checked]:
         path = self._store.path(ref.path)
         try:
-            self._store.check_record(ref)
+            check(self._store, ref)
         except CorruptFileError as error:
             yield _checked(path, _without_path(error, path), outcome)
         else:

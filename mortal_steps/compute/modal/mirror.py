@@ -21,13 +21,14 @@ from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.base_model import BaseModel, model_cache
 from mortal_steps.report.costs import COSTS
 from mortal_steps.rewards.source_record import SOURCES_FILE
-from mortal_steps.runs.identity import CONFIG_FILE, EVAL_PROBLEMS, IDENTITY_FILE, TRAIN_PROBLEMS
+from mortal_steps.runs.identity import CONFIG_FILE, IDENTITY_FILE
 from mortal_steps.runs.logs import LOGS
 from mortal_steps.runs.manifest import MANIFEST_FILE
+from mortal_steps.runs.problems import PROBLEMS
 from mortal_steps.store import FOLDER_MANIFEST, RunStore, listed_files
 from mortal_steps.types import FileRef, FinalModel
 
-IDENTITY = (CONFIG_FILE, TRAIN_PROBLEMS, EVAL_PROBLEMS, IDENTITY_FILE)
+IDENTITY = (CONFIG_FILE, *PROBLEMS, IDENTITY_FILE)
 PROGRESS = (MANIFEST_FILE, SOURCES_FILE, *LOGS, COSTS, "reward_curve.png")
 """The manifest is read before the logs, which only grow: they hold at least what it vouches for."""
 
@@ -78,7 +79,11 @@ class Mirror:
             wanted = {**due, **self._records(request), **self._standing()}
             news = {path: mark for path, mark in wanted.items() if self._there.get(path) != mark}
             if news:
-                content = {path: self._store.path(path).read_bytes() for path in news}
+                files = {path: self._store.path(path) for path in news}
+                content = {  # problems never change, and may be many
+                    path: file if path in PROBLEMS else file.read_bytes()
+                    for path, file in files.items()
+                }
                 await self._volume.upload({self._remote(path): content[path] for path in content})
                 self._there |= news
             self._due = {path: mark for path, mark in self._due.items() if path not in wanted}
