@@ -26,9 +26,9 @@ from mortal_steps.policy.new_model import build_model
 from mortal_steps.preflight import check_engine
 from mortal_steps.problem_files import dataset_fingerprint
 from mortal_steps.runs.identity import write_identity
+from mortal_steps.runs.problems import open_problems
 from mortal_steps.runs.run import find_run, open_run
 from mortal_steps.store import RunStore
-from mortal_steps.types import Problem
 from tests.e2e.conftest import write_project
 
 BAD_REWARDS = """
@@ -202,8 +202,8 @@ def test_rows_that_are_too_long_are_left_out_where_that_is_asked_for(tmp_path, m
     with caplog.at_level(logging.WARNING):
         run = open_run(config.model_copy(update={"run_id": "short"}))
     assert "left out: 2 of 60 prompts are too long (train-60: 61 tokens" in caplog.text
-    train = run.store.read_record(run.info.train_problems, list[Problem])
-    held_out = run.store.read_record(run.info.eval_problems, list[Problem])
+    train = open_problems(run.store, run.info.train_problems)
+    held_out = open_problems(run.store, run.info.eval_problems)
     assert max(len(problem.prompt) for problem in (*train, *held_out)) < 58
     assert (run.info.num_problems, run.info.num_eval_problems) == (len(train), len(held_out))
     assert run.info.dataset_fingerprint == dataset_fingerprint(train)

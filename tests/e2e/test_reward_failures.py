@@ -1,7 +1,9 @@
 """A reward function that fails on some problems: it stops the run, or leaves those out."""
 
+import dataclasses
 import json
 
+from mortal_steps.problem_files import ProblemFile
 from tests.e2e.conftest import write_project
 
 JUDGE = """
@@ -50,11 +52,15 @@ def test_a_run_stops_at_a_failure_and_goes_on_without_the_problem(mortal):
     assert [row["rewards/judge/masked"] for row in rows] == [0, 12]
 
     quarantined = {one["problem_id"]: one for one in shown["quarantined"]}
-    train = filter(judge_fails_on, read_record(run_dir / "data/train.json"))
+    train = [
+        problem.id
+        for problem in ProblemFile(run_dir / "data/train.parquet")
+        if judge_fails_on(dataclasses.asdict(problem))
+    ]
     held_out = [
         one["id"] for one in filter(judge_fails_on, read_record(run_dir / "data/eval.json"))
     ]
-    assert set(held_out) < set(quarantined) <= {*held_out, *(one["id"] for one in train)}
+    assert set(held_out) < set(quarantined) <= {*held_out, *train}
     for one in quarantined.values():
         assert (one["function"], one["kind"]) == ("judge", "exception")
         assert one["message"] == "raised RuntimeError: no verdict"

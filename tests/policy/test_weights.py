@@ -13,6 +13,7 @@ from mortal_steps.errors import CorruptFileError, ModelError, StoreError, Weight
 from mortal_steps.policy import weights
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.policy.trl_adapter import GRPOStepper
+from mortal_steps.runs.problems import keep_problems
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
 from tests.damage import flip_a_byte
@@ -186,7 +187,7 @@ def test_the_digest_of_several_files_is_of_their_digests(tmp_path):
 def test_the_probe_is_the_first_prompt(model_path, tmp_path, store, prompt, length, start):
     config = make_config()
     problems = [Problem(id="a", prompt=prompt), Problem(id="b", prompt="zzz")]
-    store.write_record("data/train.json", problems, list[Problem])
+    keep_problems(store, problems, [])
     tokenizer = GRPOStepper(
         config, model_path=model_path, num_steps=1, output_dir=tmp_path
     ).tokenizer
@@ -196,7 +197,7 @@ def test_the_probe_is_the_first_prompt(model_path, tmp_path, store, prompt, leng
 
 
 def test_a_run_without_problems_has_no_probe(store):
-    with pytest.raises(StoreError, match=r"train\.json holds no problems"):
+    with pytest.raises(StoreError, match=r"train\.parquet holds no problems"):
         weights.probe_tokens(store, make_config(), None)
 
 

@@ -166,16 +166,16 @@ def test_what_newer_code_wrote_is_refused_by_its_format(begun, caplog):
     newer = json.dumps({**json.loads(head), "format": FORMAT + 1}).encode()
     path.write_bytes(newer + b"\n" + body)
     with pytest.raises(
-        NewerFormatError, match=r"run\.json is of format 2, .* none beyond 1: a newer"
+        NewerFormatError, match=r"run\.json is of format 3, .* none beyond 2: a newer"
     ):
         find_run(Path("runs"), "run")
     assert list_runs(Path("runs")) == []
-    assert "of format 2" in caplog.text
+    assert "of format 3" in caplog.text
     path.write_bytes(head + b"\n" + body)
     run = find_run(Path("runs"), "run")
     state = run.store.path("checkpoints/step-2/state.json")
     state.write_text(json.dumps({**json.loads(state.read_text()), "format": FORMAT + 1, "new": 1}))
-    with pytest.raises(NewerFormatError, match=r"state\.json is of format 2"):
+    with pytest.raises(NewerFormatError, match=r"state\.json is of format 3"):
         checkpoints.read_state(run.store, "checkpoints/step-2")
 
 
