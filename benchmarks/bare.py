@@ -11,8 +11,8 @@ from prefect import Task
 import mortal_flows.grpo_train as grpo
 from mortal_flows import rollouts
 from mortal_flows.stop import Stop
+from mortal_steps.orchestration.session import Session
 from mortal_steps.report.timings import StageTotals
-from mortal_steps.session import Session
 
 
 async def train(session: Session) -> None:
@@ -26,7 +26,7 @@ def strip_prefect(replace: Callable[[object, str, Any], None] = setattr) -> None
         for name, value in list(vars(module).items()):
             if isinstance(value, Task):
                 replace(module, name, value.fn)
-        replace(module, "as_one", lambda value: value)
+        replace(module, "opaque", lambda value: value)
     replace(rollouts, "committed", _call)
     replace(grpo, "RunArtifacts", _NoArtifacts)
     replace(grpo, "get_run_logger", logging.getLogger)

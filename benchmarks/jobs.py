@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
-from mortal.server_api import wait_for_history
-from mortal.server_files import Server
+from mortal.server.api import wait_for_history
+from mortal.server.files import Server
 
 T = TypeVar("T")
 

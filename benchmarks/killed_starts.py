@@ -23,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.chaos.project import write_project
-from mortal.server_files import try_lock
+from mortal.server.files import try_lock
 from mortal_steps.runs.lease import is_driven
 from mortal_steps.store import RunStore
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mortal.driver import QUIET_PREFECT
-from mortal.prefect_server import prefect_server
-from mortal.server_files import Server
+from mortal.server.choice import prefect_server
+from mortal.server.files import Server
 
 
 @contextlib.contextmanager

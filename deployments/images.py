@@ -7,7 +7,7 @@ from pathlib import Path
 
 import modal
 
-from mortal_steps.compute.modal.crew import VLLM_PYTHON
+from mortal_steps.compute.modal.colocated import VLLM_PYTHON
 from mortal_steps.compute.modal.release import VOLUME_VARIABLE
 from mortal_steps.config import ModalConfig
 

@@ -58,7 +58,7 @@ def verify(run_id: str) -> FinishedCheck:
 )
 def orchestrate(config: RunConfig) -> str:
     """Drive a run to its end; how it ended."""
-    from mortal.detach import drive_here  # in this image alone
+    from mortal.remote.detach import drive_here  # in this image alone
 
     return drive_here(config)
 
@@ -67,8 +67,8 @@ def orchestrate(config: RunConfig) -> str:
 def main(config: str, run_id: str) -> None:
     """`modal run --detach -m mortal_deployments.modal_app --config my.toml --run-id mine`."""
     # Called on the user's machine; containers need none of these.
-    from mortal.detach import prepare
-    from mortal_steps.compute.modal.handover import for_run
+    from mortal.remote.detach import prepare
+    from mortal_steps.compute.modal.detached import for_run
     from mortal_steps.config.loader import load_config
 
     settings = load_config(Path(config)).model_copy(update={"run_id": run_id})

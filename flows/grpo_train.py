@@ -22,22 +22,22 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
-from mortal_flows.handover import flow_run_url, wait_for_driver
 from mortal_flows.rollouts import RolledOut, Rollouts
 from mortal_flows.settings import run_name, settings
 from mortal_flows.stop import TERMINATED, Stop, StopRequested
+from mortal_flows.takeover import flow_run_url, wait_for_driver
 from mortal_steps.config import RunConfig
-from mortal_steps.driving import at_work
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
+from mortal_steps.orchestration.driver import open_session
+from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.session import Session
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import RunSummary, summarize
-from mortal_steps.runs.run import open_run
-from mortal_steps.session import Session
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 from mortal_tasks.artifacts import RunArtifacts
 from mortal_tasks.checkpoint import checkpoint, save_final
-from mortal_tasks.durability import as_one
+from mortal_tasks.durability import opaque
 from mortal_tasks.evaluate import evaluate
 from mortal_tasks.results import drop_results, forget_results, use_result_folder
 from mortal_tasks.server_watch import ServerWatch, watch_server
@@ -84,7 +84,7 @@ async def grpo_train(
     stop = Stop()
     try:
         async with watch_server(run.config.logging.server_patience_s) as server:
-            async with at_work(run, flow_run_url(), stop.request) as session:
+            async with open_session(run, flow_run_url(), stop.request) as session:
                 with stop.on_signals(get_run_logger().warning, sigterm_raises=_is_deployed()):
                     await Training(session, stop, server).run()
             drop_results(run.info.uid)
@@ -170,7 +170,7 @@ class Training:
                 self._recorder.begin_step()
                 rolling_out = stop.guard(self._rolled_out(rollouts, step))
                 batch, rewards = await self._or_save(rolling_out, progress)
-                shards = [as_one(shard) for shard in rewards]
+                shards = [opaque(shard) for shard in rewards]
                 result = await stop.finish(partial(train_step, session, step, shards))
                 self._trained = step + 1
                 if result.weights is not None:

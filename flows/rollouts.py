@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, NamedTuple, Self
 
+from mortal_steps.orchestration.session import Session
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.schedule import shard_bounds
-from mortal_steps.session import Session
 from mortal_steps.types import BatchRef, GenerationRef, PolicyVersion, RewardRef, WeightsRef
-from mortal_tasks.durability import as_one, committed
+from mortal_tasks.durability import committed, opaque
 from mortal_tasks.generate import generate
 from mortal_tasks.get_batch import get_batch
 from mortal_tasks.reward import reward
@@ -107,7 +107,7 @@ class Rollouts:
     async def _generate(self, batch: BatchRef, shard: int, weights: WeightsRef) -> GenerationRef:
         place: dict[str, Any] = {"step": batch.step, "shard": shard}
         return await committed(
-            generate, self._session, **place, batch=as_one(batch), weights=as_one(weights)
+            generate, self._session, **place, batch=opaque(batch), weights=opaque(weights)
         )
 
     async def _score(
@@ -115,7 +115,7 @@ class Rollouts:
     ) -> RewardRef:
         place: dict[str, Any] = {"step": step, "shard": shard}
         generation = await generating
-        return await committed(reward, self._session, **place, generation=as_one(generation))
+        return await committed(reward, self._session, **place, generation=opaque(generation))
 
     async def _sync(self, weights: WeightsRef) -> None:
         """Bring every rollout worker that is ready to a published version."""
@@ -123,7 +123,7 @@ class Rollouts:
         self._loaded = None
         timings = await asyncio.gather(
             *(
-                sync_weights(session, weights.version, worker, as_one(weights))
+                sync_weights(session, weights.version, worker, opaque(weights))
                 for worker in session.compute.ready_workers("rollout")
             )
         )

@@ -10,7 +10,7 @@ from uuid import UUID
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config, override_config
 from mortal_steps.errors import ConfigError
-from mortal_steps.runs.identity import IDENTITY_FILE
+from mortal_steps.store.identity import IDENTITY_FILE
 
 
 def settings(

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from prefect.exceptions import TerminationSignal
 
 from mortal_steps.errors import ServerError
-from mortal_steps.hangup import let_go_of_terminals
+from mortal_steps.system.hangup import let_go_of_terminals
 
 T = TypeVar("T")
 

@@ -11,15 +11,16 @@ from typing import Any
 
 import httpx
 
-from mortal.display import is_shown, show_outcome
-from mortal.prefect_server import check_configured_server, prefect_server
-from mortal.server_files import Server
-from mortal.terminal import Checks, say
+from mortal.server.choice import check_configured_server, prefect_server
+from mortal.server.files import Server
+from mortal.terminal.display import is_shown, show_outcome
+from mortal.terminal.output import Checks, say
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
+from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
-from mortal_steps.runs.run import Run, find_run, open_run
+from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
 
 QUIET_PREFECT = {
@@ -66,8 +67,8 @@ def _run_flow(config: RunConfig, server: Server) -> None:
     from prefect.client.schemas.objects import State
     from prefect.logging.handlers import APILogHandler
 
-    from mortal.calm_logs import calm_console
-    from mortal.server_api import wait_for_history
+    from mortal.server.api import wait_for_history
+    from mortal.terminal.prefect_logs import calm_console
     from mortal_flows.grpo_train import grpo_train
 
     async def run_to_its_state() -> State[Any]:

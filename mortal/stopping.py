@@ -41,12 +41,12 @@ def stop_here(runs_dir: Path, run_id: str, patience_s: float) -> RunSummary:
 
 def stop_there(volume: str, run_id: str, patience_s: float) -> RunSummary:
     """Stop a run on Modal; raises as `stop_here` does."""
-    from mortal import modal_runs
+    from mortal.remote import runs
 
-    modal_runs.summary_there(volume, run_id)  # there is such a run
-    driver = modal_runs.ask_to_stop(volume, run_id, f"`mortal stop` on {socket.gethostname()}")
-    _wait_for_end(run_id, driver, lambda: modal_runs.find_driver(volume, run_id), patience_s)
-    return modal_runs.summary_there(volume, run_id)
+    runs.summary_there(volume, run_id)  # there is such a run
+    driver = runs.ask_to_stop(volume, run_id, f"`mortal stop` on {socket.gethostname()}")
+    _wait_for_end(run_id, driver, lambda: runs.find_driver(volume, run_id), patience_s)
+    return runs.summary_there(volume, run_id)
 
 
 def _driver_here(run: Run) -> LeaseRecord:

@@ -19,10 +19,10 @@ from prefect.cache_policies import NO_CACHE, CacheKeyFnPolicy
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TaskRunContext
 from prefect.logging import get_run_logger
-from prefect.utilities.annotations import opaque
+from prefect.utilities.annotations import opaque as taken_whole
 
 from mortal_steps.errors import CorruptFileError, TransientError
-from mortal_steps.session import Session
+from mortal_steps.orchestration.session import Session
 from mortal_steps.types import BatchRef, FileRef, GenerationRef, RewardRef, StageTiming
 from mortal_tasks.history import keep_in_history
 
@@ -87,7 +87,7 @@ async def committed(
     return reference
 
 
-def as_one(value: T) -> T:
+def opaque(value: T) -> T:
     """`value` as an input of a task that Prefect takes as a whole: linked to the task that made it,
     but not searched field by field for other tasks' results, which would take longer."""
-    return cast(T, opaque(value))
+    return cast(T, taken_whole(value))

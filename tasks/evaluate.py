@@ -4,9 +4,9 @@ import asyncio
 
 from prefect import task
 
+from mortal_steps.orchestration.session import Session
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.schedule import shard_bounds
-from mortal_steps.session import Session
 from mortal_steps.types import Evaluation, RewardedShard, StageTiming, WeightsRef
 from mortal_tasks.durability import DURABLE
 

@@ -2,7 +2,7 @@
 
 from prefect import task
 
-from mortal_steps.session import Session
+from mortal_steps.orchestration.session import Session
 from mortal_steps.types import StageTiming, WeightsRef
 from mortal_tasks.durability import DURABLE
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from prefect import task
 
-from mortal_steps.session import Session
+from mortal_steps.orchestration.session import Session
 from mortal_steps.types import RewardRef, StepResult
 from mortal_tasks.durability import DURABLE
 

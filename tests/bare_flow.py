@@ -9,11 +9,11 @@ import torch
 
 import mortal_flows.grpo_train as grpo
 from benchmarks import bare
-from mortal_steps import driving
 from mortal_steps.config.loader import load_config
 from mortal_steps.data import load_problems
+from mortal_steps.orchestration import driver
+from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.runs.run import open_run
 from tests.e2e.conftest import write_project
 
 
@@ -51,7 +51,7 @@ class InProcess:
 def strip_prefect(patch):
     """Let every task be the function it wraps, and every worker live in this process."""
     bare.strip_prefect(patch.setattr)
-    patch.setattr(driving, "LocalCompute", InProcess)
+    patch.setattr(driver, "LocalCompute", InProcess)
 
 
 @contextlib.contextmanager
@@ -92,8 +92,8 @@ def go_on(config, patch, *, killed_after=None):
             return super().step(batch, rewards, result)
 
     async def drive(run):
-        async with driving.at_work(run) as at_work:
-            await bare.train(at_work)
+        async with driver.open_session(run) as open_session:
+            await bare.train(open_session)
 
     patch.setattr(grpo, "Recorder", DyingRecorder)
     run = open_run(config)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from mortal_steps.runs.identity import RunInfo
 from mortal_steps.types import FileRef
+from mortal_steps.types.identity import RunInfo
 
 NO_FILE = FileRef(path="none", sha256="0" * 64)
 

@@ -13,6 +13,8 @@ import pytest
 from mortal.driver import drive
 from mortal_steps.config import NewModelConfig, RunConfig
 from mortal_steps.config.loader import load_config, parse_config
+from mortal_steps.data import dataset_fingerprint
+from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import (
     ConfigError,
     DataError,
@@ -22,12 +24,11 @@ from mortal_steps.errors import (
     ServerError,
     StoreError,
 )
+from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.preflight import check_engine
 from mortal_steps.policy.new_model import build_model
-from mortal_steps.preflight import check_engine
-from mortal_steps.problem_files import dataset_fingerprint
 from mortal_steps.runs.identity import write_identity
-from mortal_steps.runs.problems import open_problems
-from mortal_steps.runs.run import find_run, open_run
+from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 from tests.e2e.conftest import write_project
 
@@ -261,7 +262,7 @@ def test_a_run_id_belongs_to_one_configuration(tmp_path, monkeypatch):
 
 
 def test_a_port_in_use_is_named(tmp_path, monkeypatch):
-    from mortal.prefect_server import prefect_server
+    from mortal.server.choice import prefect_server
 
     monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
@@ -285,7 +286,7 @@ def test_a_server_that_is_not_there_is_named_before_anything_is_made(tmp_path, m
 
 
 def test_a_configured_server_must_answer(monkeypatch):
-    from mortal.prefect_server import prefect_server
+    from mortal.server.choice import prefect_server
 
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     with (

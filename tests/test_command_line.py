@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mortal import cli, listing
-from mortal.calm_logs import is_news
-from mortal.terminal import MOST_LINES, TRACEBACK, shortened
+from mortal import cli
+from mortal.terminal import listing
+from mortal.terminal.output import MOST_LINES, TRACEBACK, shortened
+from mortal.terminal.prefect_logs import is_news
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import WorkerError
 from mortal_steps.report.printable import printable

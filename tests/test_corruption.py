@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from mortal.cli import app
 from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.orchestration.opening import open_run
 from mortal_steps.policy import journal
 from mortal_steps.policy.weights import weights_digest
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, TIMINGS, read_lines
-from mortal_steps.runs.run import open_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store import RunStore
 from tests.bare_flow import Killed, go_on, project_config, stripped

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mortal_steps.orchestration.opening import create_run
 from mortal_steps.policy.weights import weights_digest
-from mortal_steps.runs.run import _create, find_run
+from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from tests.bare_flow import Killed, go_on, project_config, stripped
 
@@ -87,8 +88,8 @@ def test_a_run_killed_at_its_commits_ends_with_the_same_bits(project, patch):
 def test_a_run_killed_while_it_is_created_is_created_again(project, nth):
     config = project_config(project).model_copy(update={"runs_dir": str(project / "runs")})
     root = project / "runs" / "run"
-    assert in_a_process_killed_at(nth, False, lambda: _create(root, config, [], []))
+    assert in_a_process_killed_at(nth, False, lambda: create_run(root, config, [], []))
     assert not (root / "run.json").exists()
-    _create(root, config, [], [])
+    create_run(root, config, [], [])
     assert find_run(project / "runs", "run").status() == "created"
     assert leftovers(root) == []

@@ -7,9 +7,9 @@ from mortal_flows.grpo_train import Training
 from mortal_flows.stop import Stop
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError, DataError, LeaseLostError
+from mortal_steps.orchestration.session import Session
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.runs.run import Run
-from mortal_steps.session import Session
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, StageTiming
 from mortal_tasks.checkpoint import checkpoint

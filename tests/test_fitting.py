@@ -5,8 +5,8 @@ import pytest
 from mortal_steps.config import NewModelConfig
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import DataError
-from mortal_steps.fitting import check_fitting, keep_fitting
 from mortal_steps.policy.new_model import build_tokenizer
+from mortal_steps.rollout.fitting import check_fitting, keep_fitting
 from mortal_steps.rollout.prompts import PromptLengths, measure_prompts, tokenize_prompts
 from mortal_steps.types import Problem
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from mortal_steps import hub
 from mortal_steps.config import (
     LoraConfig,
     ModelConfig,
@@ -15,10 +14,12 @@ from mortal_steps.config import (
     TrainingConfig,
 )
 from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.models import hub
+from mortal_steps.orchestration.opening import create_run, open_run
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.policy.trl_adapter import GRPOStepper
 from mortal_steps.policy.weights import weights_digest
-from mortal_steps.runs.run import _create, find_run, open_run
+from mortal_steps.runs.run import find_run
 
 NAME = "somebody/tiny"
 FIRST, SECOND = "1" * 40, "2" * 40
@@ -49,7 +50,9 @@ def model_of(run):
 
 def test_a_run_stays_with_the_commit_that_it_began_with(cache):
     config = RunConfig(run_id="run", runs_dir="runs", model=ModelConfig(name_or_path=NAME))
-    _create(Path("runs/run"), config.settled(cores=2, commit=hub.find_commit(config.model)), [], [])
+    create_run(
+        Path("runs/run"), config.settled(cores=2, commit=hub.find_commit(config.model)), [], []
+    )
     begun = find_run(Path("runs"), "run")
     assert begun.config.model.revision == FIRST
     move_branch(cache, SECOND)

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps import model_files
 from mortal_steps.config import ModelConfig, NewModelConfig, RunConfig
 from mortal_steps.errors import ModelError
-from mortal_steps.model_files import describe_model
-from mortal_steps.runs.run import _create, find_run, open_run
+from mortal_steps.models import local_folder
+from mortal_steps.models.local_folder import describe_model
+from mortal_steps.orchestration.opening import create_run, open_run
+from mortal_steps.runs.run import find_run
 from mortal_steps.types import FinalModel
 
 CONTENT = {
@@ -28,7 +29,7 @@ def config(tmp_path, monkeypatch):
     for name, text in CONTENT.items():
         Path("model", name).write_text(text)
     config = RunConfig(run_id="run", runs_dir="runs", model=ModelConfig(name_or_path="model"))
-    _create(Path("runs/run"), config, [], [])
+    create_run(Path("runs/run"), config, [], [])
     return config
 
 
@@ -64,7 +65,7 @@ def test_the_same_model_may_move_and_is_read_no_second_time(config, monkeypatch)
     Path("model/README.md").write_text("the same model")
     Path("model/notes.md").write_text("new")
     with monkeypatch.context() as patch:
-        patch.setattr(model_files, "digest_file", lambda path: pytest.fail(f"read {path}"))
+        patch.setattr(local_folder, "digest_file", lambda path: pytest.fail(f"read {path}"))
         open_run(config)
     os.utime("model/config.json")
     os.rename("model", "elsewhere")

@@ -11,9 +11,9 @@ import httpx
 import pytest
 import websockets
 
-from mortal.server_files import living_server, server_home, state_dir
-from mortal_steps.files import write_json
-from mortal_steps.processes import ProcessId
+from mortal.server.files import living_server, server_home, state_dir
+from mortal_steps.store.files import write_json
+from mortal_steps.system.processes import ProcessId
 from tests.e2e.deployments import PATIENCE_S
 
 ELSEWHERE = "https://evil.example"

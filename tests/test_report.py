@@ -5,7 +5,7 @@ import json
 import pytest
 from matplotlib.figure import Figure
 
-from mortal.display import console, show_run
+from mortal.terminal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.report.curve import draw_reward_curve
 from mortal_steps.report.evaluations import mean_metrics, mean_scores

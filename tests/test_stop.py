@@ -17,12 +17,12 @@ from prefect.utilities.engine import _prefect_sigterm_handler, capture_sigterm
 import mortal_flows.grpo_train as grpo
 from benchmarks import bare
 from mortal_flows.stop import TERMINATED, Stop, StopRequested
-from mortal_steps import driving
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import RunStoppedError
+from mortal_steps.orchestration import driver
+from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.runs.run import open_run
 from tests.bare_flow import project_config, stripped
 from tests.compute.workers import TESTS_IMPORTABLE
 
@@ -66,7 +66,7 @@ def test_what_is_waited_for_is_dropped():
 
 HUNG_UP = """
 import asyncio, os, signal, sys
-from mortal_steps import hangup  # before its terminal goes
+from mortal_steps.system import hangup  # before its terminal goes
 from mortal_flows.stop import Stop, StopRequested
 
 async def main():
@@ -193,7 +193,7 @@ def test_between_two_stages_the_run_is_saved_too(tmp_path):
             return super().step(batch, rewards, result)
 
     async def drive(run):
-        async with driving.at_work(run) as session:
+        async with driver.open_session(run) as session:
             await bare.train(session)
 
     with stripped() as patch:

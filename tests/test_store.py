@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mortal_steps.errors import CorruptFileError, NewerFormatError, StoreError
-from mortal_steps.files import link_file, write_atomically
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import link_file, write_atomically
 from mortal_steps.types import Completion, FileRef, PolicyVersion, Problem
 
 

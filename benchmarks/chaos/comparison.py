@@ -121,17 +121,17 @@ def _sampling(events: list[Event]) -> tuple[dict[str, int], dict[str, int], list
     cut_off: dict[str, int] = {}
     done: set[str] = set()
     needlessly = []
-    at_work: dict[str, str] = {}
+    open_session: dict[str, str] = {}
     for event in events:
         if event.kind == "sampling":
             attempts[event.name] = attempts.get(event.name, 0) + 1
-            at_work[event.worker] = event.name
+            open_session[event.worker] = event.name
             if event.name in done:
                 needlessly.append(event.name)
-        elif event.kind == "ends" and event.worker in at_work:
-            done.add(at_work.pop(event.worker))
-        elif event.kind == "started" and event.worker in at_work:
-            name = at_work.pop(event.worker)
+        elif event.kind == "ends" and event.worker in open_session:
+            done.add(open_session.pop(event.worker))
+        elif event.kind == "started" and event.worker in open_session:
+            name = open_session.pop(event.worker)
             cut_off[name] = cut_off.get(name, 0) + 1
     return attempts, cut_off, needlessly
 

@@ -11,8 +11,8 @@ import threading
 import time
 from pathlib import Path
 
-from mortal.server_api import answers
-from mortal.server_process import SERVER_SETTINGS
+from mortal.server.api import answers
+from mortal.server.process import SERVER_SETTINGS
 
 START_TIMEOUT_S = 180.0
 

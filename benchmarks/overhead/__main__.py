@@ -24,7 +24,7 @@ from benchmarks.overhead.meter import Stamp
 from benchmarks.overhead.report import print_report
 from benchmarks.overhead.stats import RunStats, overhead, run_stats
 from benchmarks.server import own_server
-from mortal.server_files import Server
+from mortal.server.files import Server
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.schedule import shard_bounds

@@ -21,9 +21,9 @@ from benchmarks.overhead.floor import make_floor
 from benchmarks.overhead.meter import StepMeter
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
-from mortal_steps.driving import at_work
+from mortal_steps.orchestration.driver import open_session
+from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.runs.run import open_run
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def _run(variant: str, config: RunConfig, meter: StepMeter) -> UUID | None:
 async def _bare(config: RunConfig, meter: StepMeter) -> None:
     _meter_steps(meter)
     bare.strip_prefect()
-    async with at_work(open_run(config)) as session:
+    async with open_session(open_run(config)) as session:
         await bare.train(session)
 
 

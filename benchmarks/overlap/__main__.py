@@ -18,7 +18,7 @@ from benchmarks.jobs import ROOT, in_turn, run_job
 from benchmarks.output import add_output_option, console, results_table, write_results
 from benchmarks.overhead.meter import Stamp, steps_between
 from benchmarks.server import own_server
-from mortal.server_files import Server
+from mortal.server.files import Server
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import find_run
 

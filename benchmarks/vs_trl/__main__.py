@@ -24,7 +24,7 @@ from benchmarks.output import add_output_option, write_results
 from benchmarks.server import own_server
 from benchmarks.vs_trl.report import TrainingStats, print_report, training_stats
 from benchmarks.vs_trl.start import starting_model
-from mortal.server_files import Server
+from mortal.server.files import Server
 from mortal_steps.config.loader import load_config
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import find_run

@@ -14,7 +14,7 @@ from mortal.cli.deploying import deploy, doctor
 from mortal.cli.looking import fetch, runs, show, verify
 from mortal.cli.serving import automate, server
 from mortal.cli.training import fork, resume, stop, train
-from mortal.terminal import (
+from mortal.terminal.output import (
     explain,
     explain_crash,
     say,
@@ -23,7 +23,7 @@ from mortal.terminal import (
 )
 from mortal_steps import __version__
 from mortal_steps.errors import MortalError
-from mortal_steps.hangup import let_go_of_terminals
+from mortal_steps.system.hangup import let_go_of_terminals
 
 EXAMPLES = """Examples:
 

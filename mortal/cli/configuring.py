@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mortal.terminal import say
+from mortal.terminal.output import say
 from mortal_steps.errors import ModelError
 
 

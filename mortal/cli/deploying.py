@@ -17,14 +17,14 @@ ModalSettings = Annotated[
 
 def deploy(config: ModalSettings = None) -> None:
     """Deploy the app to Modal, check it, and apply the Prefect deployments."""
-    from mortal import modal_deploy
+    from mortal.remote import deploy
 
-    modal_deploy.deploy(_modal_options(config))
+    deploy.deploy(_modal_options(config))
 
 
 def doctor(config: ModalSettings = None) -> None:
     """Check what runs on Modal need: account, Volume, secrets, the same versions on both sides."""
-    from mortal.modal_deploy import examine
+    from mortal.remote.deploy import examine
 
     raise typer.Exit(0 if examine(_modal_options(config)) else 1)
 

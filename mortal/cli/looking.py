@@ -20,12 +20,12 @@ def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJso
     The reward is the mean of a run's last 20 steps; held-out is the reward of its last evaluation.
     Where the output is not a terminal, it is tab-separated values.
     """
-    from mortal.listing import print_runs
+    from mortal.terminal.listing import print_runs
     from mortal_steps.report.summary import summarize_all
     from mortal_steps.runs.run import list_runs
 
     if volume is not None:
-        from mortal.modal_runs import summaries_there
+        from mortal.remote.runs import summaries_there
 
         summaries = summaries_there(volume)
     else:
@@ -48,13 +48,13 @@ def show(
     ] = 0,
 ) -> None:
     """Show where a run stands, what it has reached and where its time went."""
-    from mortal.display import is_shown, show_run
+    from mortal.terminal.display import is_shown, show_run
     from mortal_steps.report.summary import summarize
     from mortal_steps.runs.run import find_run
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     if volume is not None:
-        from mortal.modal_runs import summary_there
+        from mortal.remote.runs import summary_there
 
         if samples:
             raise ConfigError(
@@ -78,7 +78,7 @@ def show(
     else:
         show_run(summary, server_runs=is_shown(summary.ui_url))
     if chosen and not as_json:
-        from mortal.sample_view import show_samples
+        from mortal.terminal.samples import show_samples
 
         show_samples(chosen)
 
@@ -87,13 +87,13 @@ def verify(
     run_id: RunId, runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False
 ) -> None:
     """Check every file of a run against its digest, and the chain of its steps."""
-    from mortal.display import show_check
+    from mortal.terminal.display import show_check
     from mortal_steps.runs.verify import FinishedCheck, RunCheck, check_here
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     check: RunCheck | FinishedCheck
     if volume is not None:
-        from mortal.modal_runs import check_there
+        from mortal.remote.runs import check_there
 
         check = check_there(volume, run_id)
     else:
@@ -112,7 +112,7 @@ def fetch(
     ] = False,
 ) -> None:
     """Download the final model of a run on Modal."""
-    from mortal.modal_runs import fetch_run
+    from mortal.remote.runs import fetch_run
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     typer.echo(fetch_run(volume, run_id, runs_dir, everything=everything))

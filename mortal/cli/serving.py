@@ -23,8 +23,8 @@ def server(
 
     Whatever PREFECT_API_URL says. A server that another command has started is used as it is.
     """
-    from mortal.own_server import keep_no_longer, own_server
-    from mortal.prefect_server import prepare_client
+    from mortal.server.choice import prepare_client
+    from mortal.server.own import keep_no_longer, own_server
 
     prepare_client()
     if stop:
@@ -54,10 +54,10 @@ def automate(
     remove: Annotated[bool, typer.Option("--remove", help="Remove the automations.")] = False,
 ) -> None:
     """Make the Prefect server restart crashed deployment runs by itself."""
-    from mortal.prefect_server import prefect_server
+    from mortal.server.choice import prefect_server
 
     with prefect_server(port=0, keep=False, say=typer.echo):
-        from mortal import automations  # Prefect reads its settings when it is imported
+        from mortal.server import automations  # Prefect reads its settings when it is imported
 
         recovery = automations.Recovery(silence_s=silence_s, pause_s=pause_s, attempts=attempts)
         for line in automations.remove() if remove else automations.automate(recovery):

@@ -17,7 +17,7 @@ from mortal.cli.arguments import (
     check_new_id,
     find_place,
 )
-from mortal.terminal import Checks, say
+from mortal.terminal.output import Checks, say
 from mortal_steps.config import RunConfig
 
 Detach = Annotated[
@@ -89,7 +89,7 @@ def resume(
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     if volume is not None:
-        from mortal.modal_runs import bring
+        from mortal.remote.runs import bring
 
         bring(volume, run_id, runs_dir)
     run = find_run(runs_dir, run_id)
@@ -99,7 +99,7 @@ def resume(
         update={"run_id": run_id, "runs_dir": str(runs_dir.absolute())}
     )
     if volume is not None:
-        from mortal.modal_runs import on_volume
+        from mortal.remote.runs import on_volume
 
         settings = on_volume(settings, volume)
     os.chdir(run.working_dir())
@@ -158,14 +158,14 @@ def fork(
     optimizer moments and logs go on; the learning rate and all other settings
     are the new run's from its first step.
     """
-    from mortal_steps.runs.fork import fork_run
+    from mortal_steps.orchestration.fork import fork_run
     from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     check_new_id(new_id)
     if volume is not None:
-        from mortal.modal_runs import fetch_run
+        from mortal.remote.runs import fetch_run
 
         fetch_run(volume, run_id, runs_dir, everything=True)
     parent = find_run(runs_dir.absolute(), run_id)
@@ -179,7 +179,7 @@ def fork(
 
 
 def _accepted(settings: RunConfig) -> RunConfig:
-    from mortal_steps.runs.run import accept_changed_rewards
+    from mortal_steps.orchestration.opening import accept_changed_rewards
 
     return accept_changed_rewards(settings)
 
@@ -187,9 +187,9 @@ def _accepted(settings: RunConfig) -> RunConfig:
 def _drive(settings: RunConfig, *, port: int, keep_server: bool, detach: bool = False) -> None:
     """Run the flow against a server, then say what came of it; or let Modal do so."""
     if detach:
-        from mortal import detach as detached
+        from mortal.remote.detach import detach as begin_detached
 
-        call_id, volume = detached.detach(settings), settings.compute.modal.volume
+        call_id, volume = begin_detached(settings), settings.compute.modal.volume
         say(f"run {settings.run_id} goes on in Modal ({call_id}); follow it with")
         say(f"    mortal show {settings.run_id} --volume {volume}")
         return

@@ -17,8 +17,8 @@ import threading
 from typing import Any, NoReturn
 
 from mortal_steps.compute.failure import as_mortal_error
-from mortal_steps.compute.frames import Answer, Construct, receive_frame, send_frame
-from mortal_steps.scratch import remove_own_scratch
+from mortal_steps.system.frames import Answer, Construct, receive_frame, send_frame
+from mortal_steps.system.scratch import remove_own_scratch
 
 logger = logging.getLogger("mortal_steps.compute.container")  # not __main__, which this is
 

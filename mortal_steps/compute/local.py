@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from mortal_steps.compute.base import CallKey, Role, WorkerSpec
-from mortal_steps.compute.frames import Answer, Construct, Frames, Request, encode_frame
 from mortal_steps.compute.pool import Pool
 from mortal_steps.errors import MortalError, WorkerLostError
-from mortal_steps.files import writing
-from mortal_steps.scratch import Scratch
+from mortal_steps.store.files import writing
+from mortal_steps.system.frames import Answer, Construct, Frames, Request, encode_frame
+from mortal_steps.system.scratch import Scratch
 
 CLOSE_GRACE_S = 2.0
 """How long a container may take to end by itself before it is killed."""

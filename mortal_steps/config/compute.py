@@ -15,15 +15,19 @@ class RoleConfig(Section):
     """How the local processes of one role are started."""
 
     python: LocalPath | None = None
-    """Interpreter; default: the one that runs the flow. MORTAL must be installed in it."""
+    """Path of the Python interpreter; MORTAL must be installed in it. Default: the interpreter that
+    runs the flow."""
     threads: int | None = Field(None, ge=1)
-    """OMP_NUM_THREADS of the process, which matrix kernels round by: it belongs to a run's numbers.
-    Default 1; of an actor that nothing runs beside (`rollout.staleness` 0), the cores of the
-    machine that the run begins on, 4 at most."""
+    """OMP_NUM_THREADS of each process. The number of threads decides how matrix kernels round, so
+    it is part of what decides a run's bits. Default: 1; for the actor, when generation does not
+    overlap training (`rollout.staleness = 0`), the number of cores of the machine on which the run
+    begins, up to 4."""
     devices: tuple[str, ...] = ()
-    """CUDA_VISIBLE_DEVICES, dealt out to the role's processes in turn; empty: unchanged."""
+    """Values of CUDA_VISIBLE_DEVICES, assigned to the role's processes in turn. Empty: the
+    environment's value is kept."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Further environment variables; `PREFECT_*` and `MODAL_*` reach reward functions only so."""
+    """Additional environment variables. This is the only way to pass `PREFECT_*` and `MODAL_*`
+    variables to reward functions."""
 
     @field_validator("env")
     @classmethod
@@ -53,31 +57,32 @@ class ModalConfig(Section):
     rollout: str = "A10G"
     """GPU of each rollout worker's container."""
     rewards: Literal["flow", "modal"] = "flow"
-    """Where reward functions run: beside the flow, or in a container without a GPU, which gets the
-    Python files below the folder that the run begins in. `rewards.rehearse` calls them here."""
+    """Where reward functions run: beside the flow, or in a container without a GPU. That container
+    receives the Python files below the folder in which the run begins. `rewards.rehearse` always
+    calls the functions on the local machine."""
     app: str = "mortal"
-    """Name of the deployed app; `mortal deploy` brings it there."""
+    """Name of the Modal app that `mortal deploy` deploys."""
     version: int | None = Field(None, ge=1)
-    """Deployed version that the run uses; default: the newest."""
+    """Deployed version of the app to use; default: the newest."""
     volume: str = "mortal-runs"
-    """Volume that holds the run directories. `mortal deploy CONFIG` makes it and gives it to `app`,
-    which has one for all its runs: another Volume needs another app."""
+    """Modal Volume that holds the run directories. `mortal deploy CONFIG` creates it and attaches
+    it to `app`. An app has exactly one Volume, so a different Volume needs a different app."""
     secrets: tuple[str, ...] = ()
-    """Secrets of the Modal account that become environment variables of the workers: HF_TOKEN, say.
-    """
+    """Modal secrets to expose to the workers as environment variables, for example HF_TOKEN."""
     deadline_s: float = Field(7200.0, gt=0)
-    """Seconds that one call of a worker may take, waiting for a GPU included."""
+    """Longest time that one worker call may take, in seconds, including the wait for a GPU."""
     scaledown_window_s: int = Field(300, ge=2, le=3600)
-    """Seconds that an idle container stays, and is paid for, while the run goes on."""
+    """Seconds that an idle container is kept, and billed, while the run is in progress."""
     max_cost: float | None = Field(None, gt=0)
-    """Dollars; a run that has cost as much, by its own count, stops with its state saved."""
+    """Budget in dollars. A run whose own estimate of its cost reaches this saves its state and
+    stops."""
     rates: dict[str, float] = Field(default_factory=dict)
-    """Dollars per second of one GPU by its name, where they are not the list prices."""
+    """Dollars per second for one GPU, by GPU name, if your prices differ from the list prices."""
     gpu: str = "A100"
-    """GPU of the one container in single-node mode."""
+    """GPU of the single container in single-node mode."""
     vllm_mode: Literal["colocate", "serve"] = "colocate"
-    """In single-node mode: whether the rollout worker shares the actor's GPU, or has the last of
-    several to itself (`gpu = "A100:2"`)."""
+    """In single-node mode: `colocate` makes the rollout worker share the actor's GPU; `serve` gives
+    it the last of several GPUs to itself (`gpu = "A100:2"`)."""
 
     @field_validator("actor", "rollout", "gpu")
     @classmethod
@@ -114,8 +119,8 @@ class ComputeConfig(Section):
 
     backend: Literal["local", "modal"] = "local"
     mode: Literal["distributed", "single_node"] = "distributed"
-    """`distributed`: actor and rollout workers apart. `single_node`: actor and one rollout worker
-    take turns on one machine."""
+    """`distributed`: the actor and the rollout workers run separately. `single_node`: the actor and
+    one rollout worker take turns on one machine."""
     local: LocalConfig = LocalConfig()
     modal: ModalConfig = ModalConfig()
 

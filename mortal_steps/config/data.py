@@ -13,27 +13,28 @@ class DataConfig(Section):
     """`[data]`: where problems come from."""
 
     source: str = ""
-    """A hub dataset, a local folder, a .jsonl/.json/.parquet/.csv file, or
+    """A Hugging Face Hub dataset, a local folder, a .jsonl, .json, .parquet or .csv file, or
     `reasoning_gym:TASK`."""
     config: str | None = None
-    """Configuration name of a hub dataset."""
+    """Configuration name of a Hub dataset."""
     split: str = "train"
-    """Split of a hub dataset or of a folder."""
+    """Split of a Hub dataset or of a local folder."""
     prompt_column: str = "prompt"
-    """Text, or chat messages; every other column goes to the reward functions."""
+    """Column with the prompts, as text or chat messages. Every other column is passed to the reward
+    functions."""
     max_samples: int | None = Field(None, ge=1)
     """Use only the first N rows of the source."""
     shuffle: bool = True
-    """Draw a new order every epoch, from the run's seed."""
+    """Shuffle the rows anew in every epoch, seeded by the run's seed."""
     eval_source: str | None = None
-    """Held-out problems from another source, same forms as `source`."""
+    """Take the held-out problems from another source, which has the same forms as `source`."""
     eval_split: str | None = None
-    """Held-out problems from another split of `source` (or of `eval_source`)."""
+    """Take the held-out problems from another split of `source` (or of `eval_source`)."""
     eval_samples: int = Field(0, ge=0)
-    """With an evaluation source or split: use its first N rows (0: all). Without: hold N rows of
-    `source` out of training."""
+    """With `eval_source` or `eval_split`: use its first N rows (0: all). Without either: hold N
+    rows of `source` out of training."""
     on_long: Literal["error", "drop"] = "error"
-    """What becomes of rows whose prompt leaves no room for `rollout.max_tokens` in the model's
-    context: refuse to begin, or leave them out."""
+    """What to do about rows whose prompt leaves no room for `rollout.max_tokens` in the model's
+    context: `error` refuses to begin, `drop` leaves those rows out."""
     options: Options = Field(default_factory=dict)
-    """Parameters of the reasoning_gym task, `size` included."""
+    """Parameters of the reasoning_gym task, including `size`."""

@@ -13,11 +13,11 @@ class NewModelConfig(Section):
     """`[model.new]`: build a small Qwen3-shaped model with a character tokenizer from a seed."""
 
     alphabet: str = "abcdefghijklmnopqrstuvwxyz =>:?().,ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789'-\n"
-    """Characters the tokenizer knows; anything else becomes the unknown token."""
+    """Characters that the tokenizer knows; any other character becomes the unknown token."""
     hidden_size: int = Field(64, ge=8)
     num_layers: int = Field(2, ge=1)
     head_dim: int = Field(32, ge=8)
-    """32 or more for vLLM, which has no kernel for smaller heads on CPU."""
+    """Size of an attention head. vLLM needs 32 or more: it has no CPU kernel for smaller heads."""
     intermediate_size: int = Field(128, ge=8)
     max_position_embeddings: int = Field(512, ge=8)
     """Context length in tokens."""
@@ -31,21 +31,22 @@ class WarmStartConfig(Section):
     batch_size: int = Field(64, ge=1)
     """Examples per optimizer step."""
     completion_column: str = "answer"
-    """Dataset column with the text to imitate."""
+    """Dataset column that holds the text to imitate."""
 
 
 class ModelConfig(Section):
     """`[model]`: which model is trained."""
 
     name_or_path: LocalPath = "Qwen/Qwen2.5-0.5B-Instruct"
-    """A hub name or a local folder; not used with `[model.new]`."""
+    """A Hugging Face Hub name or a local folder; ignored if `[model.new]` is present."""
     revision: str | None = None
-    """Branch, tag or commit of a hub model; a run stays with the commit that it began with."""
+    """Branch, tag or commit of a Hub model. A run keeps the commit with which it began."""
     max_model_len: int = Field(16384, ge=2)
-    """Longest prompt plus completion, in tokens; the model's own context where that is shorter."""
+    """Longest prompt plus completion, in tokens. If the model itself takes fewer tokens, that limit
+    applies."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
-    """Of the weights, in training and sampling."""
+    """Data type of the weights, in training and in sampling."""
     trust_remote_code: bool = False
-    """Run code that comes with the model."""
+    """Allow code that ships with the model to run."""
     new: NewModelConfig | None = None
     warm_start: WarmStartConfig | None = None

@@ -16,60 +16,65 @@ class RolloutConfig(Section):
     """`[rollout]`: how completions are sampled."""
 
     engine: Engine | None = None
-    """What samples; default: vllm where the rollout workers have it (on Modal they do), else
-    transformers, as it is when the run begins."""
+    """Inference engine. Default: vllm if it is installed for the rollout workers when the run
+    begins (on Modal it is), otherwise transformers."""
     num_rollout_workers: int | None = Field(None, ge=1)
-    """Worker processes that sample; default 2, and 1 in single-node mode, which has no more. Their
-    number does not change a run's numbers."""
+    """Number of rollout worker processes. Default: 2; single-node mode has exactly 1. The number of
+    workers does not affect a run's bits."""
     num_shards: int | None = Field(None, ge=1)
-    """Parts a batch is dealt out in; default: one for each rollout worker that the run begins
-    with, `training.batch_size` at most. A shard is sampled in one piece, so this number belongs
-    to the run's numbers and the number of workers does not."""
+    """Number of shards that a batch is split into. Default: one for each rollout worker with which
+    the run begins, up to `training.batch_size`. Each shard is sampled as a whole, so the number of
+    shards affects a run's bits; the number of workers does not."""
     max_tokens: int | None = Field(None, ge=1)
-    """Most tokens per generated completion; default: `training.max_completion_length`, at most half
-    of the model's context. Reward functions see more than is trained on where it is larger."""
+    """Most tokens to sample per completion. Default: `training.max_completion_length`, up to half
+    of the model's context. If it is larger than `training.max_completion_length`, reward functions
+    see text that is not trained on."""
     temperature: float = Field(1.0, gt=0)
-    """Softmax temperature of sampling; the trainer's log-probabilities use the same."""
+    """Sampling temperature; the trainer computes its log-probabilities at the same temperature."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Nucleus mass; 1 keeps every token."""
+    """Probability mass of nucleus sampling; 1 keeps every token."""
     top_k: int = Field(0, ge=0)
-    """0 keeps every token."""
+    """Sample from the k most likely tokens; 0 keeps every token."""
     min_p: float = Field(0.0, ge=0, le=1)
-    """Smallest probability kept, relative to the most likely token; 0 keeps every token."""
+    """Drop tokens less likely than this fraction of the most likely token's probability; 0 keeps
+    every token."""
     stop: tuple[str, ...] = ()
     """Strings that end a completion."""
     weight_sync_method: WeightSyncMethod = "reload"
-    """How vLLM takes new weights: sleep, wake and reload; reload from the store; in memory (does
-    not work yet); or a new engine."""
+    """How vLLM receives new weights. `reload`: it sleeps, wakes up and reloads; `volume`: it
+    reloads from the store; `direct`: in memory (not implemented yet); `checkpoint`: a new engine
+    starts."""
     sync_weights_every: int = Field(1, ge=1)
     """Publish new weights to the rollout workers every N steps."""
     staleness: int = Field(0, ge=0)
-    """Steps that generation may run ahead of training."""
+    """Number of steps by which generation runs ahead of training; 0: they alternate."""
     canary_tolerance: float = Field(1e-3, gt=0)
-    """Largest difference (nats) between a worker's and the actor's logprobs of the probe."""
+    """Largest allowed difference, in nats, between a rollout worker's and the actor's
+    log-probabilities of the probe tokens."""
     engine_options: Options = Field(default_factory=dict)
-    """Further keyword arguments of the engine (vLLM: of `LLM(...)`)."""
+    """Additional keyword arguments for the engine (for vLLM: of `LLM(...)`)."""
 
 
 class RewardsConfig(Section):
-    """`[rewards]`: callables exactly as TRL's."""
+    """`[rewards]`: reward functions, which are plain callables with TRL's signature."""
 
     functions: tuple[str, ...] = ()
-    """`module:function` or `path/file.py:function`."""
+    """Reward functions, each written as `module:function` or `path/file.py:function`."""
     weights: tuple[float, ...] | None = None
-    """One per function; default 1 each."""
+    """Weight of each function's score in the sum; default: 1 each."""
     rehearse: bool = True
-    """Call each function once on a made-up completion before anything is started."""
+    """Call each function once with a made-up completion before anything else starts."""
     timeout_s: float = Field(60.0, gt=0)
-    """Seconds that one call of one function may take."""
+    """Time limit for one call of one function, in seconds."""
     retries: int = Field(2, ge=0)
-    """Further calls of a function that raised, hung, ended its process or returned no scores."""
+    """How often to call a function again after it raised, hung, ended its process or returned
+    something that is not a list of scores."""
     on_error: Literal["raise", "mask"] = "raise"
-    """When those fail too: stop the run, or leave the problems that a function fails on out of
-    training."""
+    """What to do when the retries fail as well: `raise` stops the run; `mask` excludes the problems
+    on which the function fails from training."""
     accept_changed: str | None = None
-    """Digest of changed sources that the run may go on with, as the error that stopped it tells;
-    `mortal resume --accept-changed-rewards` sets it."""
+    """Digest of the edited reward sources with which the run may continue. The error that stopped
+    the run names it; `mortal resume --accept-changed-rewards` sets it."""
 
     @field_validator("functions", mode="before")
     @classmethod
@@ -81,8 +86,8 @@ class EvaluationConfig(Section):
     """`[evaluation]`: scores on held-out problems."""
 
     eval_steps: int = Field(0, ge=0)
-    """Evaluate every N steps and at the end; 0 never."""
+    """Evaluate every N steps and at the end; 0: never."""
     on_start: bool = True
     """Also evaluate before the first step."""
     temperature: float = Field(0.0, ge=0)
-    """0 is greedy decoding."""
+    """Sampling temperature of evaluations; 0 decodes greedily."""

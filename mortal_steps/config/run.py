@@ -27,39 +27,42 @@ MOST_THREADS = 4
 
 
 class CheckpointsConfig(Section):
-    """`[checkpoints]`: when the actor's whole state is saved."""
+    """`[checkpoints]`: when the actor's complete state is saved."""
 
     save_steps: int = Field(100, ge=1)
-    """Save every N steps and at the end."""
+    """Save a checkpoint every N steps and at the end."""
     keep_last: int = Field(2, ge=1)
+    """Keep the newest N checkpoints."""
     keep_best: bool = True
-    """Also keep the checkpoint with the best evaluation (or training) reward."""
+    """Also keep the checkpoint with the best evaluation reward (without evaluations: the best
+    training reward)."""
 
 
 class LoggingConfig(Section):
-    """`[logging]`: what is reported where."""
+    """`[logging]`: what is reported, and where."""
 
     artifact_steps: int = Field(50, ge=1)
     """Refresh the timing table and the progress in the Prefect UI every N steps."""
     server_patience_s: float = Field(300.0, ge=0)
-    """Seconds that a run goes on while its Prefect server does not answer; then it stops."""
+    """Seconds for which a run continues while its Prefect server does not answer; after that it
+    saves its state and stops."""
     use_wandb: bool = False
-    """Does not work yet."""
+    """Not implemented yet."""
     wandb_project: str = "modal-grpo-trl"
-    """Read with `use_wandb`."""
+    """Used with `use_wandb`."""
 
 
 class RunConfig(Section):
     """One run, whole. Every section has defaults; a usable run names data and rewards."""
 
     name: str = Field("grpo", pattern=NAME)
-    """Start of generated run ids."""
+    """Prefix of generated run ids."""
     seed: int = Field(42, ge=0, lt=2**31)
-    """Of data order, sampling, training and new models."""
+    """Seed of the data order, sampling, training and new models."""
     run_id: str | None = Field(None, pattern=NAME)
-    """Identity of the run; the same id goes on with the same run."""
+    """Id of the run; training again with the id of an existing run continues that run."""
     runs_dir: LocalPath = "runs"
-    """Folder of all runs."""
+    """Folder that holds all runs."""
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     rollout: RolloutConfig = RolloutConfig()

@@ -9,6 +9,20 @@ from pydantic import Field, field_validator, model_validator
 from mortal_steps.config.section import Options, Section
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
+"""TRL's losses, by the papers that introduced them.
+
+- grpo: DeepSeekMath, https://arxiv.org/abs/2402.03300
+- dapo: DAPO, https://arxiv.org/abs/2503.14476
+- dr_grpo: Understanding R1-Zero-Like Training, https://arxiv.org/abs/2503.20783
+- bnpo: the mean over all tokens of the local batch; TRL names no paper for it
+- cispo: MiniMax-M1, https://arxiv.org/abs/2506.13585
+- sapo: Soft Adaptive Policy Optimization, https://arxiv.org/abs/2511.20347
+- luspo: Length-Unbiased Sequence Policy Optimization, https://arxiv.org/abs/2602.05261
+- vespo: VESPO, https://arxiv.org/abs/2602.10693
+
+GSPO (https://arxiv.org/abs/2507.18071) is no loss of its own: it is
+`importance_sampling_level = "sequence"` in `[training.trl]`.
+"""
 
 TRL_OPTIONS_WE_SET = {
     "output_dir": "--runs-dir",
@@ -55,48 +69,50 @@ class LoraConfig(Section):
     dropout: float = Field(0.05, ge=0, lt=1)
     target_modules: str | tuple[str, ...] = "all-linear"
     merge_final: bool = False
-    """Save the merged model beside the adapter at the end."""
+    """At the end, also save the model with the adapter merged in."""
 
 
 class TrainingConfig(Section):
     """`[training]`: TRL's GRPO, stepped from outside."""
 
     max_steps: int = -1
-    """Train steps, one batch each; -1 follows `num_epochs`."""
+    """Number of train steps, one batch each; -1: as many as `num_epochs` takes."""
     num_epochs: int = Field(5, ge=1)
-    """Passes over the dataset, with max_steps = -1."""
+    """Passes over the dataset; used only with `max_steps = -1`."""
     batch_size: int = Field(8, ge=1)
     """Prompts per train step."""
     num_generations: int = Field(4, ge=2)
-    """Completions per prompt (group size G)."""
+    """Completions per prompt (the group size G of GRPO)."""
     learning_rate: float = Field(5e-6, ge=0)
-    """Peak of the schedule that trl.lr_scheduler_type names."""
+    """Peak learning rate of the schedule named by `trl.lr_scheduler_type`."""
     loss_type: LossType = "dapo"
-    """TRL's loss."""
+    """TRL's loss function; docs/design/sources.md links the paper behind each."""
     beta: float = Field(0.0, ge=0)
-    """KL coefficient; 0 needs no reference model."""
+    """Coefficient of the KL penalty; with 0, no reference model is loaded."""
     epsilon: float = Field(0.2, ge=0)
-    """Clip range of the probability ratio."""
+    """Clipping range of the probability ratio."""
     epsilon_high: float | None = Field(None, ge=0)
-    """Upper clip range; default: epsilon. For cispo choose about 5."""
+    """Upper clipping range; default: `epsilon`. For cispo, choose about 5."""
     scale_rewards: Literal["group", "batch", "none"] = "group"
-    """Over what the standard deviation is taken that advantages are divided by."""
+    """Divide advantages by the standard deviation of the rewards within the group, within the
+    batch, or not at all."""
     num_iterations: int = Field(1, ge=1)
-    """Passes over each batch."""
+    """Optimization passes over each batch."""
     gradient_accumulation_steps: int = Field(1, ge=1)
     """Micro-batches per optimizer update."""
     max_completion_length: int = Field(1024, ge=1)
-    """Longest completion trained on; what is beyond is cut off before the loss."""
+    """Longest completion to train on, in tokens; the rest is cut off before the loss."""
     gradient_checkpointing: bool = True
-    """Less memory, more computing."""
+    """Use less memory at the price of more computation."""
     importance_sampling_correction: bool | None = None
-    """Correct for sampler and trainer disagreeing, as TRL does with vLLM. Default: on for the vllm
-    engine and whenever sampling weights may be older than the trained ones."""
+    """Correct for the difference between the sampler's and the trainer's log-probabilities by
+    truncated importance sampling, as TRL does with vLLM. Default: on with the vllm engine and
+    whenever the sampling weights may be older than the trained ones."""
     use_lora: bool = False
-    """Train an adapter in place of the model."""
+    """Train a LoRA adapter instead of the whole model."""
     lora: LoraConfig = LoraConfig()
     trl: Options = Field(default_factory=dict)
-    """Any other option of TRL's GRPOConfig, checked by GRPOConfig itself."""
+    """Any other option of TRL's GRPOConfig, which checks it itself."""
 
     @field_validator("scale_rewards", mode="before")
     @classmethod

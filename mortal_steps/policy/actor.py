@@ -22,16 +22,16 @@ from itertools import chain
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
+from mortal_steps.data.kept import open_problems
+from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ActorStateError
-from mortal_steps.hub import model_folder
+from mortal_steps.models.hub import model_folder
 from mortal_steps.policy import checkpoints, journal, prompt_lengths, recovery, weights
 from mortal_steps.policy.base_model import base_of
 from mortal_steps.policy.held import Held
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.publishing import Publisher
-from mortal_steps.problem_files import prompts_of
 from mortal_steps.rollout.prompts import PromptLengths
-from mortal_steps.runs.problems import open_problems
 from mortal_steps.schedule import train_seed
 from mortal_steps.store import RunStore
 from mortal_steps.types import (

@@ -17,12 +17,12 @@ from typing import Any
 
 from mortal_steps import __version__
 from mortal_steps.config import RunConfig
+from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError, ModelError
-from mortal_steps.files import digest_file, writing
-from mortal_steps.hub import is_hub_model, model_folder
+from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy.weights import weights_digest
-from mortal_steps.problem_files import dataset_fingerprint
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import digest_file, writing
 from mortal_steps.types import Problem
 from mortal_steps.types.paths import Below
 
@@ -32,7 +32,7 @@ RECORD_FILE = "base_model.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BaseModel:
+class StartingModel:
     """The model made for the beginning of a run."""
 
     key: Below
@@ -69,7 +69,7 @@ def base_of(store: RunStore, config: RunConfig, model_path: str) -> Base:
     same wherever the run goes on.
     """
     try:
-        found = store.find_record(RECORD_FILE, BaseModel)
+        found = store.find_record(RECORD_FILE, StartingModel)
     except CorruptFileError:
         found = None  # said, and written again, by `keep_base_model`
     if found is not None and found[1].path is not None:
@@ -141,7 +141,7 @@ def keep_base_model(store: RunStore, folder: Path) -> None:
     Raises `ModelError` for other weights than then: the model was made again since, by other
     versions of the libraries.
     """
-    made = BaseModel(
+    made = StartingModel(
         key=folder.name,
         sha256=RunStore(folder.parent).folder_digest(folder.name),
         weights_sha256=weights_digest(folder),
@@ -157,13 +157,13 @@ def keep_base_model(store: RunStore, folder: Path) -> None:
     if begun is not None and begun.path is not None:
         made = replace(made, path=begun.path)
     if begun != made:
-        store.write_record(RECORD_FILE, made, BaseModel)
+        store.write_record(RECORD_FILE, made, StartingModel)
 
 
-def _find_record(store: RunStore) -> BaseModel | None:
+def _find_record(store: RunStore) -> StartingModel | None:
     """What the run began with, if that is known; a damaged record is logged and counts as none."""
     try:
-        found = store.find_record(RECORD_FILE, BaseModel)
+        found = store.find_record(RECORD_FILE, StartingModel)
     except CorruptFileError as error:
         logger.warning("%s; it is written again", error)
         return None

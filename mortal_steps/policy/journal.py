@@ -24,9 +24,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ActorStateError, CorruptFileError, EngineError, StoreError
-from mortal_steps.rewards.base import reward_weights, weighted_sum
+from mortal_steps.errors import ActorStateError, CorruptFileError, StoreError
+from mortal_steps.policy.trainable import check_trainable
 from mortal_steps.schedule import sampling_version
+from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     FileRef,
@@ -211,11 +212,7 @@ def _scored_group(
 ) -> RolloutGroup:
     rollouts: list[Rollout] = []
     for completion, rewards in zip(group.completions, scores, strict=True):
-        if not completion.token_ids or len(completion.token_ids) != len(completion.logprobs):
-            raise EngineError(
-                f"{origin}: a completion of {group.problem.id} has {len(completion.token_ids)} "
-                f"tokens and {len(completion.logprobs)} logprobs; it needs as many, at least one"
-            )
+        check_trainable(completion, origin=origin, problem_id=group.problem.id)
         if set(rewards) != set(weights):
             raise StoreError(
                 f"{origin}: {group.problem.id} is scored by {sorted(rewards)}, the run's functions "

@@ -26,16 +26,25 @@ def recorded_reward(name: str) -> Callable[..., list[float | None]]:
 def columns(batch: RolloutBatch, max_completion_length: int) -> dict[str, list[Any]]:
     """The batch as `rollout_func` returns it: one row per rollout, in group and generation order.
 
-    Completions are cut to `max_completion_length` tokens, and their logprobs with them.
+    Completions are cut to `max_completion_length` tokens, and their logprobs and masks with them.
+    There is an `env_mask` where an environment has tokens in the batch: TRL keeps those out of the
+    loss, of its weights and of the lengths it logs.
     """
     rows = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
+    completions = [rollout.completion for _, rollout in rows]
     end = max_completion_length
-    return {
-        "prompt_ids": [list(group.prompt_ids) for group, _ in rows],
-        "completion_ids": [list(rollout.completion.token_ids[:end]) for _, rollout in rows],
-        "logprobs": [list(rollout.completion.logprobs[:end]) for _, rollout in rows],
+    recorded: dict[str, list[Any]] = {
+        "prompt_ids": [
+            list(group.prompt_ids if completion.prompt_ids is None else completion.prompt_ids)
+            for (group, _), completion in zip(rows, completions, strict=True)
+        ],
+        "completion_ids": [list(completion.token_ids[:end]) for completion in completions],
+        "logprobs": [list(completion.logprobs[:end]) for completion in completions],
         "recorded_rewards": [dict(rollout.rewards) for _, rollout in rows],
     }
+    if any(completion.num_sampled < len(completion.token_ids) for completion in completions):
+        recorded["env_mask"] = [completion.loss_mask[:end] for completion in completions]
+    return recorded
 
 
 def no_rows() -> Any:

@@ -8,9 +8,9 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import checkpoints, journal, weights
 from mortal_steps.policy.checkpoints import CheckpointState
-from mortal_steps.runs.identity import CONFIG_FILE, read_identity
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
+from mortal_steps.store.identity import CONFIG_FILE, read_identity
 from mortal_steps.types import PolicyVersion
 
 logger = logging.getLogger(__name__)

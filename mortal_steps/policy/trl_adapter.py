@@ -48,7 +48,7 @@ from mortal_steps.policy.trl_trainer import (
     SteppedTrainer,
     let_trl_correct_importance,
 )
-from mortal_steps.rewards.names import reward_names
+from mortal_steps.scores import reward_names
 from mortal_steps.types import RolloutBatch, TrainingPlace
 
 REFERENCE_FILE = "reference.safetensors"

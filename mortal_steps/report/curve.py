@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.files import write_atomically
+from mortal_steps.store.files import write_atomically
 
 WINDOW = 10
 """Steps of the running mean."""

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mortal_steps.config import RunConfig
-from mortal_steps.rewards.base import reward_weights, total_reward
+from mortal_steps.scores import reward_weights, total_reward
 from mortal_steps.types import RewardedShard
 
 OWN_COLUMNS = ("step", "reward")

@@ -11,10 +11,10 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
 from mortal_steps.report.evaluations import beside, mean_metrics, mean_scores
-from mortal_steps.rewards.names import reward_names
 from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, TIMINGS
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
+from mortal_steps.scores import reward_names
 from mortal_steps.types import RewardedShard, RewardRef, StepResult
 
 logger = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.report.costs import COSTS, add_up
 from mortal_steps.report.timings import stage_totals
 from mortal_steps.rewards.source_record import find_history
+from mortal_steps.runs.costs import COSTS, add_up
 from mortal_steps.runs.identity import check_config
 from mortal_steps.runs.logs import QUARANTINE
 from mortal_steps.runs.run import Run

@@ -19,10 +19,6 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from mortal_steps.config import RunConfig
-from mortal_steps.rewards.names import reward_names
-from mortal_steps.types import RewardedShard
-
 
 class RewardFunction(Protocol):
     """A reward function, plain or async."""
@@ -40,28 +36,6 @@ class TrainerState:
     """Optimizer updates done by the step's beginning."""
     max_steps: int
     """Optimizer updates of the whole run."""
-
-
-def reward_weights(config: RunConfig) -> dict[str, float]:
-    """Weight of each reward function by name; 1 where none are given."""
-    names = reward_names(config)
-    return dict(zip(names, config.rewards.weights or [1.0] * len(names), strict=True))
-
-
-def weighted_sum(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
-    """A completion's reward: the weighted sum over the functions that scored, as in TRL.
-
-    None when every function abstained: such a completion takes no part in training.
-    """
-    scored = [weights[name] * score for name, score in scores.items() if score is not None]
-    return sum(scored) if scored else None
-
-
-def total_reward(shard: RewardedShard, weights: Mapping[str, float]) -> tuple[float, int]:
-    """Sum of the rewards of a shard's completions, and how many have one."""
-    totals = [weighted_sum(scores, weights) for group in shard.rewards for scores in group]
-    scored = [total for total in totals if total is not None]
-    return float(sum(scored)), len(scored)
 
 
 def text_of(completion: str | Iterable[Mapping[str, Any]]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict
 
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.types import FailureKind, GeneratedGroup
+from mortal_steps.types import Completion, FailureKind, GeneratedGroup, Prompt
 
 NOT_FROM_COLUMNS = ("prompt", "completion", "completion_ids")
 """Columns that TRL leaves out, having arguments of its own for them."""
@@ -69,14 +69,16 @@ def arguments_of(groups: Sequence[GeneratedGroup], trainer_state: TrainerState) 
     columns = [name for name in rows[0][0].problem.columns if name not in NOT_FROM_COLUMNS]
     by_name = {
         "prompts": [group.problem.prompt for group, _ in rows],
-        "completions": [
-            completion.text
-            if isinstance(group.problem.prompt, str)
-            else [dict(completion.message or {"role": "assistant", "content": completion.text})]
-            for group, completion in rows
-        ],
+        "completions": [_said(group.problem.prompt, completion) for group, completion in rows],
         "completion_ids": [list(completion.token_ids) for _, completion in rows],
         **{name: [group.problem.columns[name] for group, _ in rows] for name in columns},
         "trainer_state": trainer_state,
     }
     return CallArguments(by_name=by_name, problem_ids=[group.problem.id for group, _ in rows])
+
+
+def _said(prompt: Prompt, completion: Completion) -> str | list[dict[str, Any]]:
+    if isinstance(prompt, str):
+        return completion.text
+    alone = completion.message or {"role": "assistant", "content": completion.text}
+    return [dict(message) for message in completion.messages or [alone]]

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mortal_steps.compute.frames import HEADER, Request, receive_frame
 from mortal_steps.errors import MortalError
 from mortal_steps.rewards import functions as our_functions
 from mortal_steps.rewards.base import RewardFunction
@@ -24,6 +23,7 @@ from mortal_steps.rewards.calls import CallArguments, Outcome
 from mortal_steps.rewards.dispatch import call_functions, is_async
 from mortal_steps.rewards.loading import load_reward
 from mortal_steps.rewards.wire import HostAnswer, encode_answer, told
+from mortal_steps.system.frames import HEADER, Request, receive_frame
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from mortal_steps.compute.frames import HEADER, Request, send_frame
 from mortal_steps.errors import MortalError, RewardError, WorkerLostError
 from mortal_steps.rewards import dispatch
 from mortal_steps.rewards.calls import CallArguments, CallFailure, Outcome
@@ -33,6 +32,7 @@ from mortal_steps.rewards.wire import (
     decode_answer,
     raised,
 )
+from mortal_steps.system.frames import HEADER, Request, send_frame
 
 ORCHESTRATION = ("PREFECT_", "MODAL_")
 """How the names of variables begin that drive the run: its server, the account it runs on."""

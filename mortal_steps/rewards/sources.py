@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mortal_steps.files import digest_file
 from mortal_steps.rewards.project import (
     MORTAL,
     OURS,
@@ -23,6 +22,7 @@ from mortal_steps.rewards.project import (
     folders_of,
     installed_distributions,
 )
+from mortal_steps.store.files import digest_file
 
 MISSING = "missing"
 

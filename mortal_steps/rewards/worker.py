@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
-from mortal_steps.data_sources import comes_from_gym
+from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.errors import CorruptFileError, RewardError
-from mortal_steps.rewards.base import TrainerState, reward_weights, total_reward
+from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.host_process import HostProcess
-from mortal_steps.rewards.names import reward_names
 from mortal_steps.rewards.scoring import Scorer
 from mortal_steps.rewards.source_record import check_files
+from mortal_steps.scores import reward_names, reward_weights, total_reward
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     Completion,

@@ -11,7 +11,7 @@ from typing import Any
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, CorruptFileError, DataError, ModelError
-from mortal_steps.hub import model_folder
+from mortal_steps.models.hub import model_folder
 from mortal_steps.rollout import responses
 from mortal_steps.rollout.engine import Engine, SampledTokens
 from mortal_steps.rollout.prompts import check_lengths, template_options, tokenize_prompts
@@ -258,7 +258,7 @@ def _reference(
         shard=request.shard,
         file=file,
         num_completions=len(completions),
-        num_tokens=sum(len(completion.token_ids) for completion in completions),
+        num_tokens=sum(completion.num_sampled for completion in completions),
         policy_version=shard.policy_version,
         timing=StageTiming(
             stage=request.stage, step=request.step, index=request.shard, busy_s=busy_s

@@ -4,9 +4,11 @@
     manifest   where it stands                                         manifest.json
     logs       what its steps measured                                 metrics.jsonl, timings.jsonl
     lease      the one process that may drive it                       lock, lease.json
-    run        all of these together: `open_run`, `find_run`, `Run`
+    costs      what it has cost on Modal                               costs.jsonl
+    run        all of these together: `find_run`, `Run`
     verify     every file against its digest, and the chain of steps
-    fork       another run from one of its checkpoints
+
+`mortal_steps.orchestration` begins runs, goes on with them and forks them.
 
 The files themselves are committed by `mortal_steps.store`.
 """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mortal_steps.policy import journal
 from mortal_steps.policy.checkpoints import CheckpointState
 from mortal_steps.policy.journal import JournalEntry
-from mortal_steps.runs.identity import RunInfo
 from mortal_steps.types import StepResult
+from mortal_steps.types.identity import RunInfo
 
 Ids = tuple[str | None, str]
 """Of a state, if it is known, and of the batches that led to it."""

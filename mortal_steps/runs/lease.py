@@ -32,9 +32,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
-from mortal_steps.processes import boot_id, start_of
 from mortal_steps.runs.locks import Locks
 from mortal_steps.store import RunStore
+from mortal_steps.system.processes import boot_id, start_of
 
 logger = logging.getLogger(__name__)
 

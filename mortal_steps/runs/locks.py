@@ -10,8 +10,8 @@ import errno
 import fcntl
 import os
 
-from mortal_steps.files import writing
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import writing
 
 LOCK_FILE = "lock"
 CANNOT_LOCK_FOLDERS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.files import failed_write, write_atomically
+from mortal_steps.store.files import failed_write, write_atomically
 
 logger = logging.getLogger(__name__)
 

@@ -1,44 +1,27 @@
-"""A run: its identity, where it stands, and the one process that may drive it.
-
-`open_run` is the same for a first start, a retry and a resume: it creates the run directory if
-there is none, and otherwise checks that it belongs to the same configuration.
-"""
+"""A run on disk: its identity, where it stands, and the one process that may drive it."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
-import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
-from mortal_steps.config.run import NAME
-from mortal_steps.errors import ConfigError, CorruptFileError, RunNotFoundError, StoreError
-from mortal_steps.model_files import check_model
+from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.policy import checkpoints
-from mortal_steps.rewards.source_record import accept_present_sources, check_sources
-from mortal_steps.runs.identity import (
-    CONFIG_FILE,
-    IDENTITY_FILE,
-    RunInfo,
-    check_config,
-    check_never_begun,
-    check_problems,
-    read_identity,
-    write_identity,
-)
+from mortal_steps.runs.identity import check_config, check_never_begun
 from mortal_steps.runs.lease import Lease, acquire, is_driven
 from mortal_steps.runs.logs import METRICS, TIMINGS, RunLogs, read_lines
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, read_manifest
-from mortal_steps.settling import settle
 from mortal_steps.store import RunStore
-from mortal_steps.types import Checkpoint, Evaluation, Problem
+from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE, read_identity
+from mortal_steps.types import Checkpoint, Evaluation
+from mortal_steps.types.identity import RunInfo
 
 logger = logging.getLogger(__name__)
 
@@ -201,70 +184,6 @@ class Run:
             checkpoints.mark_best(self.store, step, score)
 
 
-def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run:
-    """The run of `config.run_id`, created if it does not exist.
-
-    `say` is told what is being checked. Raises `StoreError` for a run id that exists with another
-    configuration, `ModelError` for a local model that was changed since the run began,
-    `RewardError` for reward functions that were changed and not accepted, and whatever
-    `preflight.check` finds before anything is written.
-    """
-    from mortal_steps.preflight import check  # it needs what this module defines
-
-    if config.run_id is None:
-        raise StoreError("a run needs a run_id")
-    if not re.fullmatch(NAME, config.run_id):
-        raise ConfigError(
-            f"run_id = {config.run_id!r} cannot be a folder: use letters, digits, '.', '_' and "
-            "'-', and begin with a letter or a digit"
-        )
-    root = Path(config.runs_dir) / config.run_id
-    if config.compute.backend == "modal":
-        _bring_here(config, root)
-    if not (root / IDENTITY_FILE).exists():
-        check_never_begun(root)
-        config = settle(config)
-        problems = check(config, say=say)
-        _create(root, config, *problems)
-    run = find_run(root.parent, root.name)
-    config = config.settled_like(run.config)
-    # Both as this code reads them: a key that is newer than the run has the same default in both.
-    changed = list(_differences(run.config.identity(), config.identity()))
-    if changed:
-        raise StoreError(
-            f"run {config.run_id} exists in {config.runs_dir} with another configuration "
-            f"(different: {', '.join(changed)}); choose another --run-id, or continue it as it is "
-            f"with `mortal resume {config.run_id}`"
-        )
-    check_config(run.store, run.info)
-    check_problems(run.store, run.info)
-    opened = Run(run.store, config, run.info)
-    if not opened.is_complete():
-        check_sources(opened.store, config, opened.working_dir())
-    on_modal = config.compute.backend == "modal"
-    elsewhere = on_modal and not Path(config.model.name_or_path).exists()  # the Volume has it
-    if not opened.is_complete() and not elsewhere:  # a complete one needs the model no more
-        check_model(config.model, run.info.model_files)
-    return opened
-
-
-def accept_changed_rewards(config: RunConfig) -> RunConfig:
-    """The configuration with the run's reward functions accepted as they are now."""
-    working_dir = Path.cwd()
-    with contextlib.suppress(RunNotFoundError):
-        working_dir = find_run(Path(config.runs_dir), str(config.run_id)).working_dir()
-    return accept_present_sources(config, working_dir)
-
-
-def _bring_here(config: RunConfig, root: Path) -> None:
-    """Another machine may have driven the run further."""
-    # Imported where used: a local run needs no client of Modal's.
-    from mortal_steps.compute.modal.asking import run_apart
-    from mortal_steps.compute.modal.runs import bring_here, runs_volume
-
-    run_apart(bring_here(runs_volume(config), RunStore(root)))
-
-
 def find_run(runs_dir: Path, run_id: str) -> Run:
     """An existing run; raises `RunNotFoundError`, `CorruptFileError` if run.json is damaged, and
     `StoreError` if it cannot be read at all."""
@@ -297,25 +216,3 @@ def list_runs(runs_dir: Path) -> list[Run]:
 def new_run_id(config: RunConfig) -> str:
     """A fresh id such as `demo-20260131-235959-3fa2`; a script may begin many in one second."""
     return f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
-
-
-def _create(
-    root: Path, config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
-) -> None:
-    """Commit the run's identity, run.json last: what a kill leaves without it is written over."""
-    store = RunStore(root)
-    lease = acquire(store)
-    try:
-        if not (root / IDENTITY_FILE).exists():  # else another process has just made it
-            write_identity(store, config, train, held_out)
-    finally:
-        lease.release()
-
-
-def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    for key in sorted(old.keys() | new.keys()):
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, dict) and isinstance(after, dict):
-            yield from _differences(before, after, f"{prefix}{key}.")
-        elif before != after:
-            yield f"{prefix}{key} was {before!r}, now {after!r}"

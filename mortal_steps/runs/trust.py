@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
-from mortal_steps.runs.identity import IDENTITY_FILE, places_of
+from mortal_steps.runs.identity import places_of
 from mortal_steps.runs.run import Run
+from mortal_steps.store.identity import IDENTITY_FILE
 
 
 def check_trusted(run: Run) -> None:

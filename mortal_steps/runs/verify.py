@@ -13,23 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from mortal_steps.data.kept import check_problem_file
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
-from mortal_steps.files import digest_file
 from mortal_steps.policy import base_model, checkpoints, journal, weights
 from mortal_steps.policy.checkpoints import BestCheckpoint, CheckpointState
 from mortal_steps.policy.journal import JournalEntry
-from mortal_steps.report.costs import COSTS
 from mortal_steps.rewards.source_record import SOURCES_FILE, SourceHistory
 from mortal_steps.runs import chain
 from mortal_steps.runs.chain import Ids
-from mortal_steps.runs.identity import CONFIG_FILE, IDENTITY_FILE, RunInfo
+from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord, is_driven
 from mortal_steps.runs.logs import LOGS, prefix_digest
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
-from mortal_steps.runs.problems import check_problem_file
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import digest_file
+from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
 from mortal_steps.types import FileRef, GeneratedShard, Problem, RewardedShard, StepResult
+from mortal_steps.types.identity import RunInfo
 
 T = TypeVar("T")
 
@@ -104,7 +105,7 @@ class RunCheck:
 
     def _base_model(self) -> Iterator[Checked]:
         made = yield from self._record(
-            base_model.RECORD_FILE, base_model.BaseModel, AGAIN, optional=True
+            base_model.RECORD_FILE, base_model.StartingModel, AGAIN, optional=True
         )
         if made is not None:
             cache = RunStore(base_model.model_cache(self._store.root.parent))

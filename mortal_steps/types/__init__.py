@@ -19,6 +19,7 @@ token was sampled from (temperature, top-k, top-p and min-p included).
 Where each word is explained:
 
     rollouts.py    the words above, and how tokens are drawn
+    episodes.py    how an episode with an environment ended
     shards.py      a step on its way there, as rollout and reward workers commit it
     references.py  `*Ref`: all that travels between tasks; the data itself lies in the run store
     answers.py     what a stage tells of the policy: a step taken, a state saved, an evaluation
@@ -33,6 +34,7 @@ from mortal_steps.types.answers import (
     StepResult,
     TrainingPlace,
 )
+from mortal_steps.types.episodes import EpisodeFailure, EpisodeOutcome, FailureKind
 from mortal_steps.types.references import (
     BatchRef,
     FileRef,
@@ -52,9 +54,9 @@ from mortal_steps.types.rollouts import (
     RolloutBatch,
     RolloutGroup,
     SamplingParams,
+    Turn,
 )
 from mortal_steps.types.shards import (
-    FailureKind,
     GeneratedGroup,
     GeneratedShard,
     RewardedShard,
@@ -66,6 +68,8 @@ __all__ = [
     "BatchRef",
     "Checkpoint",
     "Completion",
+    "EpisodeFailure",
+    "EpisodeOutcome",
     "Evaluation",
     "FailureKind",
     "FileRef",
@@ -90,5 +94,6 @@ __all__ = [
     "StepResult",
     "TrainRequest",
     "TrainingPlace",
+    "Turn",
     "WeightsRef",
 ]

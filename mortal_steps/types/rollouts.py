@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NewType
+from typing import Annotated, Any, Literal, NewType
+
+from pydantic import Field
+
+from mortal_steps.types.episodes import EpisodeOutcome
 
 PolicyVersion = NewType("PolicyVersion", int)
 """How many train steps made these weights: version 0 is the model the run starts from.
@@ -33,24 +37,82 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """A span of a completion that the policy sampled in one go."""
+
+    start: int
+    """First token of the span: a place in `Completion.token_ids`."""
+    stop: int
+    """Place after its last token; start < stop <= T."""
+    seed: int
+    """Seed of the turn's random stream, 0 <= seed < 2**63."""
+    finish_reason: FinishReason
+    """Why sampling ended."""
+    round: int
+    """Which of the shard's sampled batches the turn was part of, counted from 0."""
+
+
+UNLESS_SAID = Field(exclude_if=lambda value: value is None or value == ())
+"""A field that the records of the first format do not know: left out where it says nothing, so that
+a record of those made again is the same one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
-    """One sampled continuation of a prompt."""
+    """One continuation of a prompt: sampled, or sampled in turns with an environment's tokens in
+    between.
+
+    An environment answers the call `[7, 6]` with the tokens `[40, 41, 42]`, then the policy goes on
+    with `[5, 1]`:
+
+        token_ids   [   7,    6,  40,  41,  42,    5,    1]
+        logprobs    [-0.1, -0.4, 0.0, 0.0, 0.0, -0.2, -0.0]
+        turns       Turn(start=0, stop=2, ...), Turn(start=5, stop=7, ...)
+        loss_mask   [   1,    1,   0,   0,   0,    1,    1]      derived from the turns
+        num_sampled 4
+    """
 
     token_ids: Sequence[int]
-    """Sampled token ids, the end-of-sequence token included; length T >= 1."""
+    """Token ids, end-of-sequence and environment's tokens included; length T >= 1."""
     logprobs: Sequence[float]
-    """Log-probability (nats) of each token under the distribution sampled from; length T."""
+    """Log-probability (nats) of each sampled token under the distribution sampled from, 0.0 of each
+    token of an environment; length T."""
     text: str
     """The tokens as text, without special tokens."""
     finish_reason: FinishReason
-    """Why sampling ended."""
+    """Why sampling ended; of the last turn."""
     seed: int
-    """Seed of this completion's random stream, 0 <= seed < 2**63."""
+    """Seed of this completion's random stream, 0 <= seed < 2**63; of the first turn."""
     policy_version: PolicyVersion
     """Version of the weights that sampled it."""
-    message: Mapping[str, Any] | None = None
+    message: Annotated[Mapping[str, Any] | None, UNLESS_SAID] = None
     """Of a chat, what the tokenizer makes of it (content, reasoning, tool calls), where it has a
     response template."""
+    turns: Annotated[Sequence[Turn], UNLESS_SAID] = ()
+    """What was sampled, in the order of the tokens; empty where all of it was, in one turn."""
+    messages: Annotated[Sequence[Mapping[str, Any]], UNLESS_SAID] = ()
+    """What was said in the turns and in between, for reading and for reward functions."""
+    prompt_ids: Annotated[Sequence[int] | None, UNLESS_SAID] = None
+    """Token ids of its own prompt, where that is not the group's."""
+    outcome: Annotated[EpisodeOutcome | None, UNLESS_SAID] = None
+    """What the environment made of it, where there is one."""
+
+    @property
+    def loss_mask(self) -> list[int]:
+        """1 for each token that was sampled and is trained on, 0 for each other; length T."""
+        if not self.turns:
+            return [1] * len(self.token_ids)
+        mask = [0] * len(self.token_ids)
+        for turn in self.turns:
+            mask[turn.start : turn.stop] = [1] * (turn.stop - turn.start)
+        return mask
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that were sampled."""
+        if not self.turns:
+            return len(self.token_ids)
+        return sum(turn.stop - turn.start for turn in self.turns)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from mortal_steps.types.episodes import FailureKind
 from mortal_steps.types.rollouts import Completion, PolicyVersion, Problem
 
 
@@ -28,11 +29,6 @@ class GeneratedShard:
     shard: int
     policy_version: PolicyVersion
     groups: Sequence[GeneratedGroup]
-
-
-FailureKind = Literal["exception", "timeout", "crash", "invalid"]
-"""How a call of a reward function failed: it raised; it gave no answer in time; its process ended;
-what it returned are no scores."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.compute.modal.crew import SHARE_OF_GPU, VLLM_PYTHON, NodeWorkers, on_one_node
+from mortal_steps.compute.modal.colocated import SHARE_OF_GPU, VLLM_PYTHON, NodeWorkers, on_one_node
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import DataError, WorkerLostError

@@ -16,8 +16,8 @@ from mortal_steps.compute import local, pool
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import DataError, MortalError, StoreError, WorkerError, WorkerLostError
-from mortal_steps.processes import ProcessId
-from mortal_steps.scratch import Scratch
+from mortal_steps.system.processes import ProcessId
+from mortal_steps.system.scratch import Scratch
 
 KEY = CallKey(run_id="test", stage="test", step=0)
 FACTORY = "tests.compute.workers:Counter"

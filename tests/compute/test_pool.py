@@ -12,8 +12,8 @@ from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import DataError, WorkerLostError
+from mortal_steps.orchestration.session import Session
 from mortal_steps.runs.run import Run
-from mortal_steps.session import Session
 from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion, WeightsRef
 from tests.bare_run import run_info

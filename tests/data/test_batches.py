@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mortal_steps.config import DataConfig
-from mortal_steps.data import get_batch, load_problems
-from mortal_steps.problem_files import dataset_fingerprint
+from mortal_steps.data import dataset_fingerprint, get_batch, load_problems
 from mortal_steps.types import Problem
 from tests.data.rows import SPELL, load, prompts, write_lines
 

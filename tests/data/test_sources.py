@@ -14,8 +14,7 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 from mortal_steps.config import DataConfig
-from mortal_steps.data import load_problems
-from mortal_steps.problem_files import dataset_fingerprint
+from mortal_steps.data import dataset_fingerprint, load_problems
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
 from tests.data.rows import SPELL, load, write_lines

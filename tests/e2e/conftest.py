@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from benchmarks.chaos.project import MODEL_AND_DATA, write_words
-from mortal.prefect_server import prefect_server
+from mortal.server.choice import prefect_server
 from mortal_steps.errors import RunNotFoundError
 from mortal_steps.runs.run import find_run
 from tests.e2e.deployments import PATIENCE_S, Prefect

@@ -43,7 +43,7 @@ def test_a_work_pool_that_is_there_keeps_its_template(prefect):
     pool["base_job_template"]["variables"]["properties"]["edited"] = {"type": "string"}
     edited = {"base_job_template": pool["base_job_template"]}
     prefect.http.patch("/work_pools/local", json=edited)
-    make = [sys.executable, "-c", "from mortal.modal_deploy import make_pool; make_pool()"]
+    make = [sys.executable, "-c", "from mortal.remote.deploy import make_pool; make_pool()"]
     done = subprocess.run(make, cwd=ROOT, env=prefect.env, capture_output=True, text=True)
     assert "work pool local (process) is there" in done.stdout, done.stderr
     found = prefect.http.get("/work_pools/local").json()["base_job_template"]

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from benchmarks.killed_starts import SIGNALS, Ground
-from mortal.server_files import living_server
+from mortal.server.files import living_server
 from tests.e2e.conftest import wait_for_step, write_project
 from tests.e2e.deployments import PATIENCE_S
 

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 
-from mortal_steps.problem_files import ProblemFile
+from mortal_steps.data.problem_files import ProblemFile
 from tests.e2e.conftest import write_project
 
 JUDGE = """

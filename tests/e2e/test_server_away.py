@@ -91,13 +91,13 @@ def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
 FLOW_ALONE = """
 from pathlib import Path
 from mortal.driver import _run_flow
-from mortal.server_files import Server
+from mortal.server.files import Server
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ServerError
-from mortal_steps.runs.run import _create
+from mortal_steps.orchestration.opening import create_run
 
 config = load_config(Path("tiny.toml")).model_copy(update={"run_id": "early"})
-_create(Path("runs/early"), config, [], [])
+create_run(Path("runs/early"), config, [], [])
 try:
     _run_flow(config, Server(api_url="http://127.0.0.1:9/api"))
 except ServerError as error:

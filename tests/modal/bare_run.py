@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 from benchmarks import bare
-from mortal_steps import driving
-from mortal_steps.runs.run import open_run
+from mortal_steps.orchestration import driver
+from mortal_steps.orchestration.opening import open_run
 
 
 async def drive(run):
     """To its end, or to the error that ends it."""
-    async with driving.at_work(run) as session:
+    async with driver.open_session(run) as session:
         await bare.train(session)
 
 

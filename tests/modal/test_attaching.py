@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from modal import FunctionCall, exception
 
-from mortal_steps.compute.modal import asking
+from mortal_steps.compute.modal import retry
 from mortal_steps.compute.modal.calls import Calls
 from mortal_steps.compute.modal.host import Order, Outcome
 from mortal_steps.compute.modal.release import this_release
@@ -73,7 +73,7 @@ class Account:
 def account(monkeypatch):
     account = Account()
     monkeypatch.setattr(FunctionCall, "from_id", account.call)
-    monkeypatch.setattr(asking, "BACKOFF_S", (0.01,))
+    monkeypatch.setattr(retry, "BACKOFF_S", (0.01,))
     return account
 
 

@@ -14,13 +14,13 @@ from prefect.utilities.engine import capture_sigterm
 
 from benchmarks.modal_chaos import ON_MODAL
 from mortal_flows.stop import Stop, StopRequested
-from mortal_steps import driving
 from mortal_steps.compute.base import CallKey
-from mortal_steps.compute.modal import lease
+from mortal_steps.compute.modal import volume_lease
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import StoreError, WorkerLostError
+from mortal_steps.orchestration import driver
+from mortal_steps.orchestration.opening import open_run
 from mortal_steps.runs.lease import LeaseRecord
-from mortal_steps.runs.run import open_run
 from tests.modal.conftest import project
 from tests.modal.test_run import bare
 
@@ -44,13 +44,13 @@ def test_a_call_beyond_its_deadline_or_of_a_run_that_ends_is_cancelled(plane, tm
     calls = tmp_path / "runs/late/calls"
 
     async def wait_too_long(run):
-        async with driving.at_work(run) as session:
+        async with driver.open_session(run) as session:
             await session.compute.call("actor", "prepare", key=START, step=0)
 
     async def be_told_to_end(run):
         stop = Stop()
         with contextlib.suppress(StopRequested):
-            async with driving.at_work(run) as session:
+            async with driver.open_session(run) as session:
                 await stop.guard(session.compute.call("actor", "prepare", key=START, step=0))
         raise stop.terminated  # as the flow does
 
@@ -81,13 +81,13 @@ def test_of_machines_that_want_one_run_one_drives_it(plane, monkeypatch):
     monkeypatch.setattr(LeaseRecord, "is_here", lambda record: False)
 
     async def want_it(number):
-        asking = [lease.acquire(VOLUME, "wanted") for _ in range(4)]
+        asking = [volume_lease.acquire(VOLUME, "wanted") for _ in range(4)]
         tried = await asyncio.gather(*asking, return_exceptions=True)
-        (held,) = [one for one in tried if isinstance(one, lease.ModalLease)]
+        (held,) = [one for one in tried if isinstance(one, volume_lease.ModalLease)]
         assert [type(one) for one in tried].count(StoreError) == 3
         assert held.number == number
-        await lease.put_up_fence(VOLUME, held, "wanted")
-        assert await lease.newest_fence(VOLUME, "wanted") == number
+        await volume_lease.put_up_fence(VOLUME, held, "wanted")
+        assert await volume_lease.newest_fence(VOLUME, "wanted") == number
         await held.release()
 
     for number in (1, 2):

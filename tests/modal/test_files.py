@@ -6,18 +6,18 @@ import time
 import pytest
 from modal import exception
 
-from mortal_steps import driving
-from mortal_steps.compute.modal import asking, runs
-from mortal_steps.compute.modal.asking import patiently
+from mortal_steps.compute.modal import retry, volume_runs
+from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
-from mortal_steps.files import write_atomically
+from mortal_steps.orchestration import driver
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_here
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import write_atomically
 from mortal_steps.types import FinalModel, Problem
 
 
@@ -87,9 +87,9 @@ async def test_a_run_brought_here_is_whole_however_often_that_is_cut_off(
                 left.pop()
             write_atomically(path, content)
 
-        monkeypatch.setattr(runs, "write_atomically", write_some)
+        monkeypatch.setattr(volume_runs, "write_atomically", write_some)
         try:
-            assert await runs.bring_here(volume, here)
+            assert await volume_runs.bring_here(volume, here)
         except Killed:
             continue
         break
@@ -113,7 +113,7 @@ async def test_a_finished_run_gets_its_model_and_one_damaged_there_is_made_again
     )
     ended = RunManifest(status="completed", step=3, final=final)
     there.write_record(MANIFEST_FILE, ended, RunManifest)
-    await runs.bring_here(volume, here)
+    await volume_runs.bring_here(volume, here)
     run = find_run(tmp_path / "here", "run")
     assert run.is_complete()
     with pytest.raises(StoreError, match=r"most files .* on the Volume mortal-runs.*mortal verify"):
@@ -121,10 +121,10 @@ async def test_a_finished_run_gets_its_model_and_one_damaged_there_is_made_again
 
     here.path("final/weights").write_bytes(b"damaged")
     there.path("final/weights").write_bytes(b"lost")
-    await runs.bring_here(volume, here)
+    await volume_runs.bring_here(volume, here)
     assert not run.is_complete()
     there.path("final/weights").write_bytes(b"learned")
-    await runs.bring_here(volume, here)
+    await volume_runs.bring_here(volume, here)
     assert run.is_complete()
 
 
@@ -134,7 +134,7 @@ async def test_what_two_machines_paid_in_turn_is_counted_once(there, tmp_path):
     write_atomically(there.path("costs.jsonl"), paid[0] + paid[1] + paid[2])
     write_atomically(here.path("costs.jsonl"), paid[0] + paid[3] + paid[4][:9])
     for _ in range(2):
-        await runs.bring_here(volume, here)
+        await volume_runs.bring_here(volume, here)
         assert here.path("costs.jsonl").read_bytes() == b"".join(paid[:4])
 
 
@@ -149,10 +149,10 @@ async def test_a_run_goes_on_where_the_volume_stood_when_its_lease_was_taken(
         run.store.write_record(MANIFEST_FILE, further, RunManifest)
         yield beside
 
-    monkeypatch.setattr(driving, "_modal_workers", workers)
+    monkeypatch.setattr(driver, "_modal_workers", workers)
     run = find_run(tmp_path / "volume", "run")
     assert run.manifest.step == 2
-    async with driving.at_work(run) as session:
+    async with driver.open_session(run) as session:
         assert session.run.manifest.step == 3
     assert find_run(tmp_path / "volume", "run").manifest.step == 3
 
@@ -186,12 +186,12 @@ async def test_an_error_about_a_file_here_is_not_put_down_to_modal(tmp_path):
         (tmp_path / "missing").read_bytes()
 
     with pytest.raises(FileNotFoundError):
-        await patiently("something", ask, until=time.time() + 60)
+        await call_with_retries("something", ask, until=time.time() + 60)
 
 
 async def test_every_try_of_an_upload_asks_whether_this_process_may(monkeypatch):
     """A machine that slept between two of them has lost the run by then."""
-    monkeypatch.setattr(asking, "BACKOFF_S", (0.01,))
+    monkeypatch.setattr(retry, "BACKOFF_S", (0.01,))
     holds, tried = [True, True, False], []
 
     async def may_write():

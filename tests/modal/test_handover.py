@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal_steps.compute.modal.handover import check_reachable, for_run
+from mortal_steps.compute.modal.detached import check_reachable, for_run
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import modal
 import pytest
 
-from mortal_steps.compute.modal import lease
+from mortal_steps.compute.modal import volume_lease
 from mortal_steps.compute.modal.compute import _end
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import LeaseLostError, StoreError
@@ -51,7 +51,7 @@ def entries(monkeypatch):
     """What the account holds; every process here is a machine of its own."""
     entries = Entries()
     monkeypatch.setattr(modal.Dict, "from_name", lambda *_, **__: entries)
-    monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.02)
+    monkeypatch.setattr(volume_lease, "RENEW_EVERY_S", 0.02)
     monkeypatch.setattr(LeaseRecord, "is_here", lambda record: False)
     return entries
 
@@ -59,45 +59,45 @@ def entries(monkeypatch):
 async def test_of_many_that_find_a_lease_run_out_one_has_it(entries):
     entries |= {"run": 3, "run/3": GONE}
     tried = await asyncio.gather(
-        *(lease.acquire(VOLUME, "run") for _ in range(20)), return_exceptions=True
+        *(volume_lease.acquire(VOLUME, "run") for _ in range(20)), return_exceptions=True
     )
-    (held,) = [one for one in tried if isinstance(one, lease.ModalLease)]
-    assert {type(one) for one in tried} == {lease.ModalLease, StoreError}
+    (held,) = [one for one in tried if isinstance(one, volume_lease.ModalLease)]
+    assert {type(one) for one in tried} == {volume_lease.ModalLease, StoreError}
     await asyncio.sleep(0.1)
     await held.check()
     await held.release()
-    assert await lease.find_lease(VOLUME, "run") is None
-    again = await lease.acquire(VOLUME, "run")
-    assert entries["run/5"] == await lease.find_lease(VOLUME, "run")
+    assert await volume_lease.find_lease(VOLUME, "run") is None
+    again = await volume_lease.acquire(VOLUME, "run")
+    assert entries["run/5"] == await volume_lease.find_lease(VOLUME, "run")
     await again.release()
 
 
 async def test_numbers_go_on_where_the_account_has_forgotten_the_leases(entries):
     """A container refuses what is asked with a number older than one on the Volume."""
-    held = await lease.acquire(VOLUME, "run", after=7)
+    held = await volume_lease.acquire(VOLUME, "run", after=7)
     assert held.number == 8
     await asyncio.sleep(0.05)
     await held.check()
     with pytest.raises(StoreError, match="is driven on Modal by process"):
-        await lease.acquire(VOLUME, "run", after=7)
+        await volume_lease.acquire(VOLUME, "run", after=7)
     await held.release()
 
 
 async def test_a_holder_that_slept_has_lost_the_run_and_does_not_take_it_back(entries, monkeypatch):
-    slept = await lease.acquire(VOLUME, "run")
+    slept = await volume_lease.acquire(VOLUME, "run")
     with pytest.raises(StoreError, match="is driven on Modal by process"):
-        await lease.acquire(VOLUME, "run")
+        await volume_lease.acquire(VOLUME, "run")
     old = dataclasses.replace(entries["run/1"], renewed_at=GONE.renewed_at)
     slept._renewing.cancel()  # its machine stands still
     entries["run/1"] = slept.record = old
-    taker = await lease.acquire(VOLUME, "run")
+    taker = await volume_lease.acquire(VOLUME, "run")
     with pytest.raises(LeaseLostError, match="was taken over by process"):
         await slept.check()
     assert slept.is_lost
     await slept.release()
     await asyncio.sleep(0.1)
     await taker.check()
-    assert (await lease.find_lease(VOLUME, "run")).token == taker.record.token
+    assert (await volume_lease.find_lease(VOLUME, "run")).token == taker.record.token
     await taker.release()
 
 
@@ -106,9 +106,9 @@ async def test_a_container_is_no_neighbour_of_another_one(entries, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(modal.Dict, "from_name", lambda *_, **__: entries)
     monkeypatch.setenv("MODAL_TASK_ID", "ta-1")
-    held = await lease.acquire(VOLUME, "run")
+    held = await volume_lease.acquire(VOLUME, "run")
     record = dataclasses.replace(
-        await lease.find_lease(VOLUME, "run"), started="of another container"
+        await volume_lease.find_lease(VOLUME, "run"), started="of another container"
     )
     assert record.host == "ta-1"
     assert record.holds()
@@ -129,14 +129,14 @@ async def test_whoever_lost_the_run_leaves_what_is_on_modal_alone(entries):
         calls=SimpleNamespace(cancel_all=note("cancel")),
         meter=SimpleNamespace(ended=lambda _: None),
     )
-    loser = await lease.acquire(VOLUME, "run")
+    loser = await volume_lease.acquire(VOLUME, "run")
     entries["run/2"] = entries["run/1"]
     while not loser.is_lost:
         await asyncio.sleep(0.01)
     await _end(SimpleNamespace(close=note("close")), line, loser)
     assert done == ["close"], "workers beside the flow go"
 
-    holder = await lease.acquire(VOLUME, "another")
+    holder = await volume_lease.acquire(VOLUME, "another")
     await _end(SimpleNamespace(close=note("close")), line, holder)
     assert done == ["close", "cancel", "close", "push"]
     await holder.release()

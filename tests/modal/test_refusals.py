@@ -14,9 +14,9 @@ from mortal_steps.compute.modal.release import Release, this_release
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ComputeError, ConfigError, StoreError
-from mortal_steps.preflight import check_modal
+from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.preflight import check_modal
 from mortal_steps.runs.identity import write_identity
-from mortal_steps.runs.run import open_run
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
 from tests import bare_flow

@@ -15,17 +15,17 @@ from benchmarks.modal_chaos import ACTOR, ON_MODAL, ROLLOUT, Fire
 from mortal.cli import app
 from mortal_steps.compute.modal.deployed import worker_of
 from mortal_steps.compute.modal.host import Order
-from mortal_steps.compute.modal.lease import find_lease
 from mortal_steps.compute.modal.release import this_release
 from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.compute.modal.volume_lease import find_lease
 from mortal_steps.config import NewModelConfig
 from mortal_steps.config.gpus import DOLLARS_PER_SECOND, WITHOUT_GPU
 from mortal_steps.errors import LeaseLostError, RunStoppedError, StoreError
-from mortal_steps.files import digest_file
 from mortal_steps.policy.new_model import build_model
-from mortal_steps.report.costs import COSTS, read_costs
 from mortal_steps.report.summary import summarize
+from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.runs.run import find_run
+from mortal_steps.store.files import digest_file
 from mortal_steps.types import FileRef
 from tests import bare_flow
 from tests.modal.conftest import SETTINGS, STEPS, bare, project

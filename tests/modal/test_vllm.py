@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks import bare
 from benchmarks.modal_chaos import ON_MODAL
-from mortal_steps.compute.modal.crew import VLLM_PYTHON as PYTHON_ON_NODE
-from mortal_steps.runs.run import open_run
+from mortal_steps.compute.modal.colocated import VLLM_PYTHON as PYTHON_ON_NODE
+from mortal_steps.orchestration.opening import open_run
 from tests.conftest import VLLM_PYTHON
 from tests.modal.bare_run import drive
 from tests.modal.conftest import project

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from benchmarks.modal_chaos import ON_MODAL
 from mortal.cli import app
-from mortal_steps.compute.modal import lease
+from mortal_steps.compute.modal import volume_lease
 from mortal_steps.compute.modal.deployed import check_deployed, worker_of
 from mortal_steps.compute.modal.host import Order
 from mortal_steps.compute.modal.mirror import Mirror
@@ -101,8 +101,8 @@ def test_runs_of_one_id_on_two_volumes_are_driven_apart(plane, mine, monkeypatch
     async def drive_both():
         heard = {}
         volumes = RunsVolume("mine"), RunsVolume("mortal-runs")
-        held = {volume.name: await lease.acquire(volume, "same") for volume in volumes}
-        await lease.ask_to_stop(volumes[0], "same", "me")
+        held = {volume.name: await volume_lease.acquire(volume, "same") for volume in volumes}
+        await volume_lease.ask_to_stop(volumes[0], "same", "me")
         for name, one in held.items():
             one.on_stop = partial(heard.__setitem__, name)
             await one._renew()

@@ -1,10 +1,11 @@
 """Made-up rollouts, scored by real reward functions."""
 
+import dataclasses
 import random
 
 from mortal_steps.config import RewardsConfig, RolloutConfig, RunConfig, TrainingConfig
-from mortal_steps.rewards.base import reward_weights, weighted_sum
-from mortal_steps.types import Completion, Problem, Rollout, RolloutBatch, RolloutGroup
+from mortal_steps.scores import reward_weights, weighted_sum
+from mortal_steps.types import Completion, Problem, Rollout, RolloutBatch, RolloutGroup, Turn
 
 EOS = 1
 FIRST_LETTER = 3
@@ -91,4 +92,39 @@ def _make_completion(source):
         finish_reason="stop" if ends else "length",
         seed=1,
         policy_version=0,
+    )
+
+
+def in_turns(batch):
+    """The batch with two turns in each completion that is long enough, and an environment's tokens
+    between them; every other one is answered once more at its end, and some have prompts of their
+    own."""
+    return dataclasses.replace(batch, groups=[_group_in_turns(group) for group in batch.groups])
+
+
+def _group_in_turns(group):
+    rollouts = [
+        dataclasses.replace(rollout, completion=_in_turns(rollout.completion, number, group))
+        for number, rollout in enumerate(group.rollouts)
+    ]
+    return dataclasses.replace(group, rollouts=rollouts)
+
+
+def _in_turns(completion, number, group):
+    length = len(completion.token_ids)
+    if length < 4:
+        return completion
+    spans = [(0, length // 3), (length // 3 + 1, length - number % 2)]
+    sampled = {place for start, stop in spans for place in range(start, stop)}
+    return dataclasses.replace(
+        completion,
+        logprobs=[
+            logprob if place in sampled else 0.0
+            for place, logprob in enumerate(completion.logprobs)
+        ],
+        turns=[
+            Turn(start=start, stop=stop, seed=number, finish_reason="stop", round=round_)
+            for round_, (start, stop) in enumerate(spans)
+        ],
+        prompt_ids=[*group.prompt_ids, FIRST_LETTER] if number == 1 else None,
     )

@@ -5,12 +5,12 @@ import os
 import signal
 from pathlib import Path
 
-from mortal_steps.files import digest_file
+from mortal_steps.data.kept import keep_problems
 from mortal_steps.policy.actor import Actor
-from mortal_steps.rewards.base import reward_weights
-from mortal_steps.runs.problems import keep_problems
 from mortal_steps.schedule import sampling_version
+from mortal_steps.scores import reward_weights
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import digest_file
 from mortal_steps.types import (
     GeneratedGroup,
     GeneratedShard,

@@ -113,11 +113,15 @@ class RecordedRollouts:
         assert len(prompts) == len(rows)
         end = MAX_COMPLETION_LENGTH
         output = {
-            "prompt_ids": [list(group.prompt_ids) for group, _ in rows],
+            "prompt_ids": [
+                list(rollout.completion.prompt_ids or group.prompt_ids) for group, rollout in rows
+            ],
             "completion_ids": [list(rollout.completion.token_ids[:end]) for _, rollout in rows],
             "logprobs": [list(rollout.completion.logprobs[:end]) for _, rollout in rows],
             "whole_completion": [list(rollout.completion.token_ids) for _, rollout in rows],
         }
+        if any(rollout.completion.turns for _, rollout in rows):
+            output["env_mask"] = [mask_of(rollout.completion)[:end] for _, rollout in rows]
         seed = train_seed(self.config.seed, batch.step)
         random.seed(seed)
         numpy.random.seed(seed % 2**32)
@@ -135,6 +139,16 @@ class RecordedRollouts:
 
         reward.__name__ = function.__name__
         return reward
+
+
+def mask_of(completion):
+    """What TRL calls the mask of an environment: 1 where the model wrote."""
+    if not completion.turns:
+        return [1 for _ in completion.token_ids]
+    return [
+        int(any(turn.start <= place < turn.stop for turn in completion.turns))
+        for place in range(len(completion.token_ids))
+    ]
 
 
 class Recorder(TrainerCallback):

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ModelError
-from mortal_steps.files import digest_file
 from mortal_steps.policy.new_model import build_model
+from mortal_steps.store.files import digest_file
 
 SMALL = NewModelConfig(hidden_size=32, num_layers=1, intermediate_size=32)
 

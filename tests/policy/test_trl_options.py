@@ -15,7 +15,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.policy.trl_adapter import GRPOStepper
 from mortal_steps.policy.trl_options import _our_options, build_trl_config, check_trl_options
 from mortal_steps.policy.trl_refusals import IDLE, REFUSED, TRAINER_ARGUMENTS, idle_options
-from mortal_steps.rewards.names import reward_names
+from mortal_steps.scores import reward_names
 from tests.policy.rollouts import make_batch, make_config
 
 

@@ -11,7 +11,8 @@ import torch
 
 from mortal_steps.policy.trl_adapter import GRPOStepper
 from mortal_steps.schedule import train_seed
-from tests.policy.rollouts import make_batch, make_config
+from mortal_steps.types import Turn
+from tests.policy.rollouts import MAX_COMPLETION_LENGTH, in_turns, make_batch, make_config
 from tests.policy.stock import Outcome, Recorder, run_stock
 
 LOSSES = ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
@@ -79,6 +80,45 @@ def test_bfloat16_weights(model_path, tmp_path):
     check_parity(model_path, tmp_path, model={"dtype": "bfloat16"})
 
 
+@pytest.mark.parametrize("schedule", [{}, ACCUMULATED], ids=["plain", "accumulated"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_completions_in_turns(model_path, tmp_path, loss, schedule):
+    check_parity(model_path, tmp_path, turned=in_turns, loss_type=loss, **schedule)
+
+
+@pytest.mark.parametrize("mode", CORRECTIONS)
+def test_importance_sampling_correction_of_turns(model_path, tmp_path, mode):
+    check_parity(
+        model_path,
+        tmp_path,
+        turned=in_turns,
+        loss_type="grpo",
+        importance_sampling_correction=True,
+        trl={"vllm_importance_sampling_mode": mode, "vllm_importance_sampling_clip_max": 1.25},
+    )
+
+
+def test_a_turn_that_is_all_of_a_completion_changes_nothing(model_path, tmp_path):
+    config = make_config()
+    batch = make_batch(config, 0)
+    plain = run_stepped(config, model_path, tmp_path / "plain", [batch])
+    turned = run_stepped(config, model_path, tmp_path / "turned", [in_one_turn(batch)])
+    assert not differ(plain.weights[0], turned.weights[0])
+    assert plain.metrics == turned.metrics
+
+
+def test_the_tokens_of_an_environment_are_not_trained_on(model_path, tmp_path):
+    config = make_config()
+    turned = in_turns(make_batch(config, 0))
+    masked = run_stepped(config, model_path, tmp_path / "masked", [turned])
+    unmasked = run_stepped(config, model_path, tmp_path / "unmasked", [in_one_turn(turned)])
+    assert differ(masked.weights[0], unmasked.weights[0])
+    completions = [rollout.completion for group in turned.groups for rollout in group.rollouts]
+    said_to_it = sum(c.loss_mask[:MAX_COMPLETION_LENGTH].count(0) for c in completions)
+    lengths = [run.metrics[0]["num_tokens"] for run in (masked, unmasked)]
+    assert 0 < said_to_it == lengths[1] - lengths[0]
+
+
 def test_a_slightly_different_reward_shows(model_path, tmp_path):
     config = make_config()
     batches = [make_batch(config, step) for step in range(NUM_STEPS)]
@@ -95,9 +135,9 @@ def test_another_shuffle_shows(model_path, tmp_path):
     assert differ(stock.weights[0], stepped.weights[0])
 
 
-def check_parity(model_path, tmp_path, **training):
+def check_parity(model_path, tmp_path, turned=lambda batch: batch, **training):
     config = make_config(**training)
-    batches = [make_batch(config, step) for step in range(NUM_STEPS)]
+    batches = [turned(make_batch(config, step)) for step in range(NUM_STEPS)]
     stock = run_stock(config, model_path, tmp_path, batches)
     stepped = run_stepped(config, model_path, tmp_path, batches)
     num_updates = NUM_STEPS * config.training.optimizer_steps_per_batch
@@ -134,4 +174,24 @@ def nudge(batch):
     changed = dataclasses.replace(rollout, rewards=rewards)
     rollouts = [changed if r is rollout else r for r in group.rollouts]
     groups = [dataclasses.replace(group, rollouts=rollouts), *batch.groups[1:]]
+    return dataclasses.replace(batch, groups=groups)
+
+
+def in_one_turn(batch):
+    """The batch with one turn in each completion, which is all of it."""
+
+    def completion(there):
+        turn = Turn(start=0, stop=len(there.token_ids), seed=1, finish_reason="stop", round=0)
+        return dataclasses.replace(there, turns=(turn,))
+
+    groups = [
+        dataclasses.replace(
+            group,
+            rollouts=[
+                dataclasses.replace(rollout, completion=completion(rollout.completion))
+                for rollout in group.rollouts
+            ],
+        )
+        for group in batch.groups
+    ]
     return dataclasses.replace(batch, groups=groups)

@@ -16,13 +16,13 @@ from mortal_steps.config import (
     RunConfig,
     WarmStartConfig,
 )
+from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import DataError, ModelError
-from mortal_steps.files import digest_file
 from mortal_steps.policy.base_model import base_model_path, keep_base_model, make_base_model
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.policy.warm_start import warm_start
-from mortal_steps.problem_files import dataset_fingerprint
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import digest_file
 from mortal_steps.types import Problem
 
 NEW = NewModelConfig(alphabet="abcd=", hidden_size=32, num_layers=1, intermediate_size=32)

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from mortal_steps.rewards.base import text_of, weighted_sum
+from mortal_steps.rewards.base import text_of
+from mortal_steps.scores import weighted_sum
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,25 @@ def test_a_message_that_was_taken_apart_is_the_completion() -> None:
     assert seen["completions"] == [[message]]
 
 
+def test_all_that_was_said_in_the_turns_of_a_chat_is_the_completion() -> None:
+    seen: dict[str, Any] = {}
+
+    def record(completions: Any, **kwargs: Any) -> list[float]:
+        seen.update(completions=completions)
+        return [0.0]
+
+    shard = make_shard(("guess",), prompt=CHAT)
+    said = [
+        {"role": "assistant", "content": "guess"},
+        {"role": "user", "content": "no"},
+        {"role": "assistant", "content": "b"},
+    ]
+    group = shard.groups[0]
+    episode = replace(group, completions=[replace(group.completions[0], messages=said)])
+    scored(record, replace(shard, groups=[episode]))
+    assert seen["completions"] == [said]
+
+
 @pytest.mark.parametrize("chat", [False, True])
 def test_trl_gives_the_same_arguments(model_path: str, tmp_path: Any, chat: bool) -> None:
     """The real GRPOTrainer, one step: same names, same shapes."""

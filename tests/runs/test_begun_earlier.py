@@ -15,15 +15,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from mortal_steps import preflight
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import NewerFormatError, StoreError
+from mortal_steps.orchestration import preflight
+from mortal_steps.orchestration.fork import fork_run
+from mortal_steps.orchestration.opening import open_run
 from mortal_steps.policy import base_model, checkpoints, journal
 from mortal_steps.policy.weights import weights_digest
-from mortal_steps.runs.fork import fork_run
 from mortal_steps.runs.logs import EVALUATIONS
-from mortal_steps.runs.run import find_run, list_runs, open_run
+from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store import FORMAT
 from mortal_steps.types import Problem
@@ -183,7 +184,7 @@ def test_a_run_keeps_the_folder_of_its_first_model(begun, patch):
     """Another release would call it otherwise, and make it again; a CPU may round otherwise."""
     run = find_run(Path("runs"), "run")
     record = run.store.path(base_model.RECORD_FILE)
-    made = run.store.find_record(base_model.RECORD_FILE, base_model.BaseModel)[1]
+    made = run.store.find_record(base_model.RECORD_FILE, base_model.StartingModel)[1]
     with pytest.MonkeyPatch.context() as newer:
         newer.setattr(base_model, "__version__", "99")
         data = run.info.dataset_fingerprint

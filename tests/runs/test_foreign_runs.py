@@ -12,13 +12,15 @@ from mortal.cli import app
 from mortal_steps.compute.modal.mirror import pull_folder
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import CorruptFileError, StoreError
-from mortal_steps.policy.base_model import BaseModel
+from mortal_steps.policy.base_model import StartingModel
 from mortal_steps.runs import trust
-from mortal_steps.runs.identity import IDENTITY_FILE, RunInfo, read_identity, write_identity
+from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.runs.trust import check_trusted
 from mortal_steps.store import RunStore
+from mortal_steps.store.identity import IDENTITY_FILE, read_identity
 from mortal_steps.types import FileRef, FinalModel, Problem, WeightsRef
+from mortal_steps.types.identity import RunInfo
 
 OUTSIDE = ("../up", "/etc/passwd", "a/../../up", "", "..", "a\0b")
 LOCAL = {"actor": {"python": "bin/python"}, "reward": {"env": {"JUDGE_KEY": "secret"}}}
@@ -43,7 +45,7 @@ def test_no_record_and_no_folder_names_a_file_outside(store, name):
     records = [
         FileRef(path=name, sha256="0"),
         WeightsRef(version=1, path=name, sha256="0"),
-        BaseModel(key=name, sha256="0", weights_sha256="0"),
+        StartingModel(key=name, sha256="0", weights_sha256="0"),
         FinalModel(path="final", sha256="0", weights_sha256="0", **merged),
     ]
     for number, record in enumerate(records):

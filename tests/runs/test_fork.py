@@ -11,14 +11,14 @@ import torch
 from typer.testing import CliRunner
 
 from mortal.cli import app
-from mortal_steps import preflight
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
-from mortal_steps.files import digest_file
+from mortal_steps.orchestration import preflight
+from mortal_steps.orchestration.fork import fork_run
 from mortal_steps.policy import checkpoints
 from mortal_steps.policy.weights import weights_digest
-from mortal_steps.runs.fork import fork_run
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
+from mortal_steps.store.files import digest_file
 from tests.bare_flow import Killed, go_on, project_config, stripped, unchecked
 from tests.damage import flip_a_bit
 from tests.test_corruption import damaged_files, same_bits

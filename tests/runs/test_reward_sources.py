@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps import preflight
 from mortal_steps.compute.base import CallKey
-from mortal_steps.driving import at_work
 from mortal_steps.errors import RewardError
+from mortal_steps.orchestration import preflight
+from mortal_steps.orchestration.driver import open_session
+from mortal_steps.orchestration.opening import accept_changed_rewards, open_run
 from mortal_steps.report.summary import summarize
 from mortal_steps.rewards import sources
 from mortal_steps.rewards.source_record import SOURCES_FILE, find_history, note_sources
-from mortal_steps.runs.run import accept_changed_rewards, open_run
 from mortal_steps.runs.verify import check_run
 from tests.bare_flow import project_config, unchecked
 
@@ -32,7 +32,7 @@ def config(tmp_path, monkeypatch):
 
 async def test_it_finds_them_from_another_folder(config, monkeypatch):
     monkeypatch.chdir("/")
-    async with at_work(open_run(config)) as session:
+    async with open_session(open_run(config)) as session:
         await session.compute.call("reward", "start", key=KEY)
 
 
@@ -43,7 +43,7 @@ async def test_it_stops_at_edited_ones_until_they_are_accepted(config, tmp_path,
     with pytest.raises(RewardError, match=rf"{source.name} was altered"):
         open_run(config)
     accepted = accept_changed_rewards(config)
-    async with at_work(open_run(accepted)) as session:
+    async with open_session(open_run(accepted)) as session:
         await session.compute.call("reward", "start", key=KEY)
     run = open_run(config)
     assert len(find_history(run.store)) == 2

@@ -2,10 +2,11 @@
 
 import pytest
 
-from mortal_steps import settling
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import StoreError
-from mortal_steps.runs.run import Run, open_run
+from mortal_steps.orchestration import settling
+from mortal_steps.orchestration.opening import open_run
+from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from tests.bare_flow import project_config
 from tests.bare_run import run_info

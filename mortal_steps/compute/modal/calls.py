@@ -23,8 +23,8 @@ from typing import Any
 import modal
 from modal import exception
 
-from mortal_steps.compute.modal.asking import LOST, REFUSED, UNREACHABLE, patiently
 from mortal_steps.compute.modal.host import Order, Outcome
+from mortal_steps.compute.modal.retry import LOST, REFUSED, UNREACHABLE, call_with_retries
 from mortal_steps.errors import CorruptFileError, LeaseLostError, WorkerError, WorkerLostError
 from mortal_steps.store import RunStore
 
@@ -105,7 +105,7 @@ class Calls:
     async def _submit(
         self, key: str, function: modal.Function[Any, Any, Any], order: Order
     ) -> Submitted:
-        call = await patiently(
+        call = await call_with_retries(
             key, lambda: function.spawn.aio(order), until=time.time() + self._deadline_s
         )
         submitted = Submitted(
@@ -135,7 +135,7 @@ class Calls:
         deadline = submitted.spawned_at + self._deadline_s
         while True:
             late = time.time() >= deadline
-            outcome = await patiently(
+            outcome = await call_with_retries(
                 key, lambda: self._poll(key, submitted.call_id, deadline), until=deadline
             )
             if outcome is not None:

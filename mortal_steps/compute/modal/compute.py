@@ -14,19 +14,19 @@ from modal import exception
 
 from mortal_steps.compute.base import CallKey, Role
 from mortal_steps.compute.local import LocalCompute
-from mortal_steps.compute.modal import lease
-from mortal_steps.compute.modal.asking import patiently
+from mortal_steps.compute.modal import volume_lease
 from mortal_steps.compute.modal.calls import Calls
 from mortal_steps.compute.modal.deployed import check_deployed, worker_of
 from mortal_steps.compute.modal.host import Order, Settings
-from mortal_steps.compute.modal.lease import ModalLease
 from mortal_steps.compute.modal.meter import Meter
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.models import share_model
 from mortal_steps.compute.modal.project import share_project
 from mortal_steps.compute.modal.release import this_release
-from mortal_steps.compute.modal.runs import bring_here
+from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.compute.modal.volume_lease import ModalLease
+from mortal_steps.compute.modal.volume_runs import bring_here
 from mortal_steps.compute.pool import Pool
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, WorkerLostError
@@ -164,7 +164,7 @@ class ModalContainer:
     async def keep_idle(self, seconds: int) -> None:
         """How long the container stays when it has nothing to do."""
         update = self._worker.call.autoscaler.update.aio
-        await patiently(self.name, lambda: update(scaledown_window=seconds))
+        await call_with_retries(self.name, lambda: update(scaledown_window=seconds))
 
     async def close(self) -> None:
         """Let the container go soon, unless it works for another machine now."""
@@ -196,11 +196,13 @@ async def modal_compute(
     config, volume = settings.config, RunsVolume(settings.config.compute.modal.volume)
     run_id = store.root.name
     await check_deployed(config)
-    held = await lease.acquire(volume, run_id, after=await lease.newest_fence(volume, run_id))
+    held = await volume_lease.acquire(
+        volume, run_id, after=await volume_lease.newest_fence(volume, run_id)
+    )
     held.on_stop = on_stop
     volume = RunsVolume(volume.name, may_write=held.check)
     try:
-        await lease.put_up_fence(volume, held, run_id)
+        await volume_lease.put_up_fence(volume, held, run_id)
         # Whoever held it last may have gone on since the run was opened here.
         await bring_here(volume, store)
         line = Line(settings, store, volume, held)

@@ -11,13 +11,13 @@ from typing import Any
 import modal
 
 from mortal_steps.compute.base import Role
-from mortal_steps.compute.modal.asking import patiently
 from mortal_steps.compute.modal.release import (
     Deployed,
     other_release,
     other_volume,
     this_release,
 )
+from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.config import ModalConfig, RunConfig
 from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.errors import ComputeError
@@ -117,7 +117,7 @@ async def ask_about(options: ModalConfig) -> Deployed:
 
 
 async def _briefly(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
-    return await patiently(what, ask, until=time.time() + PATIENCE_S)
+    return await call_with_retries(what, ask, until=time.time() + PATIENCE_S)
 
 
 def _class_of(role: Role, config: RunConfig) -> str:

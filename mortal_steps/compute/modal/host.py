@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import mortal_steps
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.failure import as_mortal_error
-from mortal_steps.compute.modal.crew import Crew, NodeWorkers, OneWorker, on_one_node
+from mortal_steps.compute.modal.colocated import Crew, NodeWorkers, OneWorker, on_one_node
 from mortal_steps.compute.modal.fence import check_lease
 from mortal_steps.compute.modal.release import (
     Release,

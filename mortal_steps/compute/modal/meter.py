@@ -24,9 +24,9 @@ from mortal_steps.compute.base import ROLES, Role
 from mortal_steps.compute.modal.host import Outcome
 from mortal_steps.config import ComputeConfig
 from mortal_steps.config.gpus import WITHOUT_GPU, dollars_per_second
-from mortal_steps.files import writing
-from mortal_steps.report.costs import COSTS, read_costs
+from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import writing
 
 
 class Meter:

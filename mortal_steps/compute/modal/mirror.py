@@ -15,17 +15,17 @@ from typing import Any
 
 from mortal_steps.compute.modal.fence import FOLDER as LEASES
 from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.data.kept import PROBLEMS
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.files import write_atomically
 from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
-from mortal_steps.policy.base_model import BaseModel, model_cache
-from mortal_steps.report.costs import COSTS
+from mortal_steps.policy.base_model import StartingModel, model_cache
 from mortal_steps.rewards.source_record import SOURCES_FILE
-from mortal_steps.runs.identity import CONFIG_FILE, IDENTITY_FILE
+from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.logs import LOGS
 from mortal_steps.runs.manifest import MANIFEST_FILE
-from mortal_steps.runs.problems import PROBLEMS
 from mortal_steps.store import FOLDER_MANIFEST, RunStore, listed_files
+from mortal_steps.store.files import write_atomically
+from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
 from mortal_steps.types import FileRef, FinalModel
 
 IDENTITY = (CONFIG_FILE, *PROBLEMS, IDENTITY_FILE)
@@ -60,7 +60,7 @@ class Mirror:
         files = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
         shared = {n: path for n, path in files.items() if n.split("/")[0] not in NOT_SHARED}
         cache = model_cache(root.parent)
-        found = self._store.find_record(BASE_MODEL_FILE, BaseModel)
+        found = self._store.find_record(BASE_MODEL_FILE, StartingModel)
         made = (cache / found[1].key).rglob("*") if found is not None else ()
         models = {str(path.relative_to(cache.parent)): path for path in made if path.is_file()}
         await self._volume.upload(models | {self._remote(n): path for n, path in shared.items()})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mortal_steps.compute.modal.host import Settings
 from mortal_steps.compute.modal.volume import RunsVolume
-from mortal_steps.model_files import ModelFile
+from mortal_steps.types.identity import ModelFile
 
 FOLDER = ".uploaded"
 

@@ -11,8 +11,8 @@ from mortal_steps.compute.modal.host import PROJECT
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.files import digest_file
 from mortal_steps.rewards.sources import find_sources
+from mortal_steps.store.files import digest_file
 
 
 def project_files(config: RunConfig) -> dict[str, Path]:

@@ -10,15 +10,15 @@ import modal
 from modal.exception import NotFoundError, ResourceExhaustedError
 from modal.types import FileEntry, FileEntryType
 
-from mortal_steps.compute.modal.asking import patiently
 from mortal_steps.compute.modal.host import no_more_data
+from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.files import writing, writing_beside
+from mortal_steps.store.files import writing, writing_beside
 
 
 class RunsVolume:
     """Whole files by their path from the Volume's root. Every method is patient, and raises as
-    `patiently` does.
+    `call_with_retries` does.
 
     `may_write` is awaited before each try of an upload, and raises where this process may not.
     """
@@ -43,7 +43,7 @@ class RunsVolume:
             except ResourceExhaustedError as error:
                 raise no_more_data(error) from error
 
-        await patiently(self.name, once)
+        await call_with_retries(self.name, once)
 
     async def read(self, path: str) -> bytes:
         """A file's content; raises `CorruptFileError` if there is none."""
@@ -61,7 +61,7 @@ class RunsVolume:
             except FileNotFoundError:
                 return None
 
-        return await patiently(self.name, once)
+        return await call_with_retries(self.name, once)
 
     async def download(self, path: str, target: Path) -> None:
         """Write a file of any size to `target`, whole or not at all.
@@ -77,7 +77,7 @@ class RunsVolume:
                     raise CorruptFileError(f"{path} is missing on the Volume {self.name}") from None
 
         with writing(target):
-            await patiently(self.name, once)
+            await call_with_retries(self.name, once)
 
     async def files(self, folder: str) -> list[str]:
         """Paths of every file below a folder; empty where there is no such folder."""
@@ -98,4 +98,4 @@ class RunsVolume:
             except (FileNotFoundError, NotFoundError):
                 return []
 
-        return await patiently(self.name, once)
+        return await call_with_retries(self.name, once)

@@ -1,0 +1,179 @@
+"""Draw the README's picture: the demo undisturbed, and the demo killed with SIGKILL and resumed.
+
+    python -m benchmarks.killed_picture [--steps 150] [--kills 4] [--output killed.svg]
+
+Both runs are real `mortal` commands in a folder of their own. A kill hits every process of the
+command at once, as a power cut would. The digests in the picture are those that `mortal show` reads
+from the two runs; the command fails if they, or any two rewards, differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.jobs import ROOT
+
+DEMO = "deployments/configs/demo.toml"
+OUTPUT = ROOT / "docs" / "pictures" / "killed.svg"
+WINDOW = 10
+"""Steps of the running mean."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """What a run has come to."""
+
+    rewards: list[float]
+    """Mean reward of each train step."""
+    sha256: str
+    """Digest of the final model."""
+    killed_at: list[int]
+    """Train steps done at each kill."""
+
+
+class Ground:
+    """A folder for the runs, with a Prefect server of its own."""
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        self._runs = folder / "runs"
+        self._steps = steps
+        self._env = {
+            **{name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"},
+            "MORTAL_STATE_DIR": str(folder / "state"),
+            "PREFECT_HOME": str(folder / "prefect"),
+            "HF_HUB_OFFLINE": "1",
+        }
+
+    def train(self, run_id: str, kill_at: list[int]) -> Outcome:
+        """Run the demo; end it by SIGKILL after each of these steps, and resume it."""
+        settings = ["--set", f"training.max_steps={self._steps}"]
+        command = ["train", DEMO, "--run-id", run_id, *settings]
+        killed = []
+        for step in kill_at:
+            process = self._mortal(*command)
+            while self._steps_done(run_id) < step:
+                if process.poll() is not None:
+                    raise RuntimeError(f"{run_id} ended before step {step}")
+                time.sleep(0.02)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            killed.append(self._steps_done(run_id))
+            print(f"{run_id}: killed after step {killed[-1]}", flush=True)
+            command = ["resume", run_id]
+        if self._mortal(*command).wait() != 0:
+            raise RuntimeError(f"{run_id} failed")
+        shown = subprocess.run(
+            self._command("show", run_id, "--json"),
+            check=True,
+            capture_output=True,
+            cwd=ROOT,
+            env=self._env,
+        )
+        summary = json.loads(shown.stdout)
+        print(f"{run_id}: {summary['status']}, sha256 {summary['final_weights_sha256']}")
+        rewards = [row["reward"] for row in self._metrics(run_id)]
+        return Outcome(rewards=rewards, sha256=summary["final_weights_sha256"], killed_at=killed)
+
+    def _mortal(self, *words: str) -> subprocess.Popen[bytes]:
+        """A command in a process group of its own, so that a kill reaches its workers, too."""
+        return subprocess.Popen(
+            self._command(*words),
+            cwd=ROOT,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
+
+    def _command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "mortal", *words, "--runs-dir", str(self._runs)]
+
+    def _steps_done(self, run_id: str) -> int:
+        return len(self._metrics(run_id))
+
+    def _metrics(self, run_id: str) -> list[dict[str, Any]]:
+        log = self._runs / run_id / "metrics.jsonl"
+        whole = log.read_text().split("\n")[:-1] if log.exists() else []
+        return [json.loads(line) for line in whole]
+
+
+def draw(path: Path, undisturbed: Outcome, killed: Outcome) -> None:
+    """Write the picture as SVG: both running means, the kills, the digests."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    axes = figure.add_subplot()
+    steps = range(1, len(undisturbed.rewards) + 1)
+    axes.plot(
+        steps,
+        running_means(undisturbed.rewards),
+        color="#9ecae1",
+        linewidth=7,
+        solid_capstyle="round",
+        label=f"undisturbed: final model sha256 {undisturbed.sha256[:16]}…",
+    )
+    axes.plot(
+        steps,
+        running_means(killed.rewards),
+        color="#08306b",
+        linewidth=1.6,
+        label=f"killed {len(killed.killed_at)} times: final model sha256 {killed.sha256[:16]}…",
+    )
+    for number, step in enumerate(killed.killed_at):
+        axes.axvline(step, color="#d94801", linestyle="--", linewidth=1)
+        axes.annotate(
+            "kill -9" if number else "kill -9, mortal resume",
+            (step, 0.03),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, 0),
+            textcoords="offset points",
+            color="#d94801",
+            fontsize=8,
+        )
+    axes.set(xlabel="train step", ylabel=f"reward, mean of {WINDOW} steps", xlim=(1, len(steps)))
+    axes.grid(alpha=0.25)
+    axes.legend(loc="upper left", prop={"family": "monospace", "size": 8}, framealpha=1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Without a date and with fixed ids, the same runs give the same file.
+    with rc_context({"svg.hashsalt": "mortal"}):
+        figure.savefig(path, format="svg", metadata={"Date": None})
+
+
+def running_means(values: list[float]) -> list[float]:
+    """Mean of the last `WINDOW` values, or of as many as there are."""
+    windows = [values[max(0, end - WINDOW) : end] for end in range(1, len(values) + 1)]
+    return [sum(window) / len(window) for window in windows]
+
+
+def main() -> None:
+    """Run both, compare them, draw them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--kills", type=int, default=4)
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options = parser.parse_args()
+    kill_at = [options.steps * kill // (options.kills + 1) for kill in range(1, options.kills + 1)]
+    with tempfile.TemporaryDirectory(prefix="mortal-picture-") as folder:
+        ground = Ground(Path(folder), options.steps)
+        undisturbed = ground.train("undisturbed", [])
+        killed = ground.train("killed", kill_at)
+    if undisturbed.rewards != killed.rewards or undisturbed.sha256 != killed.sha256:
+        sys.exit("the two runs differ")
+    draw(options.output, undisturbed, killed)
+    print(f"drawn: {options.output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""A flow run that is started while another process still drives its run.
+
+The server schedules a run of a deployment again when it believes its process dead. That one may be
+about to end, or lost with its machine, or alive and only cut off from the server.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prefect.exceptions import Abort
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+from prefect.utilities.urls import url_for
+
+from mortal_steps.config import RunConfig
+from mortal_steps.runs.lease import LEASE_TTL_S, RENEW_EVERY_S, wait_for_holder
+from mortal_steps.runs.run import find_run
+from mortal_steps.store import RunStore
+
+PATIENCE_S = LEASE_TTL_S + RENEW_EVERY_S
+"""As long as the lease of a machine that is gone takes to go stale."""
+
+
+async def wait_for_driver(config: RunConfig) -> None:
+    """Give another process that drives the run `PATIENCE_S` to end, or to be known as dead.
+
+    If it lives on, and drives this very flow run, Prefect's `Abort` is raised: this process ends,
+    and the flow run stays as it is. A driver from elsewhere is left to `open_session` to refuse.
+    """
+    runs_dir, run_id = Path(config.runs_dir), str(config.run_id)
+    say, url = get_run_logger().warning, flow_run_url()
+    if await wait_for_holder(RunStore(runs_dir / run_id), PATIENCE_S, say):
+        return
+    if url is not None and find_run(runs_dir, run_id).manifest.ui_url == url:
+        say("it is alive; this flow run is left to it")
+        raise Abort
+
+
+def flow_run_url() -> str | None:
+    """Page of this flow run in the Prefect UI; the run's manifest names that of its driver."""
+    return url_for("flow-run", obj_id=flow_run.id)

@@ -1,0 +1,1 @@
+"""Runs on Modal, seen from this machine."""

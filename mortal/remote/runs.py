@@ -1,0 +1,82 @@
+"""The `mortal` command's view of runs on a Modal Volume."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import tempfile
+from pathlib import Path
+
+from mortal_steps.compute.modal import volume_lease, volume_runs
+from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import CorruptFileError, RunNotFoundError
+from mortal_steps.report.summary import RunSummary, summarize
+from mortal_steps.runs.lease import LeaseRecord
+from mortal_steps.runs.run import find_run
+from mortal_steps.runs.verify import FinishedCheck
+from mortal_steps.store import RunStore
+
+logger = logging.getLogger(__name__)
+
+
+def bring(volume: str, run_id: str, runs_dir: Path) -> None:
+    """Let a run be gone on with from here; raises `RunNotFoundError` if the Volume has none."""
+    if not asyncio.run(volume_runs.bring_here(RunsVolume(volume), RunStore(runs_dir / run_id))):
+        raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume}")
+
+
+def on_volume(config: RunConfig, volume: str) -> RunConfig:
+    """The configuration of a run that goes on where its files are: it may have begun locally."""
+    modal = config.compute.modal.model_copy(update={"volume": volume})
+    compute = config.compute.model_copy(update={"backend": "modal", "modal": modal})
+    return config.model_copy(update={"compute": compute})
+
+
+def summary_there(volume: str, run_id: str) -> RunSummary:
+    """A run in one record; its paths are those on the Volume."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = asyncio.run(volume_runs.look_at(RunsVolume(volume), run_id, Path(folder)))
+        summary, final = summarize(run), run.manifest.final
+    where = f"{volume}:/{run_id}"
+    model = f"{where}/{final.path}" if final else None
+    return dataclasses.replace(summary, run_dir=where, model_path=model)
+
+
+def summaries_there(volume: str) -> list[RunSummary]:
+    """Every run on the Volume; one that is not whole is only warned of."""
+    found = []
+    for run_id in asyncio.run(volume_runs.list_run_ids(RunsVolume(volume))):
+        try:
+            found.append(summary_there(volume, run_id))
+        except (RunNotFoundError, CorruptFileError) as error:
+            logger.warning("%s", error)
+    return found
+
+
+def check_there(volume: str, run_id: str) -> FinishedCheck:
+    """`mortal verify`, done beside the Volume."""
+    check: FinishedCheck = asyncio.run(volume_runs.check_there(RunsVolume(volume), run_id))
+    return check
+
+
+def ask_to_stop(volume: str, run_id: str, who: str) -> LeaseRecord:
+    """Let the run's driver hear of it; returns who that is. Raises `StoreError` if nobody is."""
+    return asyncio.run(volume_lease.ask_to_stop(RunsVolume(volume), run_id, who))
+
+
+def find_driver(volume: str, run_id: str) -> LeaseRecord | None:
+    """Who drives the run, as far as the record tells."""
+    return asyncio.run(volume_lease.find_lease(RunsVolume(volume), run_id))
+
+
+def fetch_run(volume: str, run_id: str, runs_dir: Path, *, everything: bool) -> str:
+    """Bring a run's model here, or all of it; a sentence that says where it is."""
+    root = asyncio.run(
+        volume_runs.fetch(RunsVolume(volume), run_id, runs_dir, everything=everything)
+    )
+    run = find_run(runs_dir, run_id)
+    done = f"step {run.manifest.step} of {run.info.num_steps}"
+    model = "" if run.manifest.final else f", without a final model: it stands at {done}"
+    return f"{run_id} is in {root.absolute()}{model}"

@@ -1,0 +1,56 @@
+"""The Prefect server a run reports to: the user's own, or one on loopback for this user.
+
+Prefect's in-process ("ephemeral") API forgets task runs when the process exits, so without a
+configured server `mortal` starts a real one, on SQLite below the state directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+
+from mortal.server.files import Server
+from mortal.server.own import own_server
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@contextlib.contextmanager
+def prefect_server(
+    *, port: int, keep: bool, say: Callable[[str], None], any_port: bool = False
+) -> Iterator[Server]:
+    """A server for the time of the block; `PREFECT_API_URL` names it to everything inside.
+
+    The user's own server (`PREFECT_API_URL` in the environment) is used as it is. Otherwise one
+    that another command started, otherwise a new one on `port` (0: any free one). It ends with the
+    last command that uses it, unless one of them said `keep`. Raises `ServerError`.
+    """
+    configured = check_configured_server()
+    if configured is not None:
+        yield configured
+        return
+    with own_server(port, any_port=any_port, keep=keep, say=say) as server:
+        yield server
+
+
+def check_configured_server() -> Server | None:
+    """The user's own server, if the environment names one. Raises `ServerError` if it is none that
+    this user can report to."""
+    prepare_client()
+    configured = os.environ.get("PREFECT_API_URL")
+    if not configured:
+        return None
+    from mortal.server.api import check_serves  # imports Prefect
+
+    check_serves(configured)
+    return Server(api_url=configured)
+
+
+def prepare_client() -> None:
+    """Environment of Prefect's client, before it is imported: no proxy between processes of this
+    machine, and no word to Prefect about its use."""
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    named = [os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
+    merged = ",".join(dict.fromkeys([*filter(None, ",".join(named).split(",")), *LOOPBACK]))
+    os.environ.update(no_proxy=merged, NO_PROXY=merged)

@@ -1,0 +1,215 @@
+"""Our own Prefect server, on loopback, for all commands of one user that want one.
+
+Each of them holds a lock for as long as it lives, and the server ends when nobody holds it any more
+(mortal/server/process.py). A server that dies before that is started again by those who want it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import mortal
+from mortal.server.files import (
+    END_S,
+    LOG,
+    PORT_IN_USE,
+    Server,
+    ServerRecord,
+    living_server,
+    locked,
+    opened,
+    read_record,
+    server_home,
+    try_lock,
+    write_record,
+)
+from mortal_steps.errors import ServerError
+
+START_TIMEOUT_S = 600.0
+"""How long a living server may take until it answers: a slow machine needs minutes for the first
+start."""
+GONE_TIMEOUT_S = END_S + 10.0
+LOOK_EVERY_S = 0.5
+LONGEST_PAUSE_S = 60.0
+"""Between two starts of a server that does not stay."""
+
+
+@contextlib.contextmanager
+def own_server(
+    port: int, *, any_port: bool, keep: bool, say: Callable[[str], None]
+) -> Iterator[Server]:
+    """The server that another command has started, or a new one on `port` (0: any free one).
+
+    Raises `ServerError` if it does not start, or where one runs on another port already and not
+    `any_port` will do.
+    """
+    home = server_home()
+    with opened(home / "users.lock") as users:
+        with locked(home / "start.lock"):
+            _want(users)
+            record = living_server(home) or _start(home, port, keep, say)
+            if port not in (0, record.port) and not any_port:
+                raise ServerError(
+                    f"--port {port}: mortal's Prefect server runs at {record.api_url} already; "
+                    "leave --port out to use that one, or end what uses it"
+                )
+            if keep:
+                write_record(home, dataclasses.replace(record, keep=True))
+        server = Server(api_url=record.api_url)
+        os.environ.update(client_environment(server))
+        try:
+            _wait_until_it_answers(home, record)
+            with _kept_running(home, record, say):
+                yield server
+        finally:
+            _leave(home, users, say)
+
+
+def keep_no_longer(say: Callable[[str], None]) -> None:
+    """Let the server that was left running end; it does once nobody uses it."""
+    home = server_home()
+    with locked(home / "start.lock"), opened(home / "users.lock") as users:
+        _want(users)  # so that the server does not look at the record meanwhile
+        record = living_server(home)
+        if record is None:
+            say("no Prefect server of mortal's runs")
+            return
+        write_record(home, dataclasses.replace(record, keep=False))
+        _leave_locked(home, users, say)
+
+
+def client_environment(server: Server) -> dict[str, str]:
+    """Environment of a flow that reports to our own `server`."""
+    environment = {
+        "PREFECT_API_URL": server.api_url,
+        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(server_home() / "results"),
+    }
+    password = os.environ.get("PREFECT_SERVER_API_AUTH_STRING")
+    if password:  # which the server has, too
+        environment["PREFECT_API_AUTH_STRING"] = password
+    return environment
+
+
+def _want(users: IO[str]) -> None:
+    """Be one of those who want the server, once the one that is about to end is gone."""
+    deadline = time.monotonic() + GONE_TIMEOUT_S
+    while not try_lock(users, fcntl.LOCK_SH):
+        if time.monotonic() > deadline:
+            raise ServerError(
+                f"mortal's last Prefect server does not end; `fuser -v {users.name}` names its "
+                "process, which has to be killed"
+            )
+        time.sleep(0.05)
+
+
+def _start(home: Path, port: int, keep: bool, say: Callable[[str], None]) -> ServerRecord:
+    """A server that is on its way up; the start lock is held. Raises `ServerError`."""
+    process = _spawn(home, port, keep=keep)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while (record := living_server(home)) is None or record.process.pid != process.pid:
+        if process.poll() == PORT_IN_USE:
+            raise ServerError(
+                f"port {port} is in use on 127.0.0.1; choose another --port (0: any free one), or "
+                "set PREFECT_API_URL to the Prefect server that runs there"
+            )
+        if process.returncode is not None or time.monotonic() > deadline:
+            process.kill()
+            raise _did_not_start(home)
+        time.sleep(0.02)
+    say(f"starting a Prefect server at {Server(api_url=record.api_url).ui_url} ...")
+    return record
+
+
+def _spawn(home: Path, port: int, *, keep: bool) -> subprocess.Popen[bytes]:
+    source = str(Path(mortal.__file__).parents[1])
+    env = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (source, env.get("PYTHONPATH"))))
+    command = [sys.executable, "-P", "-m", "mortal.server.process", str(home), str(port)]
+    with (home / LOG).open("ab") as log:
+        return subprocess.Popen(
+            [*command, *(["--keep"] if keep else [])],
+            cwd=home,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for the run; the server ends after it
+        )
+
+
+def _did_not_start(home: Path) -> ServerError:
+    return ServerError(f"the Prefect server did not start; its log is {home / LOG}")
+
+
+def _wait_until_it_answers(home: Path, record: ServerRecord) -> None:
+    # Imported while the server does the same: it takes seconds.
+    from mortal.server.api import client_of
+
+    deadline = time.monotonic() + START_TIMEOUT_S
+    with client_of(record.api_url) as client:
+        while client.api_healthcheck() is not None:
+            if not record.process.lives() or time.monotonic() > deadline:
+                raise _did_not_start(home)
+            time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def _kept_running(home: Path, record: ServerRecord, say: Callable[[str], None]) -> Iterator[None]:
+    """For the time of the block, start the server again, on the same port, if it is gone."""
+    left = threading.Event()
+
+    def watch() -> None:
+        pause = LOOK_EVERY_S
+        while not left.wait(pause):
+            if living_server(home) is not None:
+                pause = LOOK_EVERY_S
+                continue
+            with opened(home / "start.lock") as lock:
+                if not try_lock(lock, fcntl.LOCK_EX) or living_server(home) is not None:
+                    continue  # somebody else has done it
+                keep = (read_record(home) or record).keep
+                try:
+                    _start(home, record.port, keep, say)
+                except ServerError as error:
+                    say(str(error))
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    watcher = threading.Thread(target=watch, name="server", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        left.set()
+        watcher.join()
+
+
+def _leave(home: Path, users: IO[str], say: Callable[[str], None]) -> None:
+    with locked(home / "start.lock"):
+        _leave_locked(home, users, say)
+
+
+def _leave_locked(home: Path, users: IO[str], say: Callable[[str], None]) -> None:
+    """Want the server no longer, and return when it is gone if nobody else does."""
+    record = living_server(home)
+    others = not try_lock(users, fcntl.LOCK_EX) and try_lock(users, fcntl.LOCK_SH)
+    fcntl.flock(users, fcntl.LOCK_UN)
+    if record is None or others:
+        return
+    if record.keep:
+        say(f"Prefect server left running at {Server(api_url=record.api_url).ui_url}")
+        return
+    deadline = time.monotonic() + GONE_TIMEOUT_S
+    while record.process.lives():
+        if time.monotonic() > deadline:
+            record.process.kill()
+        time.sleep(0.05)

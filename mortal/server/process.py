@@ -1,0 +1,150 @@
+"""Our Prefect server from inside: `python -m mortal.server.process HOME PORT [--keep]`.
+
+It listens on loopback, says where in server.json, and ends when no process wants it any more
+(mortal/server/files.py), however those have ended.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+import uvicorn
+
+from mortal.server.files import (
+    DATABASE,
+    END_S,
+    PORT_IN_USE,
+    ServerRecord,
+    opened,
+    read_record,
+    remove_record,
+    try_lock,
+    write_record,
+)
+from mortal.server.foreign_pages import OwnPagesOnly
+from mortal_steps.system.processes import ProcessId
+
+HOST = "127.0.0.1"
+LOOK_EVERY_S = 0.25
+"""Between two looks whether anybody wants the server."""
+CLOSE_S = 2.0
+"""How long connections have to end."""
+
+SERVER_SETTINGS = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # The recorder writes task runs in batches; its defaults cost three times the CPU per task run.
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "50",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+    # Half of what is left: a copy of every event, for the event feed alone. Runs, states, logs and
+    # artifacts are kept without it, and automations hear events as they come.
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
+    # A power cut takes server, worker and run together. A server that comes back must still know
+    # whom it expected a heartbeat from, to mark that run Crashed; by default it forgets in a
+    # minute, and the run stays Running for ever.
+    "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER": "P1D",
+    "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
+}
+
+ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
+
+
+def main() -> None:
+    """Serve until nobody wants the server, or SIGTERM."""
+    home, port, keep = Path(sys.argv[1]), int(sys.argv[2]), "--keep" in sys.argv[3:]
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+        except OSError as error:
+            sys.stderr.write(f"{HOST}:{port}: {error}\n")
+            sys.exit(PORT_IN_USE)
+        address = f"http://{HOST}:{listener.getsockname()[1]}"
+        process = ProcessId.of(os.getpid())
+        write_record(home, ServerRecord(api_url=f"{address}/api", process=process, keep=keep))
+        wanted = Wanted(home, process)
+        try:
+            _serve(listener, home, address, wanted)
+        finally:
+            remove_record(home, process)
+
+
+class Wanted:
+    """Watches whether anybody wants the server, from its first moment on."""
+
+    def __init__(self, home: Path, process: ProcessId) -> None:
+        self._home = home
+        self._process = process
+        self._users = opened(home / "users.lock")
+        self._server: uvicorn.Server | None = None
+        threading.Thread(target=self._watch, name="wanted", daemon=True).start()
+
+    def serves(self, server: uvicorn.Server) -> None:
+        """This is what to end, in order."""
+        self._server = server
+
+    def _watch(self) -> None:
+        while not self._unwanted():
+            time.sleep(LOOK_EVERY_S)
+        if self._server is not None and self._server.started:
+            self._server.should_exit = True
+            time.sleep(END_S)
+        # Also in the middle of a migration, which is a transaction of the database.
+        remove_record(self._home, self._process)
+        os._exit(0)
+
+    def _unwanted(self) -> bool:
+        """Whether the lock could be had; it is held from then on, so that nobody comes to want a
+        server that is about to end."""
+        if not try_lock(self._users, fcntl.LOCK_EX):
+            return False
+        record = read_record(self._home)
+        if record is not None and record.keep:
+            fcntl.flock(self._users, fcntl.LOCK_UN)
+            return False
+        return True
+
+
+def _serve(listener: socket.socket, home: Path, address: str, wanted: Wanted) -> None:
+    origins = _origins(address)
+    os.environ.update(SERVER_SETTINGS)
+    os.environ.update(
+        {
+            "PREFECT_HOME": str(home),
+            "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home / DATABASE}",
+            "PREFECT_UI_API_URL": f"{address}/api",
+            ORIGINS: ",".join(origins),
+        }
+    )
+    # Prefect reads its settings when it is imported.
+    from prefect.server.api.server import create_app
+    from prefect.settings import get_current_settings
+
+    api = get_current_settings().server.api
+    config = uvicorn.Config(
+        OwnPagesOnly(create_app(final=True), origins),
+        timeout_keep_alive=api.keepalive_timeout,
+        timeout_graceful_shutdown=int(CLOSE_S),
+        ws_ping_interval=api.websocket_ping_interval,
+        ws_ping_timeout=api.websocket_ping_timeout,
+        log_level="warning",
+    )
+    server = uvicorn.Server(config)
+    wanted.serves(server)
+    server.run(sockets=[listener])
+
+
+def _origins(address: str) -> list[str]:
+    """Whose pages may use the server: its own, and those that the user names."""
+    named = [each.strip() for each in os.environ.get(ORIGINS, "").split(",")]
+    return [address, address.replace(HOST, "localhost"), *filter(None, named)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""How runs look on a terminal."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rich.table import Table
+from rich.text import Text
+
+from mortal.terminal.listing import duration, number
+from mortal.terminal.output import PlainConsole, console, shortened
+from mortal_steps.report.printable import printable
+from mortal_steps.report.summary import RunSummary
+from mortal_steps.report.timings import StageRow, table_cells
+from mortal_steps.runs.verify import Checked, FinishedCheck, RunCheck
+
+DEFAULT_UI = "http://127.0.0.1:4200"
+"""Where `mortal server` shows the Prefect UI."""
+
+MOST_QUARANTINED = 20
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+UI_TIMEOUT_S = 2.0
+
+
+def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
+    """Everything about one run; `server_runs`: its Prefect server does."""
+    title = f"  {run.status}, step {run.step} of {run.max_steps}"
+    console.print(Text.assemble((printable(run.run_id), "bold"), title))
+    if run.parent:
+        line("fork of", f"{run.parent['run_id']}, from step {run.parent['step']}")
+    if run.error:
+        name = "error" if run.status == "failed" else "reason"
+        line(name, shortened(run.error, f"`mortal show {run.run_id} --json`"))
+    line("began", _times(run))
+    if run.step:
+        line("reward", _rewards(run))
+    for changed in run.changed_rewards:
+        line("rewards", f"changed after step {changed['step']}: {', '.join(changed['changes'])}")
+    if run.eval:
+        line("held-out", f"{_scores(run)}  (after step {run.eval_step})")
+    if run.checkpoints:
+        best = f", best {run.best_step}" if run.best_step is not None else ""
+        line("checkpoints", f"{', '.join(map(str, run.checkpoints))}{best}")
+    if run.base_model:
+        line("base model", run.base_model)
+    if run.model_path:
+        line("final model", run.model_path)
+        line("sha256", str(run.final_weights_sha256))
+    if run.cost:
+        kinds = [f"{kind} {dollars:.2f}" for kind, dollars in run.cost["by_kind"].items()]
+        line("cost", f"${run.cost['total']:.2f}, estimated: {', '.join(kinds)}")
+    line("files", run.run_dir)
+    if run.ui_url and server_runs:
+        line("Prefect UI", run.ui_url)
+    elif run.ui_url:
+        place = f"{DEFAULT_UI}{urlsplit(run.ui_url).path}"
+        line("Prefect UI", f"start it with `mortal server`, then open {place}")
+    _show_quarantined(run)
+    _show_timings(run)
+
+
+def show_outcome(run: RunSummary, seconds: float, *, server_runs: bool) -> None:
+    """What a command that drove a run says at its end; `server_runs`: its Prefect server still
+    does."""
+    console.print()
+    show_run(run, server_runs=server_runs)
+    console.print(f"  this command took {seconds:.0f} s")
+    if run.status != "completed":
+        folder = shlex.quote(str(Path(run.run_dir).parent))
+        go_on = f"   mortal resume {run.run_id} --runs-dir {folder}   (from step {run.step})"
+        console.print(Text.assemble(("go on with", "bold"), printable(go_on)))
+
+
+def show_check(check: RunCheck | FinishedCheck, *, as_json: bool) -> bool:
+    """Check a run, one line for each problem; returns whether there is none."""
+    damaged: list[Checked] = []
+    num_files = num_bytes = 0
+    with PlainConsole(stderr=True).status("checking") as status:
+        for file in check.files():
+            num_files, num_bytes = num_files + 1, num_bytes + file.num_bytes
+            status.update(f"checking: {num_files} files, {num_bytes / 1e9:.2f} GB")
+            if file.damage is not None:
+                damaged.append(file)
+                if not as_json:
+                    console.print(f"{file.path} {file.damage}: {file.outcome}")
+    if as_json:
+        console.print_json(
+            data={
+                "files": num_files,
+                "bytes": num_bytes,
+                "steps": check.num_steps,
+                "linked": check.num_linked,
+                "damaged": [
+                    {"path": str(f.path), "damage": f.damage, "outcome": f.outcome} for f in damaged
+                ],
+            }
+        )
+    elif damaged and check.is_driven():
+        console.print("The run is being driven: what it replaces meanwhile can look damaged.")
+    elif not damaged:
+        console.print(
+            f"{num_files} files, {num_bytes / 1e9:.2f} GB, all as they were committed; "
+            f"the chain of {check.num_linked} steps is whole"
+        )
+    return not damaged
+
+
+def _show_quarantined(run: RunSummary) -> None:
+    """The problems that rewards failed on most often; there may be as many as problems."""
+    if not run.quarantined:
+        return
+    num_problems = len({one.problem_id for one in run.quarantined})
+    title = f"quarantined: {num_problems} problems that a reward function failed on"
+    table = Table("problem", "function", "kind", "times", "last failure", title=title)
+    table.title_justify = "left"
+    for one in run.quarantined[:MOST_QUARANTINED]:
+        table.add_row(one.problem_id, one.function, one.kind, str(one.times), one.message)
+    console.print(table)
+    if len(run.quarantined) > MOST_QUARANTINED:
+        console.print(
+            f"  the {MOST_QUARANTINED} most frequent; all of them: {run.run_dir}/quarantine.jsonl"
+        )
+
+
+def _show_timings(run: RunSummary) -> None:
+    if not run.timings:
+        return
+    rows = [StageRow(stage=stage, **numbers) for stage, numbers in run.timings.items()]
+    cells = table_cells(rows)
+    if run.cost:
+        for row, cell in zip(rows, cells, strict=True):
+            cell["cost"] = f"${run.cost['by_stage'].get(row.stage, 0.0):.4f}"
+    table = Table(title="where the time went", title_justify="left")
+    for heading in cells[0]:
+        table.add_column(heading, justify="left" if heading == "stage" else "right")
+    for cell in cells:
+        table.add_row(*cell.values())
+    console.print(table)
+
+
+def _scores(run: RunSummary) -> str:
+    return ", ".join(f"{name} {value:.3f}" for name, value in run.eval.items())
+
+
+def _times(run: RunSummary) -> str:
+    """When it began and how long that took; a run that nobody drives may have rested meanwhile."""
+    now = time.time()
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
+    began = f"{at}, {duration(now - run.created_at)} ago"
+    if run.status == "completed":
+        return f"{began}; completed {duration(run.updated_at - run.created_at)} later"
+    return f"{began}; last change {duration(now - run.updated_at)} ago"
+
+
+def _rewards(run: RunSummary) -> str:
+    """Of training; the two ends of a run that is too short for both are not told apart."""
+    trend = run.reward_trend
+    if trend is None:
+        return f"{number(run.reward_last20)}  (training, {run.step} steps)"
+    means = f"{number(trend['first'])} -> {number(trend['last'])}"
+    return f"{means}  (training, first {trend['steps']} steps -> last {trend['steps']})"
+
+
+def line(name: str, text: str) -> None:
+    """One fact of a run, below its name."""
+    console.print(f"  {name:<12} {text}")
+
+
+def is_shown(ui_url: str | None) -> bool:
+    """Whether the page of the run's last flow run can be expected to open.
+
+    A server of ours ends with the commands that use it, so on loopback it is looked for.
+    """
+    address = urlsplit(ui_url or "")
+    if address.hostname not in LOOPBACK:
+        return ui_url is not None
+    try:
+        socket.create_connection((address.hostname, address.port or 80), UI_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True

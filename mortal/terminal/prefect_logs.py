@@ -1,0 +1,38 @@
+"""Prefect's log lines on the terminal, without those that `mortal` says itself, and better."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from prefect.logging.handlers import PrefectConsoleHandler
+
+from mortal.terminal.output import wants_tracebacks
+from mortal_steps.report import progress
+
+CANCELLED = "Execution was cancelled by the runtime environment"
+TOLD_ALREADY = (
+    # How Prefect calls the stages that a stop breaks off, and the stop itself.
+    f"Crash detected! {CANCELLED}",
+    f"Finished in state Crashed('{CANCELLED}",
+    "Finished in state Cancelled(",
+    # The error that ends the run, with its traceback; twice.
+    "Encountered exception during execution",
+    "Finished in state Failed('Flow run encountered",
+)
+"""How the lines begin that are left out; the Prefect UI has them."""
+
+
+def calm_console() -> None:
+    """Leave out what is told already, and keep the other lines above the progress bar."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, PrefectConsoleHandler):
+            if not wants_tracebacks():
+                handler.addFilter(is_news)
+            if sys.stderr.isatty():
+                handler.console = progress.console
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """Whether `mortal` does not say it anyway."""
+    return not record.getMessage().startswith(TOLD_ALREADY)

@@ -1,0 +1,40 @@
+"""`mortal show --samples`: completions with their prompts and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from mortal.terminal.display import line
+from mortal.terminal.listing import number
+from mortal.terminal.output import console
+from mortal_steps.report.printable import printable
+from mortal_steps.report.samples import Sample
+from mortal_steps.types import Prompt
+
+
+def show_samples(samples: Sequence[Sample]) -> None:
+    """Each under a heading with its scores."""
+    for sample in samples:
+        scores = ", ".join(f"{name} {number(value)}" for name, value in sample.rewards.items())
+        about = f"  {sample.problem_id}, reward {number(sample.reward)} ({scores})"
+        console.print()
+        console.print(
+            Text.assemble((f"{sample.kind} of step {sample.step}", "bold"), printable(about))
+        )
+        _block("prompt", _prompt_text(sample.prompt))
+        _block("completion", sample.text)
+
+
+def _prompt_text(prompt: Prompt) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{message.get('role')}: {message.get('content')}" for message in prompt)
+
+
+def _block(name: str, text: str) -> None:
+    first, *rest = text.splitlines() or [""]
+    line(name, first)
+    for more in rest:
+        line("", more)

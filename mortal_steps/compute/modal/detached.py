@@ -1,0 +1,90 @@
+"""A run on its way to a container that drives it: what it needs goes to the Volume."""
+
+from __future__ import annotations
+
+import os
+import urllib.parse
+from typing import Any
+
+import modal
+
+from mortal_steps.compute.modal.host import Settings
+from mortal_steps.compute.modal.mirror import Mirror
+from mortal_steps.compute.modal.models import folder_there, share_model
+from mortal_steps.compute.modal.project import digest_of, project_files, share_project
+from mortal_steps.compute.modal.retry import call_with_retries
+from mortal_steps.compute.modal.volume_lease import find_lease, in_use
+from mortal_steps.compute.modal.volume_runs import runs_volume
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError
+from mortal_steps.runs.run import Run
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
+PASSED_ON = (
+    *("PREFECT_API_URL", "PREFECT_API_KEY"),
+    *("PREFECT_API_AUTH_STRING", "PREFECT_CLIENT_CUSTOM_HEADERS"),
+)
+"""Without a server that the container can reach, it runs one of its own."""
+
+
+def settings_of(run: Run) -> Settings:
+    """What the run's workers are constructed with; raises what `project_files` does."""
+    in_container = run.config.compute.modal.rewards == "modal"
+    return Settings(
+        config=_without_secrets(run.config),
+        fingerprint=run.info.fingerprint,
+        dataset_fingerprint=run.info.dataset_fingerprint,
+        num_steps=run.info.num_steps,
+        model_folder=folder_there(run.info.model_files),
+        project_sha256=digest_of(project_files(run.config)) if in_container else None,
+    )
+
+
+def _without_secrets(config: RunConfig) -> RunConfig:
+    """What processes of this machine get in their environment is nothing to containers."""
+    values = config.model_dump()
+    for role in values["compute"]["local"].values():
+        role["env"] = {}
+    return RunConfig.model_validate(values)
+
+
+def check_reachable(config: RunConfig) -> None:
+    """Raise `ConfigError` for what a container could not get at: reward functions that are not
+    below the current folder, a Prefect server on this machine's loopback."""
+    project_files(config)
+    url = os.environ.get("PREFECT_API_URL", "")
+    if urllib.parse.urlsplit(url).hostname in LOOPBACK:
+        raise ConfigError(
+            f"PREFECT_API_URL is {url}, which means another machine in a container; unset it, and "
+            "the detached run has a server of its own, or set one that containers can reach"
+        )
+
+
+async def hand_over(run: Run) -> None:
+    """Bring the run to the Volume, with its model folder and the files of its reward functions.
+
+    Raises `StoreError` if a process drives the run already.
+    """
+    volume = runs_volume(run.config)
+    holder = await find_lease(volume, run.info.run_id)
+    if holder is not None and holder.holds():
+        raise in_use(run.info.run_id, holder)
+    await share_model(volume, settings_of(run))
+    await Mirror(volume, run.store).begin()
+    await share_project(volume, run.info.run_id, run.config)
+
+
+async def spawn_orchestrator(config: RunConfig) -> str:
+    """Let the deployed app drive the run; Modal's id of that call."""
+    options = config.compute.modal
+    deployed = modal.Function.from_name(options.app, "orchestrate", version=options.version)
+    orchestrate = for_run(deployed, config)
+    call = await call_with_retries("orchestrate", lambda: orchestrate.spawn.aio(config))
+    return str(call.object_id)
+
+
+def for_run(orchestrate: Any, config: RunConfig) -> Any:
+    """The orchestrator's function, told where the Prefect server is, with the run's secrets."""
+    passed_on = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
+    secrets = [modal.Secret.from_name(name) for name in config.compute.modal.secrets]
+    return orchestrate.with_options(env=passed_on, secrets=secrets)

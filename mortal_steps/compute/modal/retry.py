@@ -1,0 +1,106 @@
+"""Asking Modal for something: what its exceptions mean for a run, and how long it is asked again.
+
+| what Modal raises | what it means here |
+|---|---|
+| the connection, a server error, too many requests | ask again, for a while |
+| a lost container, its timeout, an expired output, a cancelled call | the call is lost: transient |
+| no token, no such app, class or Volume, another client's version | refused: a `ComputeError` |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import itertools
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+import aiohttp
+from modal import exception
+
+from mortal_steps.errors import ComputeError, TransientError
+from mortal_steps.store.files import is_full_disk
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PATIENCE_S = 300.0
+"""How long Modal is asked again where nothing else says so."""
+BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+"""Between tries, the last one again and again."""
+
+UNREACHABLE = (
+    exception.ServiceError,
+    exception.InternalError,
+    exception.ConnectionError,
+    exception.ResourceExhaustedError,
+    exception.ClientClosed,
+    aiohttp.ClientError,  # files travel by HTTP
+    OSError,
+)
+LOST = (
+    exception.InternalFailure,
+    exception.FunctionTimeoutError,
+    exception.OutputExpiredError,
+    exception.RemoteError,
+)
+REFUSED = (
+    exception.AuthError,
+    exception.NotFoundError,
+    exception.PermissionDeniedError,
+    exception.VersionError,
+    exception.InvalidError,
+)
+
+REMEDIES = {
+    exception.AuthError: "`modal setup` stores a token on this machine",
+    exception.NotFoundError: "`mortal deploy`, with the CONFIG if that names it, brings it there",
+    exception.PermissionDeniedError: "use a token of the workspace that holds it",
+    exception.VersionError: "install the version of modal that requirements/constraints.txt names",
+}
+
+
+def refusal(error: Exception) -> ComputeError:
+    """What to raise for one of `REFUSED`."""
+    found = [remedy for kind, remedy in REMEDIES.items() if isinstance(error, kind)]
+    return ComputeError("; ".join([f"Modal refuses: {str(error).rstrip('.')}", *found]))
+
+
+async def call_with_retries(
+    what: str, ask: Callable[[], Awaitable[T]], *, until: float | None = None
+) -> T:
+    """What `ask` answers; asked again while Modal cannot be reached, `until` a time (seconds since
+    the epoch; default: for `PATIENCE_S`).
+
+    Raises `TransientError` then, `ComputeError` where Modal refuses, and at once the `OSError` that
+    is about a file of this machine.
+    """
+    deadline = time.time() + PATIENCE_S if until is None else until
+    for failures in itertools.count():
+        try:
+            return await ask()
+        except REFUSED as error:
+            raise refusal(error) from error
+        except UNREACHABLE as error:
+            if _is_about_a_file(error):
+                raise
+            told = f"{type(error).__name__}: {error}"
+            if time.time() > deadline:
+                raise TransientError(f"{what}: Modal cannot be reached: {told}") from error
+            logger.warning("%s: asking Modal again: %s", what, told)
+            await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
+    raise AssertionError  # it counts for ever
+
+
+def _is_about_a_file(error: Exception) -> bool:
+    """An `OSError` of the connection names no file, and has nothing to do with a full disk."""
+    return isinstance(error, OSError) and (error.filename is not None or is_full_disk(error))
+
+
+def run_in_thread(work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives, run in a thread of its own: an event loop may be at work in this one."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(asyncio.run, work).result()

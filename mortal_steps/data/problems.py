@@ -1,0 +1,260 @@
+"""Datasets become `Problem`s, and each step's batch a pure function of them. Imports no torch.
+
+`read_problems` reads everything once, at the start of a run, row by row; from then on the run store
+holds the problems. Their values are therefore what JSON can carry: tuples become lists, dates and
+times ISO text, NaN (a missing number) None; what cannot be carried is a `DataError`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import math
+import random
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from mortal_steps.config import DataConfig
+from mortal_steps.data.problem_files import ProblemFile, ProblemWriter, encode_json
+from mortal_steps.data.sources import GYM, Row, read_rows
+from mortal_steps.errors import DataError
+from mortal_steps.schedule import derive_seed, problem_indices
+from mortal_steps.system.scratch import Scratch
+from mortal_steps.types import Problem, Prompt
+
+TAKEN_BY_TRL = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")
+"""Keyword arguments of every reward function; no column may have such a name."""
+
+DEEPEST = 100
+"""Levels of nesting in a column; the JSON of the run store ends somewhere beyond."""
+
+
+def read_problems(
+    config: DataConfig, seed: int, scratch: Scratch
+) -> tuple[ProblemFile, Sequence[Problem]]:
+    """Training and held-out problems; the second are none when none are asked for.
+
+    Training rows whose prompt is also held out are left out. The training problems lie in a file in
+    `scratch`, and never in memory all at once; the held-out ones, which each evaluation samples
+    whole, are. `seed` is the run's: reasoning_gym tasks draw their rows from it unless
+    `data.options.seed` is set. Raises `DataError`.
+    """
+    _check_options(config)
+    rows = read_rows(config, seed, limit=config.max_samples)
+    path = scratch.path / "rows.parquet"
+    with ProblemWriter(path) as writer:
+        for row in _checked(rows, config, "train", f"data.source = {config.source!r}"):
+            writer.add(*row)
+    train = ProblemFile(path, keeps=scratch)
+    if config.eval_source is not None or config.eval_split is not None:
+        rows = read_rows(config, seed, limit=config.eval_samples or None, held_out=True)
+        checked = list(_checked(rows, config, "eval", _eval_origin(config)))
+        names = dict.fromkeys(name for _, _, columns in checked for name in columns)
+        held_out = [
+            Problem(id=row, prompt=prompt, columns={name: columns.get(name) for name in names})
+            for row, prompt, columns in checked
+        ]
+    else:
+        held_out = _hold_out(train, config)
+    return _without(train, held_out, config), held_out
+
+
+def load_problems(config: DataConfig, seed: int) -> tuple[list[Problem], list[Problem]]:
+    """`read_problems`, all in memory."""
+    scratch = Scratch()
+    try:
+        train, held_out = read_problems(config, seed, scratch)
+        return list(train), list(held_out)
+    finally:
+        scratch.remove()
+
+
+def get_batch(
+    problems: Sequence[Problem], config: DataConfig, *, batch_size: int, step: int, seed: int
+) -> list[Problem]:
+    """The problems that step `step` trains on; length `batch_size`."""
+    indices = problem_indices(
+        len(problems), batch_size=batch_size, step=step, seed=seed, shuffle=config.shuffle
+    )
+    return [problems[index] for index in indices]
+
+
+def _check_options(config: DataConfig) -> None:
+    sources = (config.source, config.eval_source or "")
+    if config.options and not any(source.startswith(GYM) for source in sources):
+        raise DataError(
+            f"data.options = {dict(config.options)}: only a {GYM}TASK source takes options, and "
+            f"data.source = {config.source!r}"
+        )
+
+
+def _eval_origin(config: DataConfig) -> str:
+    if config.eval_source is not None:
+        return f"data.eval_source = {config.eval_source!r}"
+    return f"data.eval_split = {config.eval_split!r} of {config.source!r}"
+
+
+def _hold_out(train: ProblemFile, config: DataConfig) -> list[Problem]:
+    """`eval_samples` rows drawn from the source; the same ones whatever the run's seed."""
+    count = config.eval_samples
+    if count >= len(train):
+        raise DataError(
+            f"data.eval_samples = {count} leaves no training rows: data.source = "
+            f"{config.source!r} has {len(train)}; hold out fewer, or set data.eval_source"
+        )
+    drawn = sorted(random.Random(derive_seed("held out")).sample(range(len(train)), count))
+    return [
+        Problem(id=f"eval-{row}", prompt=problem.prompt, columns=problem.columns)
+        for row, problem in zip(drawn, train.select(array("L", drawn)), strict=True)
+    ]
+
+
+def _without(train: ProblemFile, held_out: list[Problem], config: DataConfig) -> ProblemFile:
+    """The training problems whose prompt is not held out."""
+    if not held_out:
+        return train
+    taken = {_key(problem.prompt) for problem in held_out}
+    kept = array(
+        "L", (row for row, prompt in enumerate(train.prompts()) if _key(prompt) not in taken)
+    )
+    if not kept:
+        raise DataError(
+            f"data.source = {config.source!r}: every prompt is also held out, which leaves no "
+            "training rows; hold out fewer (data.eval_samples) or evaluate on other rows "
+            "(data.eval_source, data.eval_split)"
+        )
+    return train.select(kept)
+
+
+def _key(prompt: Prompt) -> tuple[bool, str]:
+    """Equal for equal prompts."""
+    return (True, prompt) if isinstance(prompt, str) else (False, encode_json(prompt))
+
+
+def _checked(
+    rows: Iterator[Row], config: DataConfig, prefix: str, origin: str
+) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Id `<prefix>-<row>`, prompt and columns of each row, values checked."""
+    prompt_column = config.prompt_column
+    names: dict[str, None] = {}
+    is_text: bool | None = None
+    index = -1
+    for index, row in enumerate(rows):
+        place = f"{origin}, row {index}"
+        if prompt_column not in row:
+            others = (name for other in rows for name in other)
+            _check_prompt_column({**names, **row, **dict.fromkeys(others)}, prompt_column, origin)
+        if not row.keys() <= names.keys():
+            names |= dict.fromkeys(row)
+            _check_columns(names, prompt_column, origin)
+        columns = {
+            name: value if _is_plain(value) else _jsonable(value, f"{place}, column {name!r}")
+            for name, value in row.items()
+            if name != prompt_column
+        }
+        prompt = _jsonable(row.get(prompt_column), f"{place}, column {prompt_column!r}")
+        _check_prompt(prompt, f"{place}, column {prompt_column!r}")
+        if is_text is None:
+            is_text = isinstance(prompt, str)
+        if isinstance(prompt, str) != is_text:
+            raise DataError(
+                f"{place}: prompts are both text and chat messages; use one kind for all rows"
+            )
+        yield f"{prefix}-{index}", prompt, columns
+    if index < 0:
+        raise DataError(f"{origin}: there are no rows in it")
+
+
+def _check_prompt_column(names: Iterable[str], prompt_column: str, origin: str) -> None:
+    """Rows of a JSON lines file may lack a key; as in a `datasets` table, that is None."""
+    names = list(names)
+    if prompt_column not in names:
+        near = difflib.get_close_matches(prompt_column, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise DataError(
+            f"data.prompt_column = {prompt_column!r}: no such column in {origin}{hint}; "
+            f"columns there: {', '.join(names)}"
+        )
+
+
+def _check_columns(names: Iterable[str], prompt_column: str, origin: str) -> None:
+    if prompt_column != "prompt" and "prompt" in names:
+        raise DataError(
+            f"data.prompt_column = {prompt_column!r}: {origin} has a column 'prompt' besides, and "
+            "both would be the prompt; use that one, or rename or remove it"
+        )
+    for name in names:
+        _jsonable(name, f"{origin}, the name of a column")
+        if name in TAKEN_BY_TRL:
+            raise DataError(
+                f"{origin}: its column {name!r} has the name of an argument that every reward "
+                "function is given; rename it"
+            )
+
+
+def _check_prompt(prompt: Any, place: str) -> None:
+    if isinstance(prompt, str):
+        if not prompt.strip():
+            raise DataError(f"{place}: the prompt is empty; remove the row")
+        return
+    if not isinstance(prompt, list):
+        raise DataError(
+            f"{place}: {_shown(prompt)} is neither text nor a list of chat messages such as "
+            '[{"role": "user", "content": "..."}]'
+        )
+    if not prompt:
+        raise DataError(f"{place}: the prompt holds no messages; remove the row")
+    for message in prompt:
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise DataError(
+                f"{place}: {_shown(message)} is no chat message; write each as "
+                '{"role": "user", "content": "..."}'
+            )
+    if not any(message.get("content") for message in prompt):
+        raise DataError(f"{place}: every message is empty; remove the row")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON carries the value as it is, at a glance."""
+    kind = type(value)
+    return (kind is str and value.isascii()) or kind is int or kind is bool or value is None
+
+
+def _jsonable(value: Any, place: str, depth: int = 0) -> Any:
+    """The value as JSON carries it to the reward functions, or a `DataError`."""
+    if depth > DEEPEST:
+        raise DataError(
+            f"{place}: lists and objects within each other, more than {DEEPEST} deep; store it as "
+            "text, or remove the column"
+        )
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise DataError(f"{place}: {_shown(value)} is no valid Unicode text; repair the row")
+        return value
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        if math.isinf(value):
+            raise DataError(f"{place}: {value} is not a number that JSON can carry; remove the row")
+        return None if math.isnan(value) else value
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, list | tuple):
+        return [_jsonable(item, place, depth + 1) for item in value]
+    if isinstance(value, Mapping):
+        return {
+            _jsonable(str(key), place): _jsonable(item, place, depth + 1)
+            for key, item in value.items()
+        }
+    if hasattr(value, "item") and hasattr(value, "tolist"):  # NumPy, without importing it
+        return _jsonable(value.tolist(), place, depth + 1)
+    raise DataError(
+        f"{place}: a {type(value).__name__} cannot be carried as JSON; store it as text or "
+        "numbers, or remove the column"
+    )
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,135 @@
+"""The files of a local model folder, as they were when the run began.
+
+`model.name_or_path` is no part of the run directory. Somebody who trains into that folder again, or
+downloads it anew, would have a run that is resumed go on from another model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.config import ModelConfig
+from mortal_steps.errors import ModelError
+from mortal_steps.store.files import digest_file
+from mortal_steps.types.identity import ModelFile
+
+WEIGHTS = (".safetensors", ".bin")
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+OTHERS = (".json", ".model", ".txt", ".jinja", ".py")
+"""Configuration, tokenizer, chat template, code; a README may change."""
+
+
+def describe_model(model: ModelConfig) -> dict[str, ModelFile]:
+    """What `model.name_or_path` holds, by file name; empty for a hub model and `[model.new]`."""
+    if model.new is not None:
+        return {}
+    return {
+        path.name: ModelFile(
+            sha256=digest_file(path),
+            num_bytes=path.stat().st_size,
+            changed_ns=path.stat().st_ctime_ns,
+        )
+        for path in _files(Path(model.name_or_path))
+    }
+
+
+def check_folder(folder: Path) -> None:
+    """Raise `ModelError` unless the folder holds a model, whole, and its tokenizer."""
+    place = f"model.name_or_path: {folder}"
+    if not folder.is_dir():
+        raise ModelError(f"model.name_or_path: no such folder: {folder}")
+    if not (folder / "config.json").exists():
+        raise ModelError(f"{place} has no config.json; it is no model folder")
+    if _read_settings(folder / "config.json") is None:
+        raise ModelError(f"{place}: its config.json is not a JSON object; save the model anew")
+    if not any((folder / name).exists() for name in TOKENIZERS):
+        raise ModelError(
+            f"{place} has no tokenizer (none of {', '.join(TOKENIZERS)}); save one there with "
+            "tokenizer.save_pretrained"
+        )
+    _check_weights(folder, place)
+
+
+def _check_weights(folder: Path, place: str) -> None:
+    # Imported where used: takes a moment, and most commands look at no model.
+    from safetensors import SafetensorError, safe_open
+
+    there = {path.name for path in _files(folder) if path.suffix in WEIGHTS}
+    if not there:
+        raise ModelError(
+            f"{place} has no weights (*{', *'.join(WEIGHTS)}); save the model there with "
+            "model.save_pretrained"
+        )
+    index = _read_settings(folder / "model.safetensors.index.json") or {}
+    missing = sorted(set(index.get("weight_map", {}).values()) - there)
+    if missing:
+        raise ModelError(f"{place} lacks {', '.join(missing)}, which its index names; copy it anew")
+    for name in sorted(there):
+        if name.endswith(".safetensors"):
+            try:
+                with safe_open(folder / name, framework="numpy"):  # checks the file's length
+                    pass
+            except (OSError, SafetensorError) as error:
+                raise ModelError(
+                    f"{place}: {name} is damaged or not there in full ({error}); copy it anew"
+                ) from None
+
+
+def read_context(path: Path) -> int | None:
+    """Tokens that a model takes, by its config.json; None where that does not tell."""
+    settings = _read_settings(path) or {}
+    text = settings.get("text_config")
+    found = (text if isinstance(text, dict) else settings).get("max_position_embeddings")
+    return found if isinstance(found, int) and found > 0 else None
+
+
+def _read_settings(path: Path) -> dict[str, Any] | None:
+    """A JSON object; None where there is none."""
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return settings if isinstance(settings, dict) else None
+
+
+def check_model(model: ModelConfig, began_with: Mapping[str, ModelFile]) -> None:
+    """Raise `ModelError` if the folder holds anything else than when the run began."""
+    if not began_with:
+        return
+    folder = Path(model.name_or_path)
+    changes = list(_changes(folder, began_with))
+    if changes:
+        raise ModelError(
+            f"model.name_or_path: {folder.absolute()} is not what the run began with "
+            f"({', '.join(changes)}); put it back as it was, or train again under another --run-id"
+        )
+
+
+def _changes(folder: Path, began_with: Mapping[str, ModelFile]) -> Iterator[str]:
+    there = {path.name: path for path in _files(folder)}
+    for name in sorted(there.keys() | began_with.keys()):
+        if name not in there:
+            yield f"{name} is missing"
+        elif name not in began_with:
+            yield f"{name} is new"
+        elif not _is_same(there[name], began_with[name]):
+            yield f"{name} was changed"
+
+
+def _is_same(path: Path, before: ModelFile) -> bool:
+    found = path.stat()
+    if found.st_size != before.num_bytes:
+        return False
+    return found.st_ctime_ns == before.changed_ns or digest_file(path) == before.sha256
+
+
+def _files(folder: Path) -> list[Path]:
+    """Those that decide what the model is; none where there is no such folder."""
+    if not folder.is_dir():
+        return []
+    return sorted(
+        path for path in folder.iterdir() if path.suffix in WEIGHTS + OTHERS and path.is_file()
+    )

@@ -1,0 +1,100 @@
+"""This process drives a run: it holds the lease, owns the workers, and notes how the run ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from mortal_steps.compute.base import Compute
+from mortal_steps.compute.local import LocalCompute
+from mortal_steps.compute.roles import worker_specs
+from mortal_steps.errors import MortalError, RunStoppedError, StoreError
+from mortal_steps.orchestration.session import Session
+from mortal_steps.policy.base_model import first_model
+from mortal_steps.rewards.source_record import note_sources
+from mortal_steps.runs.lease import Lease
+from mortal_steps.runs.manifest import Status
+from mortal_steps.runs.run import Run
+
+logger = logging.getLogger(__name__)
+
+
+@contextlib.asynccontextmanager
+async def open_session(
+    run: Run, ui_url: str | None = None, on_stop: Callable[[str], None] | None = None
+) -> AsyncIterator[Session]:
+    """The run's workers, for as long as this process drives it.
+
+    `on_stop` is told who asks a run on Modal to stop; to others `mortal stop` sends SIGINT. The
+    manifest's status tells how it ended. Raises `StoreError` if another process drives it, and
+    `ComputeError` where its workers cannot be had.
+    """
+    async with contextlib.AsyncExitStack() as held:
+        lease = run.acquire()
+        held.callback(run.release)
+        try:
+            note_sources(run.store, run.config, run.working_dir(), run.manifest.step)
+            compute = await held.enter_async_context(_workers(run, lease, on_stop))
+            run.update(status="running", error=None, ui_url=ui_url)
+            yield Session(run, compute)
+            run.update(status="completed")
+        except RunStoppedError as stopped:
+            _note_end(run, status="stopped", error=str(stopped))
+            raise
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            _note_end(run, status="stopped", error="stopped at once, without a checkpoint")
+            raise
+        except Exception as error:
+            reason = str(error) if isinstance(error, MortalError) else repr(error)
+            _note_end(run, status="failed", error=reason)
+            raise
+
+
+@contextlib.asynccontextmanager
+async def _workers(
+    run: Run, lease: Lease, on_stop: Callable[[str], None] | None
+) -> AsyncIterator[Compute]:
+    """The run's workers, where the configuration wants them; at the end of the block they go."""
+    specs = worker_specs(
+        run.config,
+        run_dir=run.store.root.absolute(),
+        fingerprint=run.info.fingerprint,
+        model_path=first_model(run.store, run.config, run.info.dataset_fingerprint),
+        num_steps=run.info.num_steps,
+    )
+    on_modal = run.config.compute.backend == "modal"
+    here = LocalCompute(
+        {"reward": specs["reward"]} if on_modal else specs,
+        working_dir=run.working_dir(),
+        log_dir=run.store.path("logs").absolute(),
+        inherited=lease.filenos(),
+    )
+    try:
+        if on_modal:
+            async with _modal_workers(run, here, on_stop) as compute:
+                run.read_again()  # another machine may have gone on with it until now
+                yield compute
+        else:
+            yield here
+    finally:
+        await here.close()
+
+
+def _modal_workers(
+    run: Run, beside: LocalCompute, on_stop: Callable[[str], None] | None
+) -> contextlib.AbstractAsyncContextManager[Compute]:
+    # Imported where used: a local run needs no client of Modal's.
+    from mortal_steps.compute.modal.compute import modal_compute
+    from mortal_steps.compute.modal.detached import settings_of
+
+    return modal_compute(settings_of(run), run.store, beside, on_stop)
+
+
+def _note_end(run: Run, *, status: Status, error: str) -> None:
+    """Write down how the run ended early; where that fails too, the first error is the one told."""
+    try:
+        run.update(status=status, error=error)
+    except StoreError as failure:
+        logger.warning("the end of the run is not noted: %s", failure)

@@ -1,0 +1,248 @@
+"""A new run that goes on from a checkpoint of another one, with settings of its own.
+
+The parent is only read, and may be running meanwhile. fork_files.py says what a fork takes over.
+The run directory appears by one rename: there is a whole fork or none.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.loader import load_config, parse_config
+from mortal_steps.data import dataset_fingerprint
+from mortal_steps.data.kept import open_problems
+from mortal_steps.data.sources import GYM
+from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
+from mortal_steps.models.local_folder import check_model
+from mortal_steps.orchestration import preflight
+from mortal_steps.orchestration.fork_files import Changes, ForkFiles, changes_between, is_below
+from mortal_steps.orchestration.preflight import Problems
+from mortal_steps.policy import checkpoints, recovery, weights
+from mortal_steps.runs.identity import check_config, check_never_begun, check_problems
+from mortal_steps.runs.run import Run, find_run
+from mortal_steps.schedule import num_train_steps
+from mortal_steps.store import RunStore
+from mortal_steps.store.files import hidden_beside, sync_to_disk
+from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
+from mortal_steps.types import Checkpoint, Problem
+
+SHAPE = (
+    *("model.name_or_path", "model.revision", "model.dtype", "model.new", "model.warm_start"),
+    "training.use_lora",
+    *("training.trl.optim", "training.trl.optim_args", "training.trl.optim_target_modules"),
+    "training.trl.fp16",
+)
+"""Keys that decide what the numbers of a checkpoint are."""
+LORA_SHAPE = ("training.lora.r", "training.lora.alpha", "training.lora.target_modules")
+
+
+def fork_run(
+    parent: Run,
+    overrides: Sequence[str] = (),
+    *,
+    at_step: int | None = None,
+    run_id: str | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Run:
+    """Make a fork beside its parent that stands at step `at_step` (default: the newest checkpoint).
+
+    Relative paths of the configuration start in the current folder, which should be the parent's
+    `working_dir`. A fork made before by the same call, `run_id` included, is the answer. `say` is
+    told what is being checked.
+
+    Raises `ConfigError` for overrides that the checkpoint cannot follow, `ModelError` for a local
+    base model that is not what the parent began with, `StoreError` for a checkpoint that is not
+    there, whole, or a run id that is taken, `CorruptFileError` for damage elsewhere in the
+    parent, and what `preflight.check` finds; nothing is left behind then.
+    """
+    _check_place(parent)
+    check_config(parent.store, parent.info)
+    check_model(parent.config.model, parent.info.model_files)
+    config = _configure(parent, overrides, run_id)
+    root = Path(config.runs_dir) / str(config.run_id)
+    if (root / IDENTITY_FILE).exists():
+        return _made_before(parent, config, at_step)
+    check_never_begun(root)
+    changes = changes_between(parent.config, config)
+    _check_shape(parent, config, changes)
+    saved = _find_checkpoint(parent, at_step)
+    _check_versions(parent, config, saved)
+    for killed in root.parent.glob(f".{root.name}.????????.partial"):
+        shutil.rmtree(killed)
+    beside = hidden_beside(root, "partial")
+    try:
+        files = ForkFiles(parent, config, saved, RunStore(beside))
+        files.take_state()  # at once: a parent that runs may remove it while all else is checked
+        problems = preflight.check(config, _same_problems(parent, changes), say)
+        _check_problems(parent, config, problems[0])
+        _check_steps_ahead(config, saved, problems[0])
+        files.complete(problems)
+        _put_in_place(beside, root)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return find_run(root.parent, root.name)
+
+
+def _check_place(parent: Run) -> None:
+    """Raise `StoreError` where no run can be made beside the parent."""
+    folder = parent.store.root.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise StoreError(
+            f"{folder} is not writable ({error.strerror}), and a fork lies beside its parent; make "
+            f"it writable, or fork a copy of {parent.store.root} in another folder"
+        ) from error
+
+
+def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> RunConfig:
+    """The parent's configuration with the overrides applied and an id of its own."""
+    before = parent.config
+    chosen = load_config(parent.store.path(CONFIG_FILE), overrides)
+    if chosen.runs_dir != before.runs_dir:
+        raise ConfigError("runs_dir cannot be changed: a fork lies beside its parent")
+    if run_id is None and chosen.run_id != before.run_id:
+        run_id = chosen.run_id
+    name = chosen.name if chosen.name != before.name else parent.info.run_id
+    place = {
+        "run_id": run_id or f"{name}-fork-{uuid.uuid4().hex[:6]}",
+        "runs_dir": str(parent.store.root.parent.absolute()),
+    }
+    return parse_config(chosen.model_dump() | place, origin="mortal fork")
+
+
+def _made_before(parent: Run, config: RunConfig, at_step: int | None) -> Run:
+    there = find_run(Path(config.runs_dir), str(config.run_id))
+    origin = there.info.parent
+    if (
+        origin is not None
+        and origin.uid == parent.info.uid
+        and at_step in (None, origin.step)
+        and not changes_between(there.config, config)
+    ):
+        return there
+    raise StoreError(
+        f"run {config.run_id} exists in {config.runs_dir} and is no fork of {parent.info.run_id} "
+        "at that step with these settings; choose another --run-id"
+    )
+
+
+def _put_in_place(beside: Path, root: Path) -> None:
+    try:
+        beside.rename(root)
+    except OSError as error:
+        raise StoreError(
+            f"{root} cannot be made ({error.strerror}); choose another --run-id"
+        ) from error
+    sync_to_disk(root.parent)
+
+
+# what may be changed
+
+
+def _check_shape(parent: Run, config: RunConfig, changes: Changes) -> None:
+    """Raise `ConfigError` for a change that the checkpoint would not fit."""
+    fixed = list(SHAPE)
+    if config.training.use_lora:
+        fixed += LORA_SHAPE
+    if config.model.new or config.model.warm_start:
+        fixed.append("seed")  # the starting model is made from it
+    if config.model.warm_start:
+        fixed.append("compute.local.actor.threads")  # so is a warm start
+    for key, (before, after) in changes.items():
+        if is_below(key, fixed):
+            raise ConfigError(
+                f"{key} cannot be changed in a fork: it was {before!r} in {parent.info.run_id} and "
+                f"would be {after!r}, which its checkpoints do not fit. Leave it as it was, or "
+                "train a new run whose model.name_or_path is a model folder of that run, such as "
+                "final/"
+            )
+
+
+def _same_problems(parent: Run, changes: Changes) -> Problems | None:
+    """The parent's problems where the fork has the same; then their source is not read again."""
+    data, info, store = parent.config.data, parent.info, parent.store
+    drawn = any(source.startswith(GYM) for source in (data.source, data.eval_source or ""))
+    sections = ("data", "seed") if drawn else ("data",)
+    if any(is_below(key, sections) and key != "data.on_long" for key in changes):
+        return None
+    check_problems(store, info)
+    return (
+        open_problems(store, info.train_problems),
+        open_problems(store, info.eval_problems),
+    )
+
+
+def _check_problems(parent: Run, config: RunConfig, train: Sequence[Problem]) -> None:
+    if config.model.warm_start and dataset_fingerprint(train) != parent.info.dataset_fingerprint:
+        raise ConfigError(
+            "[data] cannot be changed in this fork: the starting model was warm-started on the "
+            f"training problems of {parent.info.run_id}. Leave it as it was, or train a new run "
+            "whose model.name_or_path is a model folder of that run, such as final/"
+        )
+
+
+def _check_steps_ahead(config: RunConfig, saved: Checkpoint, train: Sequence[Problem]) -> None:
+    num_steps = num_train_steps(len(train), config.training)
+    if num_steps <= saved.step:
+        raise ConfigError(
+            f"training.max_steps = {config.training.max_steps}: the run is {num_steps} steps long "
+            f"and the fork would begin at step {saved.step}; choose an earlier --at-step, or more "
+            "steps with --set training.max_steps=..."
+        )
+
+
+# what the parent has
+
+
+def _find_checkpoint(parent: Run, at_step: int | None) -> Checkpoint:
+    """Raises `StoreError` where it is not whole; the message names those that are."""
+    store, name = parent.store, parent.info.run_id
+    if at_step is None:
+        newest = checkpoints.newest_whole(store)
+        if newest is None:
+            raise StoreError(
+                f"run {name} has no whole checkpoint to fork at; one is saved every "
+                f"{parent.config.checkpoints.save_steps} steps (checkpoints.save_steps)"
+            )
+        return newest
+    found = checkpoints.find(store, at_step)
+    if found is not None:
+        return found
+    whole = [step for step in checkpoints.saved_steps(store) if checkpoints.find(store, step)]
+    raise StoreError(
+        f"run {name} {_what_is_wrong(store, at_step)}; whole checkpoints there: "
+        f"{', '.join(map(str, whole)) or 'none'}"
+    )
+
+
+def _what_is_wrong(store: RunStore, at_step: int) -> str:
+    if at_step == 0:
+        return "has nothing to fork at step 0: `mortal train` begins a run there"
+    path = checkpoints.path_of(at_step)
+    if not store.path(path).exists():
+        return f"has no checkpoint of step {at_step}"
+    try:
+        store.verify_folder(path, store.folder_digest(path))
+    except CorruptFileError as error:
+        return f"has a damaged checkpoint of step {at_step} ({error})"
+    return f"has removed its checkpoint of step {at_step} just now"
+
+
+def _check_versions(parent: Run, config: RunConfig, saved: Checkpoint) -> None:
+    """Raise `StoreError` unless the older weights are there that sample the fork's first steps."""
+    for version in recovery.versions_before(config, saved.step):
+        if weights.find(parent.store, version) is None:
+            raise StoreError(
+                f"step {saved.step} is sampled with the weights of step {version} "
+                f"(rollout.staleness = {config.rollout.staleness}, rollout.sync_weights_every = "
+                f"{config.rollout.sync_weights_every}), and run {parent.info.run_id} does not have "
+                "them any more; choose another --at-step, or --set rollout.staleness=0 --set "
+                "rollout.sync_weights_every=1"
+            )

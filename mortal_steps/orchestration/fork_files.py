@@ -1,0 +1,210 @@
+"""What a fork takes over from its parent, as links to the same files:
+
+    checkpoints/step-12         with a state.json of its own where the configuration is another
+    weights/v11, v12            those that sample the first steps
+    steps/000012/generations-*  completions that would come out the same: sampled with weights from
+                                before the fork, where nothing else that they depend on was changed
+    base_model.json, data/train.parquet
+
+and as copies the logs up to the checkpoint. Scores are always made again: a
+reward function may have been edited under its old name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.orchestration.preflight import Problems
+from mortal_steps.policy import base_model, checkpoints, journal, recovery, weights
+from mortal_steps.policy.checkpoints import STATE_FILE, CheckpointState
+from mortal_steps.runs.identity import write_identity
+from mortal_steps.runs.logs import LOGS, TIMINGS, RunLogs
+from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, last_evaluation
+from mortal_steps.runs.run import Run
+from mortal_steps.schedule import sampling_version
+from mortal_steps.store import RunStore
+from mortal_steps.store.files import link_file
+from mortal_steps.types import Checkpoint, GeneratedShard
+from mortal_steps.types.identity import Parent
+
+logger = logging.getLogger(__name__)
+
+NOT_SAMPLED_WITH = (
+    *("name", "rewards", "evaluation", "training.lora", "training.trl"),
+    *("rollout.staleness", "rollout.sync_weights_every", "rollout.weight_sync_method"),
+    *("rollout.canary_tolerance", "training.importance_sampling_correction"),
+    *("training.max_steps", "training.num_epochs", "training.learning_rate", "training.beta"),
+    *("training.loss_type", "training.epsilon", "training.epsilon_high", "training.scale_rewards"),
+    *("training.num_iterations", "training.gradient_accumulation_steps"),
+    *("training.gradient_checkpointing", "training.max_completion_length"),
+    "compute.local.actor",
+)
+"""Keys of a run's identity that completions do not depend on, but for the weights."""
+SAMPLED_WITH = ("training.trl.chat_template_kwargs",)
+"""The exception among them."""
+
+STAGES_OF_A_STEP = ("get_batch", "generate", "reward", "train_step")
+"""Their timings belong to a step that is taken, counted from 0, those of others to steps done."""
+
+Changes = Mapping[str, tuple[Any, Any]]
+"""Value before and after of each key that differs, such as `training.learning_rate`."""
+
+
+def changes_between(before: RunConfig, after: RunConfig) -> Changes:
+    """What differs of all that decides a run's numbers."""
+    old, new = dict(_flat(before.identity())), dict(_flat(after.identity()))
+    return {
+        key: (old.get(key), new.get(key))
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    }
+
+
+def is_below(key: str, sections: Sequence[str]) -> bool:
+    """Whether the key is one of `sections` or in one of them."""
+    return any(key == section or key.startswith(f"{section}.") for section in sections)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+class ForkFiles:
+    """The run directory of a fork in `store`, to be filled."""
+
+    def __init__(self, parent: Run, config: RunConfig, saved: Checkpoint, store: RunStore) -> None:
+        self._parent = parent
+        self._config = config
+        self._changes = changes_between(parent.config, config)
+        # A parent that older code began has another one than this code would give it.
+        alike = not self._changes
+        self._fingerprint = parent.info.fingerprint if alike else config.fingerprint()
+        self._saved = saved
+        self._step = saved.step
+        self._store = store
+        self._history_id: str | None = None
+
+    def take_state(self) -> None:
+        """Link the checkpoint and the weights that sample the first steps; what the parent removes
+        from then on stays here.
+
+        Raises `StoreError`; `CorruptFileError` for what the parent has removed already.
+        """
+        self._link_folder(self._saved.path, self._own_state())
+        for version in recovery.sampling_versions(self._config, self._step):
+            if version <= self._step and weights.find(self._parent.store, version):
+                self._link_folder(weights.path_of(version))
+
+    def complete(self, problems: Problems) -> None:
+        """Fill in all the rest. Raises `StoreError`."""
+        store, parent = self._store, self._parent.info
+        self._take_logs()
+        if self._parent.store.path(base_model.RECORD_FILE).exists():
+            self._link(base_model.RECORD_FILE)
+        origin = Parent(
+            run_id=parent.run_id,
+            uid=parent.uid,
+            step=self._step,
+            state_id=self._saved.state_id,
+            fingerprint=parent.fingerprint,
+            history_id=self._history_id,
+        )
+        info = write_identity(
+            store, self._config, *problems, parent=origin, fingerprint=self._fingerprint
+        )
+        if info.dataset_fingerprint == parent.dataset_fingerprint:
+            self._take_generations(info.num_steps)
+        manifest = RunManifest(
+            status="created",
+            step=self._step,
+            logs=RunLogs(store.root).marks(),
+            evaluation=last_evaluation(store, self._step, info.num_eval_problems),
+        )
+        store.write_record(MANIFEST_FILE, manifest, RunManifest)
+        fork = Run(store, self._config, info)
+        judged_alike = not self._is_changed("rewards", "evaluation", "data")
+        saved = dataclasses.replace(
+            self._saved,
+            sha256=store.folder_digest(self._saved.path),
+            state_id=checkpoints.read_state(store, self._saved.path).state_id,
+        )
+        fork.note_checkpoint(saved, fork.score(self._step) if judged_alike else None)
+
+    def _own_state(self) -> CheckpointState | None:
+        """What the checkpoint says of itself here, where that is not what it says there."""
+        state = checkpoints.read_state(self._parent.store, self._saved.path)
+        self._history_id = state.history_id
+        fingerprint = self._fingerprint
+        if fingerprint == state.fingerprint:
+            return None
+        return dataclasses.replace(
+            state,
+            state_id=journal.forked_state_id(state.state_id, state.fingerprint, fingerprint),
+            history_id=state.history_id
+            and journal.forked_state_id(state.history_id, state.fingerprint, fingerprint),
+            fingerprint=fingerprint,
+            forked=True,
+        )
+
+    def _take_logs(self) -> None:
+        logs = RunLogs(self._store.root)
+        for name in LOGS:
+            rows = [row for row in self._parent.logs.read(name) if self._is_past(name, row)]
+            if rows:
+                logs.replace(name, rows)
+
+    def _is_past(self, log: str, row: Mapping[str, Any]) -> bool:
+        of_a_step = log == TIMINGS and row.get("stage") in STAGES_OF_A_STEP
+        return bool(row["step"] < self._step or (row["step"] == self._step and not of_a_step))
+
+    def _take_generations(self, num_steps: int) -> None:
+        if not all(is_below(key, NOT_SAMPLED_WITH) for key in self._changes):
+            return
+        if self._is_changed(*SAMPLED_WITH):
+            return
+        parent = self._parent.store
+        for step in range(self._step, num_steps):
+            version = sampling_version(self._config.rollout, step)
+            if version > self._step:
+                return
+            for path in sorted(parent.path(f"steps/{step:06d}").glob("generations-*.json")):
+                name = f"steps/{step:06d}/{path.name}"
+                try:
+                    found = parent.find_record(name, GeneratedShard)
+                except CorruptFileError as error:
+                    logger.warning("sampled again: %s", error)
+                    continue
+                if found is not None and found[1].policy_version == version:
+                    self._link(name)
+
+    def _is_changed(self, *sections: str) -> bool:
+        return any(is_below(key, sections) for key in self._changes)
+
+    def _link(self, relative: str) -> None:
+        link_file(self._parent.store.path(relative), self._store.path(relative))
+
+    def _link_folder(self, relative: str, state: CheckpointState | None = None) -> None:
+        """A committed folder of the parent's, with another state.json if one is given."""
+        listed = self._parent.store.folder_files(relative)
+        if state is not None:
+            del listed[STATE_FILE]
+        with self._store.committing_folder(relative) as folder:
+            for name in listed:
+                link_file(self._parent.store.path(relative) / name, folder / name)
+            if state is not None:
+                (folder / STATE_FILE).write_text(json.dumps(dataclasses.asdict(state)))
+        linked = self._store.folder_files(relative)
+        damaged = [name for name, sha256 in listed.items() if linked[name] != sha256]
+        if damaged:
+            place = self._parent.store.path(relative) / damaged[0]
+            raise CorruptFileError(f"{place} is damaged: its digest does not match")

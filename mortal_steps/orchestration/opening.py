@@ -1,0 +1,116 @@
+"""Begin a run, or go on with one.
+
+`open_run` is the same for a first start, a retry and a resume: it creates the run directory if
+there is none, and otherwise checks that it belongs to the same configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.run import NAME
+from mortal_steps.errors import ConfigError, RunNotFoundError, StoreError
+from mortal_steps.models.local_folder import check_model
+from mortal_steps.orchestration import preflight
+from mortal_steps.orchestration.settling import settle
+from mortal_steps.rewards.source_record import accept_present_sources, check_sources
+from mortal_steps.runs.identity import (
+    check_config,
+    check_never_begun,
+    check_problems,
+    write_identity,
+)
+from mortal_steps.runs.lease import acquire
+from mortal_steps.runs.run import Run, find_run
+from mortal_steps.store import RunStore
+from mortal_steps.store.identity import IDENTITY_FILE
+from mortal_steps.types import Problem
+
+
+def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run:
+    """The run of `config.run_id`, created if it does not exist.
+
+    `say` is told what is being checked. Raises `StoreError` for a run id that exists with another
+    configuration, `ModelError` for a local model that was changed since the run began,
+    `RewardError` for reward functions that were changed and not accepted, and whatever
+    `preflight.check` finds before anything is written.
+    """
+    if config.run_id is None:
+        raise StoreError("a run needs a run_id")
+    if not re.fullmatch(NAME, config.run_id):
+        raise ConfigError(
+            f"run_id = {config.run_id!r} cannot be a folder: use letters, digits, '.', '_' and "
+            "'-', and begin with a letter or a digit"
+        )
+    root = Path(config.runs_dir) / config.run_id
+    if config.compute.backend == "modal":
+        _bring_here(config, root)
+    if not (root / IDENTITY_FILE).exists():
+        check_never_begun(root)
+        config = settle(config)
+        problems = preflight.check(config, say=say)
+        create_run(root, config, *problems)
+    run = find_run(root.parent, root.name)
+    config = config.settled_like(run.config)
+    # Both as this code reads them: a key that is newer than the run has the same default in both.
+    changed = list(_differences(run.config.identity(), config.identity()))
+    if changed:
+        raise StoreError(
+            f"run {config.run_id} exists in {config.runs_dir} with another configuration "
+            f"(different: {', '.join(changed)}); choose another --run-id, or continue it as it is "
+            f"with `mortal resume {config.run_id}`"
+        )
+    check_config(run.store, run.info)
+    check_problems(run.store, run.info)
+    opened = Run(run.store, config, run.info)
+    if not opened.is_complete():
+        check_sources(opened.store, config, opened.working_dir())
+    on_modal = config.compute.backend == "modal"
+    elsewhere = on_modal and not Path(config.model.name_or_path).exists()  # the Volume has it
+    if not opened.is_complete() and not elsewhere:  # a complete one needs the model no more
+        check_model(config.model, run.info.model_files)
+    return opened
+
+
+def accept_changed_rewards(config: RunConfig) -> RunConfig:
+    """The configuration with the run's reward functions accepted as they are now."""
+    working_dir = Path.cwd()
+    with contextlib.suppress(RunNotFoundError):
+        working_dir = find_run(Path(config.runs_dir), str(config.run_id)).working_dir()
+    return accept_present_sources(config, working_dir)
+
+
+def _bring_here(config: RunConfig, root: Path) -> None:
+    """Another machine may have driven the run further."""
+    # Imported where used: a local run needs no client of Modal's.
+    from mortal_steps.compute.modal.retry import run_in_thread
+    from mortal_steps.compute.modal.volume_runs import bring_here, runs_volume
+
+    run_in_thread(bring_here(runs_volume(config), RunStore(root)))
+
+
+def create_run(
+    root: Path, config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
+) -> None:
+    """Commit the run's identity, run.json last: what a kill leaves without it is written over."""
+    store = RunStore(root)
+    lease = acquire(store)
+    try:
+        if not (root / IDENTITY_FILE).exists():  # else another process has just made it
+            write_identity(store, config, train, held_out)
+    finally:
+        lease.release()
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for key in sorted(old.keys() | new.keys()):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from _differences(before, after, f"{prefix}{key}.")
+        elif before != after:
+            yield f"{prefix}{key} was {before!r}, now {after!r}"

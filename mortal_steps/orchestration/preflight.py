@@ -1,0 +1,222 @@
+"""Everything that can be found out about a configuration before anything is started.
+
+Options that do not work yet, the runs directory, the model folder, the dataset and its columns, the
+interpreters; then, each in a process of its own that ends with the check, the reward functions
+(called once), what TRL says of its options, and whether every prompt fits the model's context. This
+process imports no torch.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.devices import check_devices
+from mortal_steps.compute.local import call_once
+from mortal_steps.compute.roles import worker_specs
+from mortal_steps.config import RunConfig
+from mortal_steps.data.shared import read_or_share
+from mortal_steps.errors import ConfigError, StoreError
+from mortal_steps.models.hub import is_hub_model
+from mortal_steps.models.local_folder import check_folder, read_context
+from mortal_steps.orchestration.settling import has_vllm, rollout_interpreter
+from mortal_steps.rollout.fitting import keep_fitting
+from mortal_steps.system.scratch import Scratch
+from mortal_steps.types import Problem
+
+logger = logging.getLogger(__name__)
+
+REHEARSED_PROBLEMS = 2
+HIGHEST_OF_VLLM = 2.0
+"""Temperature."""
+WORTH_A_WORD = 20_000
+"""Prompts that take seconds to count the tokens of."""
+
+READING = ".reading-"
+"""Beginning of the name of a folder, among the runs, for the rows that are read."""
+
+Problems = tuple[Sequence[Problem], Sequence[Problem]]
+"""Those to train on, and those held out."""
+
+
+def check(
+    config: RunConfig,
+    problems: Problems | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Problems:
+    """Raise the `MortalError` that names what is wrong, or return the problems that the run has.
+
+    They are read from their source unless they are known already. `config` is a settled one. `say`
+    is told of every check that may take a while.
+    """
+    say = say or _say_nothing
+    refuse_what_does_not_work_yet(config)
+    check_runs_dir(Path(config.runs_dir))
+    check_model(config)
+    if config.compute.backend == "modal":
+        say("checking what is deployed on Modal")
+    check_modal(config)
+    say("reading the dataset")
+    train, held_out = problems or _read(config)
+    if config.evaluation.eval_steps and not held_out:
+        raise ConfigError(
+            "evaluation.eval_steps is set but there are no held-out problems; set "
+            "data.eval_samples, data.eval_split or data.eval_source"
+        )
+    check_interpreters(config)
+    check_engine(config)
+    check_devices(config)
+    if config.rewards.rehearse:
+        say("calling the reward functions with a made-up completion")
+    else:
+        say("importing the reward functions")
+    check_rewards(config, train)
+    say("measuring the prompts, and checking the training options with TRL")
+    return check_training(config, train, held_out)
+
+
+def _read(config: RunConfig) -> Problems:
+    scratch = Scratch(Path(config.runs_dir).absolute(), READING)
+    try:
+        return read_or_share(config, scratch)
+    except BaseException:
+        scratch.remove()
+        raise
+
+
+def _say_nothing(text: str) -> None:
+    """For callers who do not want to hear."""
+
+
+def refuse_what_does_not_work_yet(config: RunConfig) -> None:
+    """Options that have a place in the configuration and no code behind them."""
+    waiting = {
+        "rollout.weight_sync_method = 'direct'": config.rollout.weight_sync_method == "direct",
+        "rewards.functions = 'sandbox'": "sandbox" in config.rewards.functions,
+        "logging.use_wandb": config.logging.use_wandb,
+    }
+    for option, wanted in waiting.items():
+        if wanted:
+            raise ConfigError(f"{option} does not work yet; leave it out")
+
+
+def check_runs_dir(runs_dir: Path) -> None:
+    """The folder of all runs can be made and written."""
+    try:
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=runs_dir):
+            pass
+    except OSError as error:
+        raise StoreError(
+            f"runs_dir {runs_dir} is not writable: {error.strerror}; choose another --runs-dir"
+        ) from None
+
+
+def check_model(config: RunConfig) -> None:
+    """A local model folder is whole, and prompts plus completions can fit its context."""
+    model = config.model
+    context: int | None = None
+    if model.new:
+        context = model.new.max_position_embeddings
+    elif not is_hub_model(model):
+        check_folder(Path(model.name_or_path))
+        context = read_context(Path(model.name_or_path) / "config.json")
+    context = min(model.max_model_len, context or model.max_model_len)
+    if config.max_tokens >= context:
+        raise ConfigError(
+            f"rollout.max_tokens = {config.max_tokens} leaves no room for a prompt: the context is "
+            f"{context} tokens (the smaller of model.max_model_len and the model's own)"
+        )
+
+
+def check_engine(config: RunConfig) -> None:
+    """The engine samples as it is asked to."""
+    asked = {"rollout": config.rollout.temperature, "evaluation": config.evaluation.temperature}
+    for table, temperature in asked.items():
+        if config.rollout.engine == "vllm" and temperature > HIGHEST_OF_VLLM:
+            raise ConfigError(
+                f"{table}.temperature = {temperature:g}: vLLM takes {HIGHEST_OF_VLLM:g} at most; "
+                "lower it, or use rollout.engine = 'transformers'"
+            )
+
+
+def check_interpreters(config: RunConfig) -> None:
+    """The interpreter of each role exists, and the rollout workers' one has their engine."""
+    if config.compute.backend == "modal":
+        return  # where images hold them
+    for role in ("actor", "rollout", "reward"):
+        python = getattr(config.compute.local, role).python
+        if python and shutil.which(python) is None:
+            raise ConfigError(f"compute.local.{role}.python: no such interpreter: {python}")
+    if config.rollout.engine == "vllm":
+        python = rollout_interpreter(config)
+        if not has_vllm(python):
+            raise ConfigError(
+                f"rollout.engine = 'vllm', but {python} has no vllm; name an interpreter that has "
+                "it in compute.local.rollout.python (`make vllm-env` builds one), or use "
+                "rollout.engine = 'transformers'"
+            )
+
+
+def check_modal(config: RunConfig) -> None:
+    """Where workers are to run on Modal, they can."""
+    if config.compute.backend == "modal":
+        # Imported where used: a local run needs no client of Modal's.
+        from mortal_steps.compute.modal.deployed import check_deployed
+        from mortal_steps.compute.modal.project import project_files
+        from mortal_steps.compute.modal.retry import run_in_thread
+
+        if config.compute.modal.rewards == "modal":
+            project_files(config)
+        run_in_thread(check_deployed(config))
+
+
+def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
+    """Every reward function can be imported and scores a made-up completion."""
+    if not config.rewards.functions:
+        raise ConfigError(
+            "rewards.functions is empty; name at least one, as `module:function` or "
+            "`path/file.py:function`"
+        )
+    weights = config.rewards.weights
+    if weights is not None and len(weights) != len(config.rewards.functions):
+        raise ConfigError(
+            f"rewards.weights has {len(weights)} numbers for {len(config.rewards.functions)} "
+            "functions; give one each"
+        )
+    sample = problems[:REHEARSED_PROBLEMS] if config.rewards.rehearse else []
+    call_once(_passing_worker(config, "reward"), "rehearse", problems=sample)
+
+
+def check_training(
+    config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
+) -> Problems:
+    """TRL's GRPOConfig accepts the options of `[training]` and `[training.trl]`, and the problems
+    fit the model; those that do are the answer (`data.on_long`)."""
+    count = len(train) + len(held_out)
+    if count >= WORTH_A_WORD:
+        logger.warning("counting the tokens of %s prompts", f"{count:,}")
+    without_effect, lengths = call_once(
+        _passing_worker(config, "actor"), "check", train=train, held_out=held_out
+    )
+    for warning in without_effect:
+        logger.warning("%s", warning)
+    if lengths is None:
+        logger.warning(
+            "%s has its tokenizer on Modal alone: whether the prompts fit is seen there, before "
+            "the first step",
+            config.model.name_or_path,
+        )
+        return train, held_out
+    return keep_fitting(config, train, held_out, lengths)
+
+
+def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:
+    """A worker of the run without a run directory or a model: good for checks alone."""
+    nowhere = Path(os.devnull)
+    return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)[role]

@@ -1,0 +1,267 @@
+"""A run at work: the run directory together with the workers that serve it (see `driving`).
+
+What each stage asks of which worker, and where in the store its outcome belongs, stands here once;
+the tasks wrap these calls with retries, caching and names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import logging
+import time
+from collections.abc import Sequence
+from typing import TypeVar
+
+from mortal_steps.compute.base import CallKey, Compute, Role
+from mortal_steps.config import RunConfig
+from mortal_steps.data import get_batch
+from mortal_steps.data.kept import open_problems
+from mortal_steps.errors import WorkerLostError
+from mortal_steps.runs.run import Run
+from mortal_steps.schedule import policy_version, sampling_version, shard_bounds
+from mortal_steps.store import RunStore
+from mortal_steps.types import (
+    ActorReady,
+    BatchRef,
+    Checkpoint,
+    FileRef,
+    FinalModel,
+    GenerateRequest,
+    GenerationRef,
+    PolicyVersion,
+    Problem,
+    RewardRef,
+    RewardRequest,
+    SamplingParams,
+    StageTiming,
+    StepResult,
+    TrainRequest,
+    WeightsRef,
+)
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer", GenerationRef, RewardRef, StepResult)
+
+
+class Session:
+    """One run and its workers. A plain class, so that Prefect never looks inside."""
+
+    def __init__(self, run: Run, compute: Compute) -> None:
+        self.run = run
+        self.compute = compute
+
+    @property
+    def config(self) -> RunConfig:
+        """The run's configuration."""
+        return self.run.config
+
+    @property
+    def store(self) -> RunStore:
+        """The run's directory."""
+        return self.run.store
+
+    @functools.cached_property
+    def problems(self) -> Sequence[Problem]:
+        """The training problems, as committed when the run was created."""
+        return open_problems(self.store, self.run.info.train_problems)
+
+    # schedule
+
+    def publishes(self, step: int) -> bool:
+        """Whether the weights after `step` train steps are needed by rollout workers."""
+        next_version = policy_version(
+            step, sync_weights_every=self.config.rollout.sync_weights_every
+        )
+        return next_version == step or self.evaluates(step)
+
+    def version_for(self, step: int) -> PolicyVersion:
+        """The policy version that samples the batch of `step`."""
+        return sampling_version(self.config.rollout, step)
+
+    def evaluates(self, step: int) -> bool:
+        """Whether the policy is evaluated after `step` train steps."""
+        every = self.config.evaluation.eval_steps
+        if not every:
+            return False
+        if step == 0:
+            return self.config.evaluation.on_start
+        return step % every == 0 or step == self.run.info.num_steps
+
+    def checkpoints(self, step: int) -> bool:
+        """Whether the actor's state is saved after `step` train steps."""
+        return step % self.config.checkpoints.save_steps == 0 or step == self.run.info.num_steps
+
+    def overspent(self) -> str | None:
+        """What to stop for, if the run has cost what it may cost."""
+        limit, spent = self.config.compute.modal.max_cost, self.compute.spent()
+        if limit is None or spent < limit:
+            return None
+        return f"compute.modal.max_cost = {limit:g} dollars ({spent:.2f} spent)"
+
+    # stages
+
+    def get_batch(self, step: int) -> BatchRef:
+        """Commit the problems of a step."""
+        started = time.perf_counter()
+        config, size = self.config, self.config.training.batch_size
+        batch = get_batch(self.problems, config.data, batch_size=size, step=step, seed=config.seed)
+        file = self.store.write_record(f"steps/{step:06d}/batch.json", batch, list[Problem])
+        timing = StageTiming(stage="get_batch", step=step, busy_s=time.perf_counter() - started)
+        return BatchRef(step=step, file=file, num_problems=len(batch), timing=timing)
+
+    async def generate(self, batch: BatchRef, shard: int, weights: WeightsRef) -> GenerationRef:
+        """Sample one shard of a step on whichever rollout worker is free."""
+        rollout = self.config.rollout
+        start, stop = shard_bounds(batch.num_problems, self.config.num_shards)[shard]
+        request = GenerateRequest(
+            stage="generate",
+            step=batch.step,
+            shard=shard,
+            problems=batch.file,
+            start=start,
+            stop=stop,
+            num_generations=self.config.training.num_generations,
+            sampling=SamplingParams(
+                max_tokens=self.config.max_tokens,
+                temperature=rollout.temperature,
+                top_p=rollout.top_p,
+                top_k=rollout.top_k,
+                min_p=rollout.min_p,
+                stop=rollout.stop,
+            ),
+            weights=weights,
+            output=f"steps/{batch.step:06d}/generations-{shard}.json",
+        )
+        return await self._call(GenerationRef, "rollout", "generate", request)
+
+    async def reward(self, generation: GenerationRef) -> RewardRef:
+        """Score one shard of a step."""
+        request = RewardRequest(
+            stage="reward",
+            generation=generation,
+            output=f"steps/{generation.step:06d}/rewards-{generation.shard}.json",
+        )
+        return await self._call(RewardRef, "reward", "reward", request)
+
+    async def train_step(self, step: int, rewards: list[RewardRef]) -> StepResult:
+        """Let the actor take the step; asked twice, it answers twice and trains once."""
+        request = TrainRequest(step=step, rewards=rewards, publish=self.publishes(step + 1))
+        return await self._call(StepResult, "actor", "train_step", request)
+
+    async def sync_weights(self, weights: WeightsRef, worker: int) -> StageTiming:
+        """Let one rollout worker load and verify a published version.
+
+        A worker that is lost meanwhile is not waited for: when it is back, it loads the version
+        that its first shard asks for.
+        """
+        key = self._key("sync_weights", weights.version, worker)
+        started = time.perf_counter()
+        timing = StageTiming(stage="sync_weights", step=weights.version)
+        try:
+            timing = await self.compute.call(
+                "rollout", "sync_weights", key=key, worker=worker, weights=weights
+            )
+        except WorkerLostError as error:
+            logger.warning("weights v%d not loaded: %s", weights.version, error)
+        return _with_wait(timing, started, worker)
+
+    async def checkpoint(self, step: int, *, best_score: float | None) -> Checkpoint:
+        """Save the actor's whole state; with its score if it is the best so far."""
+        key = self._key("checkpoint", step)
+        started = time.perf_counter()
+        saved: Checkpoint = await self.compute.call(
+            "actor", "checkpoint", key=key, step=step, best_score=best_score
+        )
+        return dataclasses.replace(saved, timing=_with_wait(saved.timing, started))
+
+    async def evaluate_shard(self, step: int, shard: int, weights: WeightsRef) -> RewardRef:
+        """Sample and score one shard of the held-out problems, one completion each."""
+        info = self.run.info
+        start, stop = shard_bounds(info.num_eval_problems, self.config.num_shards)[shard]
+        folder = f"evaluations/{step:06d}"
+        generation = await self._call(
+            GenerationRef,
+            "rollout",
+            "generate",
+            GenerateRequest(
+                stage="evaluate",
+                step=step,
+                shard=shard,
+                problems=info.eval_problems,
+                start=start,
+                stop=stop,
+                num_generations=1,
+                sampling=SamplingParams(
+                    max_tokens=self.config.max_tokens,
+                    temperature=self.config.evaluation.temperature,
+                    stop=self.config.rollout.stop,
+                ),
+                weights=weights,
+                output=f"{folder}/generations-{shard}.json",
+            ),
+        )
+        request = RewardRequest(
+            stage="evaluate", generation=generation, output=f"{folder}/rewards-{shard}.json"
+        )
+        return await self._call(RewardRef, "reward", "reward", request)
+
+    # the run's beginning and end
+
+    async def build_base_model(self, problems: FileRef) -> StageTiming:
+        """Build and warm-start the model that the run begins with, where the config asks."""
+        started = time.perf_counter()
+        key = self._key("warm_start", 0)
+        await self.compute.call("actor", "build_base_model", key=key, problems=problems)
+        return StageTiming(stage="warm_start", step=0, busy_s=time.perf_counter() - started)
+
+    async def start_workers(self, step: int) -> ActorReady:
+        """Bring the actor to `step` and, beside it, up the rollout workers: one is enough to begin,
+        the others join as they become ready."""
+        started = time.perf_counter()
+        key = self._key("start_workers", step)
+        ready: ActorReady
+        ready, _ = await asyncio.gather(
+            self.compute.call("actor", "prepare", key=key, step=step), self.compute.start("rollout")
+        )
+        seconds = time.perf_counter() - started
+        timing = StageTiming(stage="start_workers", step=step, busy_s=seconds)
+        return dataclasses.replace(ready, timing=timing)
+
+    async def save_final(self) -> FinalModel:
+        """Save the trained model as a plain folder."""
+        key = self._key("save_final", self.run.info.num_steps)
+        saved: FinalModel = await self.compute.call("actor", "save_final", key=key)
+        return saved
+
+    async def _call(
+        self,
+        kind: type[Answer],
+        role: Role,
+        method: str,
+        request: GenerateRequest | RewardRequest | TrainRequest,
+    ) -> Answer:
+        """Ask with a request whose answer carries a timing; complete it with the waiting time."""
+        index = _shard_of(request)
+        step = request.generation.step if isinstance(request, RewardRequest) else request.step
+        started = time.perf_counter()
+        key = self._key(getattr(request, "stage", method), step, index)
+        answer: Answer = await self.compute.call(role, method, key=key, request=request)
+        return dataclasses.replace(answer, timing=_with_wait(answer.timing, started, index))
+
+    def _key(self, stage: str, step: int, index: int = 0) -> CallKey:
+        return CallKey(run_id=self.run.info.run_id, stage=stage, step=step, index=index)
+
+
+def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest) -> int:
+    if isinstance(request, RewardRequest):
+        return request.generation.shard
+    return request.shard if isinstance(request, GenerateRequest) else 0
+
+
+def _with_wait(timing: StageTiming, started: float, index: int = 0) -> StageTiming:
+    """The worker's timing, with the rest of the call's wall time as waiting."""
+    wait = max(0.0, time.perf_counter() - started - timing.busy_s)
+    return dataclasses.replace(timing, index=index, wait_s=wait)

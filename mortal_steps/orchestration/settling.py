@@ -1,0 +1,98 @@
+"""What defaults to the machine and to the model, found out when a run begins."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from mortal_steps.config import ModelConfig, RunConfig
+from mortal_steps.config.rollout import Engine
+from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
+from mortal_steps.models.local_folder import read_context
+
+logger = logging.getLogger(__name__)
+
+
+def settle(config: RunConfig) -> RunConfig:
+    """The configuration that a run begins with, no such default left open.
+
+    Raises what `hub.find_commit` does.
+    """
+    commit = find_commit(config.model)
+    model = config.model.model_copy(update={"revision": commit}) if commit else config.model
+    settled = config.settled(
+        cores=_cores(),
+        commit=commit,
+        engine=_find_engine(config),
+        context=_find_context(model),
+    )
+    _tell(config, settled)
+    return settled
+
+
+def rollout_interpreter(config: RunConfig) -> str:
+    """The Python that local rollout workers run under."""
+    return config.compute.local.rollout.python or sys.executable
+
+
+def has_vllm(python: str) -> bool:
+    """Whether this interpreter would find vLLM; it is not imported."""
+    probe = "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"
+    return subprocess.run([python, "-P", "-c", probe], check=False).returncode == 0
+
+
+def _find_engine(config: RunConfig) -> Engine:
+    if config.rollout.engine is not None:
+        return config.rollout.engine
+    if config.compute.backend == "modal":
+        return "vllm"  # deployments/images.py has it
+    python = rollout_interpreter(config)
+    return "vllm" if shutil.which(python) and has_vllm(python) else "transformers"
+
+
+def _find_context(model: ModelConfig) -> int | None:
+    """Tokens that the model takes by its own account; None where that cannot be read yet."""
+    if model.new is not None:
+        return model.new.max_position_embeddings
+    if is_hub_model(model):
+        path = find_hub_file(model, "config.json")
+    else:
+        path = Path(model.name_or_path) / "config.json"
+    return read_context(path) if path is not None else None
+
+
+def _tell(config: RunConfig, settled: RunConfig) -> None:
+    if config.rollout.engine is None and config.compute.backend == "local":
+        has = "has" if settled.rollout.engine == "vllm" else "does not have"
+        logger.warning(
+            "rollout.engine = %r: %s %s vLLM",
+            settled.rollout.engine,
+            rollout_interpreter(config),
+            has,
+        )
+    sampled, trained = settled.max_tokens, settled.training.max_completion_length
+    if sampled > trained:
+        logger.warning(
+            "rollout.max_tokens = %d: reward functions see completions of that length, and "
+            "training.max_completion_length cuts them to %d tokens before they are trained on",
+            sampled,
+            trained,
+        )
+    if config.rollout.max_tokens is None and sampled < trained:
+        logger.warning(
+            "rollout.max_tokens = %d, half of the model's context (training.max_completion_length "
+            "would allow %d); the other half is for prompts",
+            sampled,
+            trained,
+        )
+
+
+def _cores() -> int:
+    """CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,120 @@
+"""Which problems fit the model's context, and what becomes of the others."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Sequence
+
+from mortal_steps.config import RunConfig
+from mortal_steps.data.problem_files import select
+from mortal_steps.errors import DataError
+from mortal_steps.rollout.prompts import PromptLengths
+from mortal_steps.types import Problem
+
+logger = logging.getLogger(__name__)
+
+NAMED = 5
+"""Rows that a message names, at most."""
+
+
+def keep_fitting(
+    config: RunConfig,
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
+    lengths: PromptLengths,
+) -> tuple[Sequence[Problem], Sequence[Problem]]:
+    """The problems that the run has: all of them, or those that fit (`data.on_long`).
+
+    `lengths` are of both, in this order. Raises `DataError` that counts and names the others.
+    """
+    if config.data.on_long == "error":
+        check_fitting(config, train, held_out, lengths)
+        return train, held_out
+    problems = _Both(train, held_out)
+    _check_usable(problems, lengths)
+    long = _too_long(config, lengths)
+    if not long:
+        return train, held_out
+    logger.warning("left out: %s (data.on_long)", _described(config, problems, lengths, long))
+    out = set(long)
+    kept = array("L", (row for row in range(len(train)) if row not in out))
+    count = len(train)
+    kept_held_out = array("L", (row for row in range(len(held_out)) if row + count not in out))
+    if not kept or len(kept_held_out) < bool(held_out):
+        raise DataError(
+            "data.on_long = 'drop' leaves no "
+            f"{'training' if not kept else 'held-out'} rows: {_room(config, lengths)}"
+        )
+    return select(train, kept), select(held_out, kept_held_out)
+
+
+def check_fitting(
+    config: RunConfig,
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
+    lengths: PromptLengths,
+) -> None:
+    """Raise `DataError` for problems that are unusable or too long."""
+    problems = _Both(train, held_out)
+    _check_usable(problems, lengths)
+    long = _too_long(config, lengths)
+    if long:
+        more = lengths.context == config.model.max_model_len
+        raise DataError(
+            f"{_described(config, problems, lengths, long)}. Leave such rows out with "
+            "data.on_long = 'drop', shorten their prompts, lower rollout.max_tokens"
+            + (", or raise model.max_model_len if the model can take more" if more else "")
+        )
+
+
+class _Both:
+    """Training and held-out problems, one after the other."""
+
+    def __init__(self, train: Sequence[Problem], held_out: Sequence[Problem]) -> None:
+        self._parts = train, held_out
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def __getitem__(self, row: int) -> Problem:
+        train, held_out = self._parts
+        return train[row] if row < len(train) else held_out[row - len(train)]
+
+
+def _check_usable(problems: _Both, lengths: PromptLengths) -> None:
+    if lengths.unusable:
+        first = [
+            f"{problems[row].id}: {lengths.unusable[row]}"
+            for row in sorted(lengths.unusable)[:NAMED]
+        ]
+        raise DataError(
+            f"{len(lengths.unusable):,} of {len(problems):,} prompts cannot be used: "
+            f"{'; '.join(first)}{_and_more(len(lengths.unusable))}. Repair or remove these rows"
+        )
+
+
+def _too_long(config: RunConfig, lengths: PromptLengths) -> list[int]:
+    room = lengths.context - config.max_tokens
+    return [row for row, tokens in enumerate(lengths.tokens) if tokens > room]
+
+
+def _described(
+    config: RunConfig, problems: _Both, lengths: PromptLengths, long: Sequence[int]
+) -> str:
+    first = ", ".join(f"{problems[row].id}: {lengths.tokens[row]:,} tokens" for row in long[:NAMED])
+    return (
+        f"{len(long):,} of {len(problems):,} prompts are too long ({first}{_and_more(len(long))}): "
+        f"{_room(config, lengths)}"
+    )
+
+
+def _room(config: RunConfig, lengths: PromptLengths) -> str:
+    return (
+        f"of the model's context of {lengths.context:,} tokens, rollout.max_tokens = "
+        f"{config.max_tokens:,} leaves {max(0, lengths.context - config.max_tokens):,} for a prompt"
+    )
+
+
+def _and_more(count: int) -> str:
+    return ", ..." if count > NAMED else ""

@@ -1,0 +1,49 @@
+"""A run's identity as it lies in the run directory: run.json, and what is named beside it.
+
+Nothing else in the run directory tells what is in these files, so a damaged one stops the run.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.store.run_store import RunStore
+from mortal_steps.types.identity import RunInfo
+
+IDENTITY_FILE = "run.json"
+CONFIG_FILE = "config.toml"
+WRITTEN_AS = {
+    "uid": r"[0-9a-f]{32}",
+    "run_id": r"[A-Za-z0-9][A-Za-z0-9._-]*",
+    "working_dir": r"/.*",
+}
+"""What some names in run.json look like."""
+NO_OTHER_COPY = (
+    "nothing else in the run tells what was in it; put the file back from a copy, or train again "
+    "under another --run-id"
+)
+
+
+def read_identity(store: RunStore) -> RunInfo | None:
+    """The run's identity; None where there is no run. Raises `CorruptFileError` for damage, and
+    `NewerFormatError`."""
+    try:
+        found = store.find_record(IDENTITY_FILE, RunInfo)
+    except CorruptFileError as error:
+        raise CorruptFileError(f"{error}; {NO_OTHER_COPY}") from None
+    if found is None:
+        return None
+    _check_names(store, found[1])
+    return found[1]
+
+
+def _check_names(store: RunStore, info: RunInfo) -> None:
+    """Raise `CorruptFileError` for names that no run has: files elsewhere are found by them."""
+    for name, pattern in WRITTEN_AS.items():
+        value = getattr(info, name)
+        if not re.fullmatch(pattern, value):
+            raise CorruptFileError(
+                f"{store.path(IDENTITY_FILE)}: {name} = {value!r} is none that MORTAL writes; "
+                f"{NO_OTHER_COPY}"
+            )

@@ -1,0 +1,318 @@
+"""The run directory: the truth about a run.
+
+    runs/<run_id>/
+      config.toml          the resolved configuration
+      run.json             identity: id, fingerprint, working directory, when it began, its parent
+      reward_sources.json  which files the reward functions are made of, and since when
+      base_model.json      the model built or warm-started for this run, if any
+      manifest.json        where the run stands: status, step, logs, checkpoints, final model
+      lock lease.json      who drives it
+      data/                the problems, as read at the start (train.parquet, eval.json)
+      steps/000012/        batch.json, generations-<shard>.json, rewards-<shard>.json, journal.json,
+                           result.json
+      evaluations/000012/  generations-<shard>.json, rewards-<shard>.json of the held-out problems
+      weights/v12/         published weights, immutable
+      checkpoints/step-12/ whole states of the actor
+      final/               the trained model, a plain `from_pretrained` folder
+      metrics.jsonl timings.jsonl evaluations.jsonl quarantine.jsonl reward_curve.png
+      logs/                what each worker printed
+      costs.jsonl calls/ settings/   of a run on Modal: what it cost, its calls, its workers
+
+Everything is written beside its place, synced to disk, then renamed, so a partial file is never
+taken for a whole one. A *record* is a JSON file of two lines: the sha256 of its body and the format
+that it is written in, then the body. A *folder* carries a `manifest.json` with the sha256 of each
+of its files. Reading verifies both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from mortal_steps.errors import CorruptFileError, NewerFormatError, StoreError
+from mortal_steps.store.files import (
+    digest_file,
+    failed_write,
+    hidden_beside,
+    is_full_disk,
+    sync_to_disk,
+    write_atomically,
+)
+from mortal_steps.types import FileRef
+from mortal_steps.types.paths import check_below
+
+T = TypeVar("T")
+
+FOLDER_MANIFEST = "manifest.json"
+
+FORMAT = 2
+"""Of what is written here. It grows when older code could no longer read, or would misread, what
+newer code writes; a new field with a default is no new format. What names none is of the first.
+
+1: training problems are a record. 2: they are a problem file (`problem_files`)."""
+
+
+class RunStore:
+    """Atomic, verified reads and writes below one run directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, relative: str) -> Path:
+        """Where something in the run directory is, or the directory itself for an empty name.
+
+        Raises `CorruptFileError` for a name that leads out of it: what names files may come from
+        another machine.
+        """
+        if relative:
+            try:
+                check_below(relative)
+            except ValueError as error:
+                raise CorruptFileError(f"{self.root}: {error}") from None
+        return self.root / relative
+
+    # records: one JSON value of a known type per file
+
+    def write_record(self, relative: str, body: T, kind: type[T]) -> FileRef:
+        """Commit `body` under `relative`; an existing file is replaced."""
+        payload = _adapter(kind).dump_json(body)
+        digest = hashlib.sha256(payload).hexdigest()
+        head = json.dumps({"sha256": digest, "format": FORMAT})
+        content = b"%s\n%s\n" % (head.encode(), payload)
+        write_atomically(self.path(relative), content)
+        return FileRef(path=relative, sha256=digest)
+
+    def read_record(self, ref: FileRef, kind: type[T]) -> T:
+        """The value that `ref` stands for; raises `CorruptFileError` if it is not exactly that."""
+        found, body = self._load(ref.path, kind)
+        _check_digest(self.path(ref.path), found.sha256, ref.sha256)
+        return body
+
+    def find_record(self, relative: str, kind: type[T]) -> tuple[FileRef, T] | None:
+        """A record committed earlier, or None; raises `CorruptFileError` if it is damaged, and
+        `NewerFormatError`."""
+        if not self.path(relative).exists():
+            return None
+        return self._load(relative, kind)
+
+    def check_record(self, ref: FileRef) -> None:
+        """Raise `CorruptFileError` unless the file is, byte for byte, what `ref` stands for."""
+        found, _ = self._read(ref.path)
+        _check_digest(self.path(ref.path), found, ref.sha256)
+
+    def _load(self, relative: str, kind: type[T]) -> tuple[FileRef, T]:
+        digest, payload = self._read(relative)
+        try:
+            body: T = _adapter(kind).validate_json(payload)
+        except ValidationError as error:
+            name = getattr(kind, "__name__", kind)
+            raise CorruptFileError(f"{self.path(relative)} is no {name}: {error}") from None
+        return FileRef(path=relative, sha256=digest), body
+
+    def _read(self, relative: str) -> tuple[str, bytes]:
+        """Digest and body of a record whose digest is right; raises `CorruptFileError`, and
+        `NewerFormatError`."""
+        path = self.path(relative)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise CorruptFileError(f"{path} is missing") from None
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+        head, _, payload = content.removesuffix(b"\n").partition(b"\n")
+        digest = hashlib.sha256(payload).hexdigest()
+        try:
+            recorded, written_in = _read_head(head)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise CorruptFileError(f"{path} is damaged: its first line is no digest") from None
+        check_format(path, written_in)
+        if digest != recorded or not content.endswith(b"\n"):
+            raise CorruptFileError(
+                f"{path} is damaged: its content hashes to {digest[:12]}, recorded {recorded[:12]}"
+            )
+        return digest, payload
+
+    # folders: many files that exist together or not at all
+
+    @contextlib.contextmanager
+    def committing_folder(self, relative: str) -> Iterator[Path]:
+        """Yields an empty folder to fill; on success it appears as `relative`, whole.
+
+        A folder of that name is replaced. On an error nothing is left behind; a full disk is a
+        `StoreError`, whichever library ran into it.
+        """
+        target = self.path(relative)
+        beside = hidden_beside(target, "partial")
+        try:
+            beside.mkdir(parents=True)
+            yield beside
+            digests = {name: digest_file(beside / name) for name in _files_below(beside)}
+            manifest = json.dumps({"files": digests}, indent=1, sort_keys=True).encode()
+            write_atomically(beside / FOLDER_MANIFEST, manifest)
+            for name in digests:
+                sync_to_disk(beside / name)
+            for folder in {(beside / name).parent for name in digests}:
+                sync_to_disk(folder)
+            _replace_folder(beside, target)
+        except BaseException as error:
+            shutil.rmtree(beside, ignore_errors=True)
+            if is_full_disk(error):
+                raise failed_write(target, error) from error
+            raise
+
+    def folder_digest(self, relative: str) -> str:
+        """sha256 of a committed folder's manifest; raises `CorruptFileError` if there is none."""
+        try:
+            return hashlib.sha256((self.path(relative) / FOLDER_MANIFEST).read_bytes()).hexdigest()
+        except FileNotFoundError:
+            raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
+
+    def folder_files(self, relative: str) -> dict[str, str]:
+        """sha256 of each file of a committed folder, as its manifest has it; raises
+        `CorruptFileError` if there is none."""
+        manifest = self.path(relative) / FOLDER_MANIFEST
+        try:
+            return listed_files(manifest.read_bytes(), manifest)
+        except FileNotFoundError:
+            raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
+
+    def verify_folder(self, relative: str, sha256: str) -> Path:
+        """The folder's path once every file in it matches; raises `CorruptFileError`."""
+        for path, damage in self.check_folder(relative, sha256):
+            if damage is not None:
+                raise CorruptFileError(f"{path} {damage}")
+        return self.path(relative)
+
+    def check_folder(
+        self, relative: str, sha256: str | None = None
+    ) -> Iterator[tuple[Path, str | None]]:
+        """Every file of a committed folder, its manifest first, and what is wrong with it, if
+        anything is. Without `sha256` the manifest is taken at its word."""
+        folder = self.path(relative)
+        manifest = folder / FOLDER_MANIFEST
+        try:
+            content = manifest.read_bytes()
+        except FileNotFoundError:
+            yield manifest, "is missing"
+            return
+        try:
+            files = listed_files(content, manifest)
+        except CorruptFileError as error:
+            yield manifest, str(error).removeprefix(f"{manifest} ")
+            return
+        if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+            yield manifest, "is not the one expected: altered"
+            return
+        yield manifest, None
+        for name, digest in files.items():
+            path = folder / name
+            if not path.is_file():
+                yield path, "is missing"
+            elif digest_file(path) != digest:
+                yield path, "is damaged: its digest does not match"
+            else:
+                yield path, None
+
+    def remove_folder(self, relative: str) -> None:
+        """Delete a committed folder; it stops existing at once, whatever the deletion takes."""
+        target = self.path(relative)
+        if target.exists():
+            doomed = hidden_beside(target, "removed")
+            target.rename(doomed)
+            shutil.rmtree(doomed)
+
+    def numbered(self, relative: str) -> list[tuple[int, Path]]:
+        """The entries of a folder whose name is a number, by that number; `steps/` has such. What
+        else lies there, such as a copy called `000003.bak`, is nobody's."""
+        entries = self.path(relative).glob("[0-9]*")
+        return sorted((int(e.name), e) for e in entries if re.fullmatch(r"[0-9]+", e.name))
+
+    def remove_leftovers(self, relative: str, *, of: str = "") -> None:
+        """Delete the hidden files and folders that killed commits and deletions left in `relative`,
+        or those left of a file or folder named `of` alone.
+
+        Only for the one process that commits there.
+        """
+        for leftover in self.path(relative).glob(f".{of}*"):
+            if leftover.suffix not in {".partial", ".removed", ".replaced"}:
+                continue
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink(missing_ok=True)
+
+
+_adapters: dict[Any, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    """Kept: building one takes milliseconds, and a step reads and writes a dozen records."""
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
+
+
+def _read_head(head: bytes) -> tuple[str, int]:
+    """Digest and format that a record's first line tells; raises what a damaged one leads to."""
+    said = json.loads(head)
+    written_in = said.get("format", 1)
+    if written_in < 1 or (written_in <= FORMAT and said.keys() - {"sha256", "format"}):
+        raise ValueError("no format has such a line")
+    return said["sha256"], written_in
+
+
+def listed_files(manifest: bytes, origin: Path | str) -> dict[str, str]:
+    """sha256 of each file that a folder's manifest lists; raises `CorruptFileError`, which begins
+    with the `origin`, for what is none, or lists files outside of the folder."""
+    try:
+        files = dict(json.loads(manifest)["files"])
+        for name in files:
+            check_below(name)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        outside = isinstance(error, ValueError) and "no path below" in str(error)
+        why = f"its list of files is wrong: {error}" if outside else "it lists no files"
+        raise CorruptFileError(f"{origin} is damaged: {why}") from None
+    return files
+
+
+def check_format(path: Path, written_in: int) -> None:
+    """Raise `NewerFormatError` for a format that this code does not know."""
+    if written_in > FORMAT:
+        raise NewerFormatError(
+            f"{path} is of format {written_in}, and this version of MORTAL knows none beyond "
+            f"{FORMAT}: a newer one wrote it; go on with that one"
+        )
+
+
+def _check_digest(path: Path, found: str, expected: str) -> None:
+    if found != expected:
+        raise CorruptFileError(
+            f"{path} holds {found[:12]}, expected {expected[:12]}; "
+            "it was replaced after it was committed"
+        )
+
+
+def _files_below(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def _replace_folder(source: Path, target: Path) -> None:
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        doomed = hidden_beside(target, "replaced")
+        target.rename(doomed)
+        source.rename(target)
+        shutil.rmtree(doomed)
+    sync_to_disk(target.parent)

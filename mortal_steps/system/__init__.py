@@ -1,0 +1,1 @@
+"""The operating system: processes, their temporary files, their signals, their messages."""

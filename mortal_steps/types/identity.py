@@ -1,0 +1,72 @@
+"""Who a run is: what never changes about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mortal_steps.types.references import FileRef
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelFile:
+    """A file of the local model folder that a run began with."""
+
+    sha256: str
+    num_bytes: int
+    changed_ns: int
+    """When the file system last changed anything about it; with size and time as they were, it
+    need not be read again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parent:
+    """The run that a fork goes on from, as it was when they parted."""
+
+    run_id: str
+    uid: str
+    step: int
+    """Train steps done; the fork's first checkpoint."""
+    state_id: str
+    """Chained id of the parent's state there."""
+    fingerprint: str
+    """The parent's."""
+    history_id: str | None = None
+    """Chained id of the batches that led there; None where its `state_id` is that."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunInfo:
+    """What never changes about a run."""
+
+    run_id: str
+    uid: str
+    """Random name of this run directory; tells two runs of one id apart."""
+    fingerprint: str
+    """Digest of what decides the run's numbers, as the code that began the run understood it."""
+    dataset_fingerprint: str
+    working_dir: str
+    """Where relative paths of the configuration start."""
+    num_steps: int
+    """Train steps of the whole run."""
+    num_problems: int
+    num_eval_problems: int
+    config_sha256: str
+    """Digest of config.toml."""
+    train_problems: FileRef
+    """Problem file, or record of `list[Problem]`."""
+    eval_problems: FileRef
+    """Record of `list[Problem]`; an empty list without held-out problems."""
+    created_at: float
+    """Seconds since the epoch."""
+    model_files: Mapping[str, ModelFile] = field(default_factory=dict)
+    """What the folder `model.name_or_path` held, by file name; empty without such a folder."""
+    parent: Parent | None = None
+    """What the run is a fork of, if it is one."""
+    host: str | None = None
+    """Name of the machine that the run began on, where that was noted."""
+
+    @property
+    def first_step(self) -> int:
+        """Train steps done when the run began: a fork's are its parent's."""
+        return self.parent.step if self.parent else 0
