@@ -16,21 +16,19 @@ pyarrow is imported where a file is opened, so that importing this module costs 
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
-import os
-import secrets
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, overload
 
+from mortal_steps.data.row_text import Row, digest_rows, encode_each, encode_json
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.store import FORMAT, check_format
-from mortal_steps.store.files import link_file, writing
+from mortal_steps.store.files import hidden_beside, link_file, sync_to_disk, writing
 from mortal_steps.types import Problem, Prompt
 
 SUFFIX = ".parquet"
@@ -39,30 +37,20 @@ BYTES_PER_GROUP = 2**20
 """Of text; a group of long prompts has fewer rows."""
 METADATA = b"mortal"
 """Name of our entry in the file's metadata."""
-
 ENCODED_AT_ONCE = 100
 """Rows; the encoder's start costs as much as a short row."""
 
-encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-"""Compact, keys in their order."""
-_encode_sorted = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
-_MARK = secrets.token_hex(16)
-_BETWEEN = f',"{_MARK}",'
-"""Stands between values that are encoded together, and in none of them."""
-
-
-_Row = tuple[str, Prompt, Mapping[str, Any]]
-"""Id, prompt and columns."""
-
 
 class ProblemWriter:
-    """Writes a problem file, group by group. Leaving the block ends the file, synced to disk."""
+    """Writes a problem file, group by group, beside its place; it appears there, whole and synced
+    to disk, when the block ends without an error."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow
         import pyarrow.parquet
 
         self._path = path
+        self._beside = hidden_beside(path, "partial")
         self._schema = pyarrow.schema(
             [
                 ("id", pyarrow.string()),
@@ -71,14 +59,15 @@ class ProblemWriter:
                 ("columns", pyarrow.string()),
             ]
         )
-        self._new: list[_Row] = []
+        self._new: list[Row] = []
         self._group: list[tuple[str, str, bool, str]] = []
         self._num_bytes = 0
         self.names: dict[str, None] = {}
         """Every column that a row has, in the order in which they came."""
         with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pyarrow.parquet.ParquetWriter(
-                path,
+                self._beside,
                 self._schema,
                 compression="zstd",
                 use_dictionary=False,
@@ -98,7 +87,7 @@ class ProblemWriter:
             self._writer.write_table(table)
 
     def _encode(self) -> None:
-        texts = _encode_each(encode_json, [columns for _, _, columns in self._new])
+        texts = encode_each(encode_json, [columns for _, _, columns in self._new])
         for (problem_id, prompt, columns), text in zip(self._new, texts, strict=True):
             if not columns.keys() <= self.names.keys():
                 self.names |= dict.fromkeys(columns)
@@ -127,18 +116,23 @@ class ProblemWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        if error is None:
-            self._encode()
-            self._flush()
-            known = {"format": FORMAT, "columns": list(self.names)}
-            self._writer.add_key_value_metadata({METADATA: encode_json(known).encode()})
+        try:
+            if error is None:
+                self._complete()
+        finally:
+            self._writer.close()
+            self._beside.unlink(missing_ok=True)
+
+    def _complete(self) -> None:
+        self._encode()
+        self._flush()
+        known = {"format": FORMAT, "columns": list(self.names)}
+        self._writer.add_key_value_metadata({METADATA: encode_json(known).encode()})
         with writing(self._path):
             self._writer.close()
-            descriptor = os.open(self._path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_to_disk(self._beside)
+            self._beside.rename(self._path)
+            sync_to_disk(self._path.parent)
 
 
 class ProblemFile(Sequence[Problem]):
@@ -203,7 +197,7 @@ class ProblemFile(Sequence[Problem]):
     @functools.cached_property
     def fingerprint(self) -> str:
         """`dataset_fingerprint`; reads every row the first time."""
-        return _fingerprint(row for table in self._tables() for row in self._rows(table))
+        return digest_rows(row for table in self._tables() for row in self._rows(table))
 
     def select(self, rows: array[int]) -> ProblemFile:
         """The problems at these positions, which go up."""
@@ -213,11 +207,10 @@ class ProblemFile(Sequence[Problem]):
 
     def write_to(self, target: Path) -> None:
         """Let `target` be a file of these problems; the same file where that is all of them."""
-        target.unlink(missing_ok=True)  # never write into what may be a link
         if self._chosen is None:
+            target.unlink(missing_ok=True)  # it may be a link: never to be written into
             link_file(self.path, target)
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
         with ProblemWriter(target) as writer:
             writer.names |= dict.fromkeys(self._names)
             for table in self._tables():
@@ -268,7 +261,7 @@ class ProblemFile(Sequence[Problem]):
         except (OSError, ValueError) as error:
             raise CorruptFileError(f"{self.path} is damaged: {error}") from error
 
-    def _rows(self, table: Any) -> Iterator[_Row]:
+    def _rows(self, table: Any) -> Iterator[Row]:
         ids, prompts, chats, texts = (column.to_pylist() for column in table.columns)
         names, rows = self._names, json.loads(f"[{','.join(texts)}]")
         for problem_id, prompt, chat, own in zip(ids, prompts, chats, rows, strict=True):
@@ -290,36 +283,18 @@ def select(problems: Sequence[Problem], rows: array[int]) -> Sequence[Problem]:
     return [problems[row] for row in rows]
 
 
-def dataset_fingerprint(problems: Sequence[Problem]) -> str:
+def datasetdigest_rows(problems: Sequence[Problem]) -> str:
     """sha256 over ids, prompts and columns, hexadecimal."""
     if isinstance(problems, ProblemFile):
         return problems.fingerprint
-    return _fingerprint((problem.id, problem.prompt, problem.columns) for problem in problems)
+    return digest_rows((problem.id, problem.prompt, problem.columns) for problem in problems)
 
 
 def write_problems(path: Path, problems: Sequence[Problem]) -> None:
-    """Let `path` be a file of these problems; it is no whole one before this returns."""
+    """Let `path` be a file of these problems."""
     if isinstance(problems, ProblemFile):
         problems.write_to(path)
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     with ProblemWriter(path) as writer:
         for problem in problems:
             writer.add(problem.id, problem.prompt, problem.columns)
-
-
-def _fingerprint(rows: Iterable[_Row]) -> str:
-    digest = hashlib.sha256()
-    remaining = iter(rows)
-    while some := [(name, prompt, dict(cols)) for name, prompt, cols in islice(remaining, 1000)]:
-        for line in _encode_each(_encode_sorted, some):
-            digest.update(line.encode() + b"\n")
-    return digest.hexdigest()
-
-
-def _encode_each(encode: Callable[[Any], str], values: Sequence[Any]) -> list[str]:
-    """What `encode` makes of each value, by one call for all of them."""
-    if not values:
-        return []
-    marked = [part for value in values for part in (value, _MARK)]
-    return encode(marked)[1:-1].removesuffix(_BETWEEN[:-1]).split(_BETWEEN)
