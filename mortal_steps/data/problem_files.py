@@ -283,7 +283,7 @@ def select(problems: Sequence[Problem], rows: array[int]) -> Sequence[Problem]:
     return [problems[row] for row in rows]
 
 
-def datasetdigest_rows(problems: Sequence[Problem]) -> str:
+def dataset_fingerprint(problems: Sequence[Problem]) -> str:
     """sha256 over ids, prompts and columns, hexadecimal."""
     if isinstance(problems, ProblemFile):
         return problems.fingerprint
