@@ -31,6 +31,7 @@ from mortal_steps.policy.base_model import base_of
 from mortal_steps.policy.held import Held
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.publishing import Publisher
+from mortal_steps.policy.rollout_files import prune_rollouts
 from mortal_steps.rollout.prompts import PromptLengths
 from mortal_steps.schedule import train_seed
 from mortal_steps.store import RunStore
@@ -164,6 +165,10 @@ class Actor:
         keep = self._config.checkpoints
         checkpoints.prune(
             self._store, step=step, keep_last=keep.keep_last, keep_best=keep.keep_best
+        )
+        there = [saved for saved in checkpoints.saved_steps(self._store) if saved <= step]
+        prune_rollouts(
+            self._store, done=step, keep=keep.keep_rollouts, checkpoints=there[-keep.keep_last :]
         )
         return saved
 

@@ -15,9 +15,10 @@ from typing import Literal, TypeVar
 
 from mortal_steps.data.kept import check_problem_file
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
-from mortal_steps.policy import base_model, checkpoints, journal, weights
+from mortal_steps.policy import base_model, checkpoints, journal, rollout_files, weights
 from mortal_steps.policy.checkpoints import BestCheckpoint, CheckpointState
 from mortal_steps.policy.journal import JournalEntry
+from mortal_steps.policy.rollout_files import Pruned, pruned_before
 from mortal_steps.rewards.source_record import SOURCES_FILE, SourceHistory
 from mortal_steps.runs import chain
 from mortal_steps.runs.chain import Ids
@@ -135,18 +136,24 @@ class RunCheck:
     def _steps(self, info: RunInfo | None, done: int) -> Iterator[Checked]:
         """Steps behind the newest whole checkpoint are history; those after it can be redone."""
         before = chain.first_ids(info) if info else None
+        pruned = pruned_before(self._store)
+        yield from self._record(rollout_files.RECORD_FILE, Pruned, AGAIN, optional=True)
         for step in range(info.first_step if info else 0, self._last_step(done)):
             outcome = PASSED_OVER if step < self._checkpoint else AGAIN
             folder = f"steps/{step:06d}"
             required = step < done
-            yield from self._record(f"{folder}/batch.json", list[Problem], outcome, not required)
+            gone = step < pruned
+            if not gone:
+                batch = f"{folder}/batch.json"
+                yield from self._record(batch, list[Problem], outcome, not required)
             entry = yield from self._record(
                 f"{folder}/journal.json", JournalEntry, outcome, not required
             )
             result = yield from self._record(
                 f"{folder}/result.json", StepResult, outcome, not required
             )
-            yield from self._shards(folder, entry, outcome)
+            if not gone:
+                yield from self._shards(folder, entry, outcome)
             if required and info is not None and result is not None:
                 if before is not None:
                     yield from self._link(before, entry, result, info.fingerprint)
