@@ -88,9 +88,16 @@ def _read_reasoning_gym(
     place: str,
 ) -> Iterator[Row]:
     """The task's entries; held-out ones are those that follow the training rows' seeds."""
-    import reasoning_gym
-    from reasoning_gym.factory import DATASETS
-
+    try:
+        import reasoning_gym
+        from reasoning_gym.factory import DATASETS
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "reasoning_gym":
+            raise
+        raise DataError(
+            f"{place}: reasoning_gym is not installed here; `pip install 'mortal[reasoning-gym]'` "
+            "installs the version that MORTAL is tested with"
+        ) from None
     if task not in DATASETS:
         near = difflib.get_close_matches(task, DATASETS, n=3)
         raise DataError(

@@ -87,7 +87,7 @@ def test_verify_knows_that_they_went_on_purpose(pruned, tmp_path):
     shutil.copytree(pruned.store.root, tmp_path / "run")
     (tmp_path / "run/steps/000008/batch.json").unlink()
     damaged = [file for file in check_run(tmp_path, "run").files() if file.damage]
-    assert [file.path.name for file in damaged] == ["batch.json"]
+    assert [file.path.name for file in damaged if "steps" in file.path.parts] == ["batch.json"]
 
 
 def test_samples_metrics_and_forks_are_still_to_be_had(pruned, tmp_path, patch):
@@ -102,7 +102,7 @@ def test_samples_metrics_and_forks_are_still_to_be_had(pruned, tmp_path, patch):
     fork = fork_run(run, ["training.max_steps=12"], at_step=8)
     gone_on = go_on(fork.config, patch)
     assert gone_on.is_complete()
-    assert damage_in(gone_on) == [] or gone_on.info.run_id != "run"
+    assert rollouts_there(gone_on) == [11]
 
 
 @pytest.mark.parametrize("unlinks", [0, 1, 4])
