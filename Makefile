@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help train train-spell test check venv vllm-env chaos chaos-starts bench-overhead bench-vs-trl bench-learning bench-overlap bench-resume bench-parity chaos-modal modal-smoke clean
+.PHONY: help train train-spell test test-fast check docs picture venv vllm-env chaos chaos-starts bench-overhead bench-vs-trl bench-learning bench-overlap bench-resume bench-parity chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -21,20 +21,34 @@ train-spell: venv  ## The second demo: reasoning_gym's spell_backward
 
 test: venv vllm-env  ## Run the checks and the whole test suite
 	$(MAKE) check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
-check: venv  ## Lint, types, import contracts
+test-fast: venv  ## The unit tests alone, which start no process: less than a minute
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup tests/unit
+
+check: venv  ## Lint, types, import contracts, links of the documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	mkdir -p build/names && for name in flows tasks deployments; do ln -sfn ../../$$name build/names/mortal_$$name; done
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/check.py
+
+docs: venv  ## Write docs/configuration.md from the configuration's own descriptions
+	mkdir -p build
+	$(BIN)/python -m mortal_steps.config.reference > build/configuration.md && mv build/configuration.md docs/configuration.md
+
+picture: venv  ## Draw the README's picture: the demo, and the demo killed and resumed
+	$(BIN)/python -m benchmarks.killed_picture
 
 chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same bits?
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos
 
 chaos-modal: venv  ## The same on a local control plane of Modal: containers, flow and line
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.modal_chaos
+
+modal-vllm: venv vllm-env  ## The same bits of vLLM here, in a container of its own and in one of a node?
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.modal_vllm
 
 chaos-starts: venv  ## 100 starts of train and resume ended within 5 s: is anything left behind?
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.killed_starts

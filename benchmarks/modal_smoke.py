@@ -23,8 +23,8 @@ from typing import Any
 
 from modal.config import config as modal_config
 
-from benchmarks.chaos.project import write_project
 from benchmarks.output import console
+from tests.support.chaos.project import write_project
 
 APP = "mortal-smoke"
 VOLUME = "mortal-runs"

@@ -249,7 +249,7 @@ class Training:
         stop, run = self._stop, self._run
         progress.note(f"stopping ({stop.reason}): saving the state of step {self._trained}")
         await self._save()
-        resume = f"go on with `mortal resume {run.info.run_id}`"
+        resume = f"continue with `mortal resume {run.info.run_id}`"
         if stop.error is not None:
             raise ServerError(f"{stop.error}; step {self._trained} is saved, {resume}")
         raise RunStoppedError(

@@ -104,8 +104,8 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
     if ended.error and ended.updated_at >= began:
         return ServerError(ended.error)
     return ServerError(
-        f"the Prefect server at {server.api_url} went away ({error}); once it is back, go on with "
-        f"`mortal resume {config.run_id}`"
+        f"the Prefect server at {server.api_url} went away ({error}); once it is back, continue "
+        f"with `mortal resume {config.run_id}`"
     )
 
 

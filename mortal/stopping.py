@@ -62,7 +62,7 @@ def _driver_here(run: Run) -> LeaseRecord:
     if not driver.is_here():
         raise StoreError(
             f"run {run_id} is driven by process {driver.pid} on {driver.host}; call `mortal stop "
-            f"{run_id}` there"
+            f"{run_id}` on that machine"
         )
     return driver
 
@@ -83,7 +83,7 @@ def _wait_for_end(
         if now - began > patience_s:
             raise TransientError(
                 f"{who} still drives run {run_id} after {patience_s:.0f} s; it has been asked to "
-                f"stop and will when its current step has ended (see `mortal show {run_id}`)"
+                f"stop and will do so after its current step (see `mortal show {run_id}`)"
             )
         if now - told > TELL_EVERY_S:
             typer.echo(f"still waiting after {now - began:.0f} s")

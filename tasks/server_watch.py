@@ -109,7 +109,9 @@ class ServerWatch:
         except ObjectNotFound:
             return  # somebody deleted it
         if state is not None and state.type in GIVEN_UP:
-            get_run_logger().warning("the server has this flow run as %s; it runs", state.name)
+            get_run_logger().warning(
+                "the server believes that this flow run is %s; it is running", state.name
+            )
             running: State[None] = Running(message=f"Was set to {state.name} while it ran.")
             await self._client.set_flow_run_state(self._flow_run_id, running, force=True)
 
@@ -120,7 +122,7 @@ class ServerWatch:
             self._away_since = None
             self._history.tell_again()
         elif not answers and not self.away:
-            say("%s does not answer; going on without it for %g s", url, self._patience_s)
+            say("%s does not answer; continuing without it for up to %g s", url, self._patience_s)
             self._away_since = time.monotonic()
 
     def _seconds_away(self) -> float:

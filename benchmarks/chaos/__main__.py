@@ -19,14 +19,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.chaos.project import VARIANTS
-from benchmarks.chaos.run import ChaosError
-from benchmarks.chaos.schedule import Volley, volleys
-from benchmarks.chaos.server import KillableServer
 from benchmarks.chaos.table import added, kills_of, places_table, work_table
-from benchmarks.chaos.variant import Judged, Variant
 from benchmarks.output import add_output_option, console, write_results
 from mortal.driver import QUIET_PREFECT
+from tests.support.chaos.project import VARIANTS
+from tests.support.chaos.run import ChaosError
+from tests.support.chaos.schedule import Volley, volleys
+from tests.support.chaos.server import KillableServer
+from tests.support.chaos.variant import Judged, Variant
 
 
 def main() -> None:

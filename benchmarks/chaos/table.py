@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from benchmarks.chaos.comparison import Work
-from benchmarks.chaos.run import Kill, RunOutcome
-from benchmarks.chaos.schedule import LAST, STAGES, STARTING, VICTIMS
 from benchmarks.output import results_table
+from tests.support.chaos.comparison import Work
+from tests.support.chaos.run import Kill, RunOutcome
+from tests.support.chaos.schedule import LAST, STAGES, STARTING, VICTIMS
 
 COLUMNS = (STARTING, "start_workers", *STAGES, LAST)
 

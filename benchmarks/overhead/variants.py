@@ -15,7 +15,6 @@ from typing import Any
 from uuid import UUID
 
 import mortal_flows.grpo_train as grpo
-from benchmarks import bare
 from benchmarks.jobs import answer_job
 from benchmarks.overhead.floor import make_floor
 from benchmarks.overhead.meter import StepMeter
@@ -24,6 +23,7 @@ from mortal_steps.config.loader import load_config
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.recorder import Recorder
+from tests.support import bare
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, Any]:

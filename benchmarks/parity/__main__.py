@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.output import add_output_option, console, results_table, write_results
-from benchmarks.parity.cases import Case, draw
-from benchmarks.parity.trial import Trial, attempt, context
+from tests.support.parity.cases import Case, draw
+from tests.support.parity.trial import Trial, attempt, context
 
 
 def main() -> int:

@@ -29,11 +29,11 @@ EXAMPLES = """Examples:
 
 mortal train gsm8k.toml --set training.max_steps=200 (train; the last lines name the run)
 
-mortal show RUN --samples 3 (how it went, with completions)
+mortal show RUN --samples 3 (see how it went, with completions)
 
-mortal resume RUN (go on with a run that ended early)
+mortal resume RUN (continue a run that ended early)
 
-mortal options rewards (every key of a section, with its default)
+mortal options rewards (list the keys of a section, with their defaults)
 
 Each command has its own --help.
 """
@@ -73,9 +73,9 @@ def options_of_all_commands(
         ),
     ] = False,
 ) -> None:
-    """Reinforcement post-training of language models as a durable pipeline.
+    """GRPO post-training of language models as a durable pipeline.
 
-    A run that is killed at any moment goes on where it was, and ends with the same bits.
+    A run that is killed at any moment continues where it was and ends with the same bits.
     """
 
 

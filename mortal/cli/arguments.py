@@ -12,28 +12,28 @@ import typer
 from mortal_steps.errors import ConfigError
 
 RunsDir = Annotated[
-    Path, typer.Option("--runs-dir", help="Folder of all runs.", envvar="MORTAL_RUNS_DIR")
+    Path, typer.Option("--runs-dir", help="Folder that holds all runs.", envvar="MORTAL_RUNS_DIR")
 ]
 Port = Annotated[
     int,
     typer.Option(
-        min=0, max=65535, help="Port of mortal's own Prefect server; 0 takes any free one."
+        min=0, max=65535, help="Port for MORTAL's own Prefect server; 0 picks a free one."
     ),
 ]
 KeepServer = Annotated[
-    bool, typer.Option("--keep-server", help="Leave mortal's own Prefect server running.")
+    bool, typer.Option("--keep-server", help="Leave MORTAL's own Prefect server running.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Volume = Annotated[
     str | None,
     typer.Option(
         "--volume",
-        help="Modal Volume that holds the run, such as mortal-runs; by default, this machine does.",
+        help="Modal Volume that holds the run, such as mortal-runs. Default: this machine.",
         envvar="MORTAL_VOLUME",
     ),
 ]
 RunId = Annotated[
-    str, typer.Argument(help="Run id, as `mortal runs` lists it, or the run's folder.")
+    str, typer.Argument(help="Id of the run, as listed by `mortal runs`, or its folder.")
 ]
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -50,5 +50,5 @@ def check_new_id(run_id: str | None) -> None:
     if run_id is not None and not RUN_ID.fullmatch(run_id):
         raise ConfigError(
             f"--run-id {run_id!r}: a run id consists of letters, digits, '.', '_' and '-' and "
-            "begins with a letter or a digit"
+            "starts with a letter or a digit"
         )

@@ -13,7 +13,7 @@ from mortal_steps.errors import ModelError
 
 def options(
     section: Annotated[
-        str | None, typer.Argument(help="Only this section, such as training or model.new.")
+        str | None, typer.Argument(help="Print only this section, such as training or model.new.")
     ] = None,
 ) -> None:
     """Print every configuration key with its default and meaning, as TOML."""
@@ -23,18 +23,20 @@ def options(
 
 
 def new_model(
-    folder: Annotated[Path, typer.Argument(help="Folder of the new model; it must not exist.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder for the new model; it must not exist yet.")
+    ],
     seed: Annotated[int, typer.Option(help="Seed of the weights.")] = 0,
     hidden_size: Annotated[int, typer.Option(help="Width of the model.")] = 64,
-    num_layers: Annotated[int, typer.Option(help="Transformer layers.")] = 2,
-    head_dim: Annotated[int, typer.Option(help="Size of a head; vLLM needs 32 or more.")] = 32,
+    num_layers: Annotated[int, typer.Option(help="Number of transformer layers.")] = 2,
+    head_dim: Annotated[int, typer.Option(help="Attention head size; vLLM needs 32 or more.")] = 32,
     intermediate_size: Annotated[int, typer.Option(help="Width of the MLP.")] = 128,
     context: Annotated[int, typer.Option(help="Context length in tokens.")] = 512,
     alphabet: Annotated[str | None, typer.Option(help="Characters the tokenizer knows.")] = None,
 ) -> None:
     """Build a tiny Qwen3-shaped model with a character tokenizer."""
     if folder.exists():
-        raise ModelError(f"{folder} exists; name a folder that does not")
+        raise ModelError(f"{folder} already exists; name a folder that does not")
     from mortal_steps.config.loader import parse_config
 
     shape: dict[str, Any] = {
@@ -58,6 +60,6 @@ def new_model(
         build_model(folder, settings.model.new, seed)
     except OSError as error:
         raise ModelError(
-            f"cannot write the model to {folder}: {error.strerror}; name a folder that can be made"
+            f"cannot write the model to {folder}: {error.strerror}; name another folder"
         ) from error
     say(f"built a model in {folder}; name it in a configuration as model.name_or_path")

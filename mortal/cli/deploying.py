@@ -11,7 +11,7 @@ from mortal_steps.config import ModalConfig
 
 ModalSettings = Annotated[
     Path | None,
-    typer.Argument(help="TOML file of a run; its section compute.modal says what the run needs."),
+    typer.Argument(help="Configuration file; its section compute.modal says what to deploy."),
 ]
 
 
@@ -23,7 +23,7 @@ def deploy(config: ModalSettings = None) -> None:
 
 
 def doctor(config: ModalSettings = None) -> None:
-    """Check what runs on Modal need: account, Volume, secrets, the same versions on both sides."""
+    """Check what runs on Modal need: account, Volume, secrets, equal versions on both sides."""
     from mortal.remote.deploy import examine
 
     raise typer.Exit(0 if examine(_modal_options(config)) else 1)

@@ -17,8 +17,8 @@ from mortal_steps.report.printable import printable
 def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False) -> None:
     """List the runs, oldest first.
 
-    The reward is the mean of a run's last 20 steps; held-out is the reward of its last evaluation.
-    Where the output is not a terminal, it is tab-separated values.
+    The reward is the mean over a run's last 20 steps; held-out is the reward of its last
+    evaluation. In a pipe, the list is printed as tab-separated values.
     """
     from mortal.terminal.listing import print_runs
     from mortal_steps.report.summary import summarize_all
@@ -47,7 +47,7 @@ def show(
         int, typer.Option(min=0, help="Show the N best and N worst completions of the last step.")
     ] = 0,
 ) -> None:
-    """Show where a run stands, what it has reached and where its time went."""
+    """Show how far a run is, what it has reached and where its time went."""
     from mortal.terminal.display import is_shown, show_run
     from mortal_steps.report.summary import summarize
     from mortal_steps.runs.run import find_run
@@ -58,8 +58,8 @@ def show(
 
         if samples:
             raise ConfigError(
-                "--samples reads the run's steps, which are on the Volume; bring them here with "
-                f"`mortal fetch {run_id} --all` and leave --volume out"
+                "--samples reads the run's steps, which are on the Volume; download them with "
+                f"`mortal fetch {run_id} --all`, and then leave out --volume"
             )
         summary = summary_there(volume, run_id)
     else:
@@ -108,7 +108,7 @@ def fetch(
         str, typer.Option(help="Modal Volume that holds the run.", envvar="MORTAL_VOLUME")
     ] = "mortal-runs",
     everything: Annotated[
-        bool, typer.Option("--all", help="Also download checkpoints, weights and every step.")
+        bool, typer.Option("--all", help="Also download checkpoints, weights and all steps.")
     ] = False,
 ) -> None:
     """Download the final model of a run on Modal."""

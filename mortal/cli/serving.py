@@ -13,15 +13,17 @@ DEFAULT_PORT = 4200
 def server(
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port of a server that is not there yet: 4200."),
+        typer.Option(
+            min=1, max=65535, help="Port for a server that has yet to start. Default: 4200."
+        ),
     ] = None,
     stop: Annotated[
-        bool, typer.Option("--stop", help="End the one that `--keep-server` has left running.")
+        bool, typer.Option("--stop", help="Stop the server that `--keep-server` left running.")
     ] = False,
 ) -> None:
-    """Run mortal's own Prefect server until Ctrl-C: to look at past runs, to schedule new ones.
+    """Run MORTAL's own Prefect server until Ctrl-C, to look at past runs or schedule new ones.
 
-    Whatever PREFECT_API_URL says. A server that another command has started is used as it is.
+    PREFECT_API_URL is ignored. If another command has already started the server, that one is used.
     """
     from mortal.server.choice import prepare_client
     from mortal.server.own import keep_no_longer, own_server
@@ -42,18 +44,22 @@ def automate(
     silence_s: Annotated[
         float,
         typer.Option(
-            min=10, help="Seconds without a heartbeat or a start before a run counts as crashed."
+            min=10,
+            help="A run without a heartbeat or a start for so many seconds counts as crashed.",
         ),
     ] = 90,
     pause_s: Annotated[
-        float, typer.Option(min=10, help="Seconds between a crash and the restart.")
+        float, typer.Option(min=10, help="Seconds to wait between a crash and the restart.")
     ] = 20,
     attempts: Annotated[
-        int, typer.Option(min=2, help="Most starts of one flow run, including the first.")
+        int,
+        typer.Option(min=2, help="Most starts of one flow run, including the first."),
     ] = 5,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the automations.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove the automations instead of creating them.")
+    ] = False,
 ) -> None:
-    """Make the Prefect server restart crashed deployment runs by itself."""
+    """Let the Prefect server restart crashed deployment runs by itself."""
     from mortal.server.choice import prefect_server
 
     with prefect_server(port=0, keep=False, say=typer.echo):

@@ -22,13 +22,14 @@ from mortal_steps.config import RunConfig
 
 Detach = Annotated[
     bool,
-    typer.Option("--detach", help="Drive the run from a container on Modal and return at once."),
+    typer.Option("--detach", help="Run the flow in a container on Modal and return at once."),
 ]
 
 Trust = Annotated[
     bool,
     typer.Option(
-        "--trust", help="Start what the settings name, though the run directory is another's."
+        "--trust",
+        help="Start what a run directory of another user or machine names.",
     ),
 ]
 
@@ -36,29 +37,31 @@ AcceptChangedRewards = Annotated[
     bool,
     typer.Option(
         "--accept-changed-rewards",
-        help="Go on although reward functions were edited; it is noted from which step.",
+        help="Continue with the edited reward functions; the run records from which step.",
     ),
 ]
 
 
 def train(
     config: Annotated[
-        Path, typer.Argument(help="TOML file, such as those in deployments/configs.")
+        Path,
+        typer.Argument(help="Configuration file, such as those in deployments/configs."),
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Override: section.key=value. Repeatable."),
+        typer.Option("--set", help="Override a key: section.key=value. May be repeated."),
     ] = None,
     run_id: Annotated[
-        str | None, typer.Option(help="Id of the run; the id of an existing run continues it.")
+        str | None,
+        typer.Option(help="Id of the run; that of an existing run continues it."),
     ] = None,
-    runs_dir: Annotated[Path | None, typer.Option(help="Folder of all runs.")] = None,
+    runs_dir: Annotated[Path | None, typer.Option(help="Folder that holds all runs.")] = None,
     accept_changed_rewards: AcceptChangedRewards = False,
     detach: Detach = False,
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
-    """Train the model of a configuration file."""
+    """Train a model as a configuration file describes."""
     from mortal_steps.config.loader import load_config
     from mortal_steps.runs.run import new_run_id
 
@@ -83,7 +86,7 @@ def resume(
     port: Port = 0,
     keep_server: KeepServer = False,
 ) -> None:
-    """Continue a run from its last checkpoint, reusing what it has already generated."""
+    """Continue a run that ended early; what it has already generated is reused."""
     from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted
 
@@ -112,11 +115,11 @@ def stop(
     run_id: RunId,
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
-    timeout_s: Annotated[float, typer.Option(help="Seconds to wait for it to stop.")] = 600,
+    timeout_s: Annotated[float, typer.Option(help="Seconds to wait until it has stopped.")] = 600,
 ) -> None:
     """Stop a run cleanly, as Ctrl-C does: save its state, then end its workers.
 
-    Asked a second time, a run on this machine stops at once.
+    If you call this a second time, a run on this machine stops at once.
     """
     from mortal.stopping import stop_here, stop_there
 
@@ -136,13 +139,13 @@ def fork(
     at_step: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Step of a checkpoint that `mortal show` lists; default: the newest."
+            min=0, help="Step of a checkpoint listed by `mortal show`. Default: the newest."
         ),
     ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="Setting that differs from the parent: section.key=value. Repeatable."
+            "--set", help="Change a setting of the parent: section.key=value. May be repeated."
         ),
     ] = None,
     new_id: Annotated[str | None, typer.Option("--run-id", help="Id of the new run.")] = None,
@@ -154,9 +157,9 @@ def fork(
 ) -> None:
     """Train a new run from a checkpoint of another run, with different settings.
 
-    The parent is only read; relative paths start where its own do. Weights,
-    optimizer moments and logs go on; the learning rate and all other settings
-    are the new run's from its first step.
+    The parent is only read, and relative paths start where its own do. Weights,
+    optimizer moments and logs are inherited; the learning rate and all other
+    settings are the new run's own from its first step.
     """
     from mortal_steps.orchestration.fork import fork_run
     from mortal_steps.runs.run import find_run
@@ -190,7 +193,7 @@ def _drive(settings: RunConfig, *, port: int, keep_server: bool, detach: bool = 
         from mortal.remote.detach import detach as begin_detached
 
         call_id, volume = begin_detached(settings), settings.compute.modal.volume
-        say(f"run {settings.run_id} goes on in Modal ({call_id}); follow it with")
+        say(f"run {settings.run_id} continues on Modal ({call_id}); follow it with")
         say(f"    mortal show {settings.run_id} --volume {volume}")
         return
     from mortal.driver import drive

@@ -29,15 +29,17 @@ def deploy(options: ModalConfig) -> None:
     """
     if not (FOLDER.parent / "requirements").is_dir():
         raise ComputeError(
-            f"{FOLDER.parent} has no requirements/, which the images are built from; call `mortal "
+            f"{FOLDER.parent} has no requirements/, from which the images are built; call `mortal "
             "deploy` in a checkout of the project"
         )
     volume = {VOLUME_VARIABLE: options.volume}
     _run("modal", "deploy", "-m", APP, "--name", options.app, environment=volume)
     if not examine(options):
-        raise ComputeError("the app is deployed, but a run cannot use it yet")
+        raise ComputeError(
+            "the app is deployed, but runs cannot use it yet; see what is missing above"
+        )
     if not os.environ.get("PREFECT_API_URL"):
-        typer.echo("PREFECT_API_URL is not set: no Prefect deployments")
+        typer.echo("PREFECT_API_URL is not set, so no Prefect deployments are made")
         return
     make_pool()
     _run("prefect", "--no-prompt", "deploy", "--all", "--prefect-file", f"{FOLDER}/prefect.yaml")
@@ -61,7 +63,7 @@ def make_pool() -> None:
         url = os.environ["PREFECT_API_URL"]
         raise ServerError(f"the Prefect server at {url} does not answer: {error}") from error
     else:
-        typer.echo(f"work pool {POOL} ({pool.type}) is there and left as it is")
+        typer.echo(f"work pool {POOL} ({pool.type}) exists and is left as it is")
 
 
 def examine(options: ModalConfig) -> bool:
@@ -87,4 +89,4 @@ def _run(program: str, *arguments: str, environment: Mapping[str, str] | None = 
     command = [sys.executable, "-P", "-m", program, *arguments]
     variables = {**os.environ, **(environment or {})}
     if subprocess.run(command, cwd=FOLDER.parent, env=variables, check=False).returncode:
-        raise ComputeError(f"`{program} {' '.join(arguments)}` failed; its message is above")
+        raise ComputeError(f"`{program} {' '.join(arguments)}` failed; see its message above")

@@ -78,5 +78,5 @@ def fetch_run(volume: str, run_id: str, runs_dir: Path, *, everything: bool) -> 
     )
     run = find_run(runs_dir, run_id)
     done = f"step {run.manifest.step} of {run.info.num_steps}"
-    model = "" if run.manifest.final else f", without a final model: it stands at {done}"
+    model = "" if run.manifest.final else f", without a final model: it is at {done}"
     return f"{run_id} is in {root.absolute()}{model}"

@@ -55,7 +55,7 @@ def check_serves(api_url: str) -> None:
         except httpx.HTTPError as error:
             raise ServerError(
                 f"PREFECT_API_URL = {api_url} does not answer ({error}); start that server, or "
-                "unset the variable and mortal starts one of its own"
+                "unset the variable, and MORTAL starts a server of its own"
             ) from error
 
 
@@ -90,7 +90,7 @@ def wait_for_history(server: Server, flow_run_id: UUID, *, completed: bool) -> N
         return
     raise ServerError(
         f"the server at {server.api_url} has not written the run's history after "
-        f"{HISTORY_TIMEOUT_S:.0f} s; the run itself is whole in its run directory"
+        f"{HISTORY_TIMEOUT_S:.0f} s; the run itself is complete in its run directory"
     )
 
 
@@ -110,10 +110,10 @@ def _refused(api_url: str, error: httpx.HTTPStatusError) -> ServerError:
     if _is_refusal(error):
         return ServerError(
             f"PREFECT_API_URL = {api_url} refuses this user (status {code}); set "
-            "PREFECT_API_AUTH_STRING to what the server's PREFECT_SERVER_API_AUTH_STRING is, or "
+            "PREFECT_API_AUTH_STRING to the server's PREFECT_SERVER_API_AUTH_STRING, or "
             "PREFECT_API_KEY for Prefect Cloud"
         )
     return ServerError(
-        f"PREFECT_API_URL = {api_url} is no address of a Prefect server's API (status {code}); it "
-        "ends in /api, as in http://127.0.0.1:4200/api"
+        f"PREFECT_API_URL = {api_url} is not the address of a Prefect API (status {code}); such an "
+        "address ends in /api, as in http://127.0.0.1:4200/api"
     )

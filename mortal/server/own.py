@@ -60,8 +60,8 @@ def own_server(
             record = living_server(home) or _start(home, port, keep, say)
             if port not in (0, record.port) and not any_port:
                 raise ServerError(
-                    f"--port {port}: mortal's Prefect server runs at {record.api_url} already; "
-                    "leave --port out to use that one, or end what uses it"
+                    f"--port {port}: MORTAL's Prefect server already runs at {record.api_url}; "
+                    "leave out --port to use that one, or end the commands that use it"
                 )
             if keep:
                 write_record(home, dataclasses.replace(record, keep=True))
@@ -82,7 +82,7 @@ def keep_no_longer(say: Callable[[str], None]) -> None:
         _want(users)  # so that the server does not look at the record meanwhile
         record = living_server(home)
         if record is None:
-            say("no Prefect server of mortal's runs")
+            say("MORTAL's Prefect server is not running")
             return
         write_record(home, dataclasses.replace(record, keep=False))
         _leave_locked(home, users, say)
@@ -106,8 +106,8 @@ def _want(users: IO[str]) -> None:
     while not try_lock(users, fcntl.LOCK_SH):
         if time.monotonic() > deadline:
             raise ServerError(
-                f"mortal's last Prefect server does not end; `fuser -v {users.name}` names its "
-                "process, which has to be killed"
+                f"MORTAL's previous Prefect server does not end; kill its process, which "
+                f"`fuser -v {users.name}` names"
             )
         time.sleep(0.05)
 

@@ -72,7 +72,7 @@ def show_outcome(run: RunSummary, seconds: float, *, server_runs: bool) -> None:
     if run.status != "completed":
         folder = shlex.quote(str(Path(run.run_dir).parent))
         go_on = f"   mortal resume {run.run_id} --runs-dir {folder}   (from step {run.step})"
-        console.print(Text.assemble(("go on with", "bold"), printable(go_on)))
+        console.print(Text.assemble(("continue with", "bold"), printable(go_on)))
 
 
 def show_check(check: RunCheck | FinishedCheck, *, as_json: bool) -> bool:

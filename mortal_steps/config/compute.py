@@ -118,6 +118,7 @@ class ComputeConfig(Section):
     """`[compute]`: where workers run."""
 
     backend: Literal["local", "modal"] = "local"
+    """Where workers run: as processes on this machine, or in containers on Modal."""
     mode: Literal["distributed", "single_node"] = "distributed"
     """`distributed`: the actor and the rollout workers run separately. `single_node`: the actor and
     one rollout worker take turns on one machine."""

@@ -100,7 +100,7 @@ def _explain(detail: Mapping[str, Any]) -> str:
 
 def _suggest(location: list[str]) -> str:
     *table, name = location
-    section = _section_at(table)
+    section = section_at(table)
     siblings = list(section.model_fields) if section else []
     of_trl = table == ["training"]
     if of_trl and name in TRL_OPTIONS_WE_SET:
@@ -122,7 +122,8 @@ def _suggest_elsewhere(name: str) -> str:
     return f"; did you mean {everywhere[near[0]]}?" if near else ""
 
 
-def _section_at(location: Iterable[str]) -> type[BaseModel] | None:
+def section_at(location: Iterable[str]) -> type[BaseModel] | None:
+    """The class of a table, such as that of `["training", "lora"]`; None where there is none."""
     section: type[BaseModel] | None = RunConfig
     for part in location:
         field = section.model_fields.get(part) if section else None

@@ -15,10 +15,13 @@ class NewModelConfig(Section):
     alphabet: str = "abcdefghijklmnopqrstuvwxyz =>:?().,ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789'-\n"
     """Characters that the tokenizer knows; any other character becomes the unknown token."""
     hidden_size: int = Field(64, ge=8)
+    """Width of the model."""
     num_layers: int = Field(2, ge=1)
+    """Number of transformer layers."""
     head_dim: int = Field(32, ge=8)
     """Size of an attention head. vLLM needs 32 or more: it has no CPU kernel for smaller heads."""
     intermediate_size: int = Field(128, ge=8)
+    """Width of the MLP."""
     max_position_embeddings: int = Field(512, ge=8)
     """Context length in tokens."""
 
@@ -27,7 +30,9 @@ class WarmStartConfig(Section):
     """`[model.warm_start]`: supervised steps (TRL's SFTTrainer) before reinforcement begins."""
 
     steps: int = Field(50, ge=1)
+    """Number of optimizer steps."""
     learning_rate: float = Field(2e-3, gt=0)
+    """Learning rate of these steps."""
     batch_size: int = Field(64, ge=1)
     """Examples per optimizer step."""
     completion_column: str = "answer"
@@ -49,4 +54,6 @@ class ModelConfig(Section):
     trust_remote_code: bool = False
     """Allow code that ships with the model to run."""
     new: NewModelConfig | None = None
+    """Build a new model instead of loading one."""
     warm_start: WarmStartConfig | None = None
+    """Train the model by supervision before reinforcement begins."""

@@ -62,12 +62,19 @@ TRL_OPTIONS_WE_SET = {
 
 
 class LoraConfig(Section):
-    """`[training.lora]`: adapter shape, used with `use_lora`."""
+    """`[training.lora]`: shape of the LoRA adapter, used with `use_lora`.
+
+    https://arxiv.org/abs/2106.09685
+    """
 
     r: int = Field(16, ge=1)
+    """Rank of the adapter's matrices."""
     alpha: int = Field(32, ge=1)
+    """The adapter's output is scaled by alpha / r."""
     dropout: float = Field(0.05, ge=0, lt=1)
+    """Dropout probability of the adapter's input."""
     target_modules: str | tuple[str, ...] = "all-linear"
+    """Modules that get an adapter: `all-linear`, or their names."""
     merge_final: bool = False
     """At the end, also save the model with the adapter merged in."""
 

@@ -66,7 +66,9 @@ def _check_weights(folder: Path, place: str) -> None:
     index = _read_settings(folder / "model.safetensors.index.json") or {}
     missing = sorted(set(index.get("weight_map", {}).values()) - there)
     if missing:
-        raise ModelError(f"{place} lacks {', '.join(missing)}, which its index names; copy it anew")
+        raise ModelError(
+            f"{place} lacks {', '.join(missing)}, which its index names; copy it again"
+        )
     for name in sorted(there):
         if name.endswith(".safetensors"):
             try:
@@ -74,7 +76,7 @@ def _check_weights(folder: Path, place: str) -> None:
                     pass
             except (OSError, SafetensorError) as error:
                 raise ModelError(
-                    f"{place}: {name} is damaged or not there in full ({error}); copy it anew"
+                    f"{place}: {name} is damaged or incomplete ({error}); copy it again"
                 ) from None
 
 
@@ -104,7 +106,7 @@ def check_model(model: ModelConfig, began_with: Mapping[str, ModelFile]) -> None
     if changes:
         raise ModelError(
             f"model.name_or_path: {folder.absolute()} is not what the run began with "
-            f"({', '.join(changes)}); put it back as it was, or train again under another --run-id"
+            f"({', '.join(changes)}); restore it, or train again under another --run-id"
         )
 
 

@@ -96,8 +96,8 @@ def _check_place(parent: Run) -> None:
             pass
     except OSError as error:
         raise StoreError(
-            f"{folder} is not writable ({error.strerror}), and a fork lies beside its parent; make "
-            f"it writable, or fork a copy of {parent.store.root} in another folder"
+            f"{folder} is not writable ({error.strerror}), and a fork is made beside its parent; "
+            f"make it writable, or fork a copy of {parent.store.root} in another folder"
         ) from error
 
 
@@ -106,7 +106,7 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
     before = parent.config
     chosen = load_config(parent.store.path(CONFIG_FILE), overrides)
     if chosen.runs_dir != before.runs_dir:
-        raise ConfigError("runs_dir cannot be changed: a fork lies beside its parent")
+        raise ConfigError("runs_dir cannot be changed: a fork is created beside its parent")
     if run_id is None and chosen.run_id != before.run_id:
         run_id = chosen.run_id
     name = chosen.name if chosen.name != before.name else parent.info.run_id
@@ -128,8 +128,8 @@ def _made_before(parent: Run, config: RunConfig, at_step: int | None) -> Run:
     ):
         return there
     raise StoreError(
-        f"run {config.run_id} exists in {config.runs_dir} and is no fork of {parent.info.run_id} "
-        "at that step with these settings; choose another --run-id"
+        f"run {config.run_id} exists in {config.runs_dir} and is not a fork of "
+        f"{parent.info.run_id} at that step with these settings; choose another --run-id"
     )
 
 
@@ -138,7 +138,7 @@ def _put_in_place(beside: Path, root: Path) -> None:
         beside.rename(root)
     except OSError as error:
         raise StoreError(
-            f"{root} cannot be made ({error.strerror}); choose another --run-id"
+            f"{root} cannot be created ({error.strerror}); choose another --run-id"
         ) from error
     sync_to_disk(root.parent)
 
@@ -160,8 +160,8 @@ def _check_shape(parent: Run, config: RunConfig, changes: Changes) -> None:
             raise ConfigError(
                 f"{key} cannot be changed in a fork: it was {before!r} in {parent.info.run_id} and "
                 f"would be {after!r}, which its checkpoints do not fit. Leave it as it was, or "
-                "train a new run whose model.name_or_path is a model folder of that run, such as "
-                "final/"
+                "train a new run from a model folder of that run, such as final/ "
+                "(model.name_or_path)"
             )
 
 
@@ -184,7 +184,7 @@ def _check_problems(parent: Run, config: RunConfig, train: Sequence[Problem]) ->
         raise ConfigError(
             "[data] cannot be changed in this fork: the starting model was warm-started on the "
             f"training problems of {parent.info.run_id}. Leave it as it was, or train a new run "
-            "whose model.name_or_path is a model folder of that run, such as final/"
+            "from a model folder of that run, such as final/ (model.name_or_path)"
         )
 
 
@@ -224,7 +224,7 @@ def _find_checkpoint(parent: Run, at_step: int | None) -> Checkpoint:
 
 def _what_is_wrong(store: RunStore, at_step: int) -> str:
     if at_step == 0:
-        return "has nothing to fork at step 0: `mortal train` begins a run there"
+        return "has nothing to fork at step 0: start a new run with `mortal train`"
     path = checkpoints.path_of(at_step)
     if not store.path(path).exists():
         return f"has no checkpoint of step {at_step}"

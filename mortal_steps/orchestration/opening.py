@@ -44,8 +44,8 @@ def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run
         raise StoreError("a run needs a run_id")
     if not re.fullmatch(NAME, config.run_id):
         raise ConfigError(
-            f"run_id = {config.run_id!r} cannot be a folder: use letters, digits, '.', '_' and "
-            "'-', and begin with a letter or a digit"
+            f"run_id = {config.run_id!r} cannot name a folder: use letters, digits, '.', '_' and "
+            "'-', and start with a letter or a digit"
         )
     root = Path(config.runs_dir) / config.run_id
     if config.compute.backend == "modal":
@@ -62,8 +62,8 @@ def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run
     if changed:
         raise StoreError(
             f"run {config.run_id} exists in {config.runs_dir} with another configuration "
-            f"(different: {', '.join(changed)}); choose another --run-id, or continue it as it is "
-            f"with `mortal resume {config.run_id}`"
+            f"(different: {', '.join(changed)}); choose another --run-id, or continue the run "
+            f"unchanged with `mortal resume {config.run_id}`"
         )
     check_config(run.store, run.info)
     check_problems(run.store, run.info)

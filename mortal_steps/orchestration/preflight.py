@@ -65,7 +65,7 @@ def check(
     train, held_out = problems or _read(config)
     if config.evaluation.eval_steps and not held_out:
         raise ConfigError(
-            "evaluation.eval_steps is set but there are no held-out problems; set "
+            "evaluation.eval_steps is set, but there are no held-out problems; set "
             "data.eval_samples, data.eval_split or data.eval_source"
         )
     check_interpreters(config)
@@ -130,7 +130,7 @@ def check_model(config: RunConfig) -> None:
     if config.max_tokens >= context:
         raise ConfigError(
             f"rollout.max_tokens = {config.max_tokens} leaves no room for a prompt: the context is "
-            f"{context} tokens (the smaller of model.max_model_len and the model's own)"
+            f"{context} tokens (the smaller of model.max_model_len and the model's own limit)"
         )
 
 
@@ -140,7 +140,7 @@ def check_engine(config: RunConfig) -> None:
     for table, temperature in asked.items():
         if config.rollout.engine == "vllm" and temperature > HIGHEST_OF_VLLM:
             raise ConfigError(
-                f"{table}.temperature = {temperature:g}: vLLM takes {HIGHEST_OF_VLLM:g} at most; "
+                f"{table}.temperature = {temperature:g}: vLLM accepts at most {HIGHEST_OF_VLLM:g}; "
                 "lower it, or use rollout.engine = 'transformers'"
             )
 
@@ -157,9 +157,9 @@ def check_interpreters(config: RunConfig) -> None:
         python = rollout_interpreter(config)
         if not has_vllm(python):
             raise ConfigError(
-                f"rollout.engine = 'vllm', but {python} has no vllm; name an interpreter that has "
-                "it in compute.local.rollout.python (`make vllm-env` builds one), or use "
-                "rollout.engine = 'transformers'"
+                f"rollout.engine = 'vllm', but {python} has no vllm; set "
+                "compute.local.rollout.python to an interpreter with vllm (`make vllm-env` makes "
+                "one), or use rollout.engine = 'transformers'"
             )
 
 
@@ -187,7 +187,7 @@ def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
     if weights is not None and len(weights) != len(config.rewards.functions):
         raise ConfigError(
             f"rewards.weights has {len(weights)} numbers for {len(config.rewards.functions)} "
-            "functions; give one each"
+            "functions; give one number for each function"
         )
     sample = problems[:REHEARSED_PROBLEMS] if config.rewards.rehearse else []
     call_once(_passing_worker(config, "reward"), "rehearse", problems=sample)
@@ -208,8 +208,8 @@ def check_training(
         logger.warning("%s", warning)
     if lengths is None:
         logger.warning(
-            "%s has its tokenizer on Modal alone: whether the prompts fit is seen there, before "
-            "the first step",
+            "the tokenizer of %s is on Modal only: whether the prompts fit is checked there, "
+            "before the first step",
             config.model.name_or_path,
         )
         return train, held_out

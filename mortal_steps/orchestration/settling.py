@@ -77,8 +77,8 @@ def _tell(config: RunConfig, settled: RunConfig) -> None:
     sampled, trained = settled.max_tokens, settled.training.max_completion_length
     if sampled > trained:
         logger.warning(
-            "rollout.max_tokens = %d: reward functions see completions of that length, and "
-            "training.max_completion_length cuts them to %d tokens before they are trained on",
+            "rollout.max_tokens = %d: reward functions see completions of up to that length, but "
+            "training.max_completion_length cuts them to %d tokens before training",
             sampled,
             trained,
         )

@@ -151,8 +151,8 @@ def keep_base_model(store: RunStore, folder: Path) -> None:
     if begun is not None and begun.weights_sha256 != made.weights_sha256:
         raise ModelError(
             f"{folder} has the weights {made.weights_sha256[:12]}, the run began with "
-            f"{begun.weights_sha256[:12]} of {begun.key[:12]}; go on with the versions of "
-            "mortal and its libraries that it began with, or train again under another --run-id"
+            f"{begun.weights_sha256[:12]} of {begun.key[:12]}; continue with the versions of "
+            "MORTAL and its libraries that it began with, or train again under another --run-id"
         )
     if begun is not None and begun.path is not None:
         made = replace(made, path=begun.path)

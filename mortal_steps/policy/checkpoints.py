@@ -116,9 +116,9 @@ def check_restored(folder: Path, state: CheckpointState, restored: Mapping[str, 
     if other:
         raise CheckpointMismatchError(
             f"{folder} restores to another state than was saved there: its {' and '.join(other)} "
-            f"{'differs' if len(other) == 1 else 'differ'}. Go on with the versions of mortal and "
-            "its libraries that wrote it, or delete the folder: the run then goes on from an older "
-            "checkpoint"
+            f"{'differs' if len(other) == 1 else 'differ'}. Continue with the versions of MORTAL "
+            "and its libraries that wrote it, or delete the folder: the run then continues from an "
+            "older checkpoint"
         )
 
 
@@ -132,7 +132,7 @@ def load(store: RunStore, checkpoint: Checkpoint, *, fingerprint: str) -> Path:
     if written_by != fingerprint:
         raise ActorStateError(
             f"{folder} was written with configuration {written_by[:12]}, this run has "
-            f"{fingerprint[:12]}; go on with the run's own config.toml, or start another run"
+            f"{fingerprint[:12]}; continue with the run's own config.toml, or start another run"
         )
     return folder
 

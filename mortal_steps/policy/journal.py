@@ -117,8 +117,8 @@ def check_replay(recorded: StepResult, replayed: StepResult) -> None:
     if recorded.weights_digest not in (None, replayed.weights_digest):
         logger.warning(
             "replaying step %d on the same batch gave other weights than recorded (%s, not %s): "
-            "other hardware, or other versions of the libraries. The run goes on with these, and "
-            "no longer to the bit; `mortal verify` names the step where its states part",
+            "other hardware, or other versions of the libraries. The run continues with these, "
+            "but its bits are no longer the same; `mortal verify` names the step where they part",
             step,
             str(replayed.weights_digest)[:12],
             str(recorded.weights_digest)[:12],

@@ -1,8 +1,9 @@
 """TRL's GRPOTrainer, taken one train step at a time with rollouts from outside.
 
 `GRPOStepper` hands TRL one recorded batch per `train_step`. Losses, advantages, metrics, optimizer
-and schedule are TRL's own; tests/policy/test_trl_parity.py holds them to the bit against stock
-`GRPOTrainer.train()`. How the loop is turned inside out, and what that leans on: trl_trainer.py.
+and schedule are TRL's own; tests/integration/policy/test_trl_parity.py holds them to the bit
+against stock `GRPOTrainer.train()`. How the loop is turned inside out, and what that leans on:
+trl_trainer.py.
 
 One train step with 8 rows, gradient_accumulation_steps=2, num_iterations=2 (4 micro-steps):
 

@@ -50,9 +50,9 @@ def find_history(store: RunStore) -> Sequence[ScoredWith]:
         found = store.find_record(SOURCES_FILE, SourceHistory)
     except CorruptFileError as error:
         raise CorruptFileError(
-            f"{error}; it tells which reward functions the run was scored with: put it back from a "
-            "copy, remove it for the run to note those that there are now, or train again under "
-            "another --run-id"
+            f"{error}; it records which reward functions scored the run: restore it from a copy, "
+            "remove it so that the run records the present ones, or train again under another "
+            "--run-id"
         ) from None
     return found[1].entries if found else ()
 
@@ -128,8 +128,8 @@ def _check(store: RunStore, config: RunConfig, before: RewardSources, now: Rewar
     changes = before.edits_to(now)
     if changes and config.rewards.accept_changed != now.digest():
         raise RewardError(
-            f"the reward functions are not those that run {store.root.name} was scored with: "
-            f"{'; '.join(changes)}. Put them back, or let the run go on with them: `mortal resume "
-            f"{store.root.name} --accept-changed-rewards`, or in the parameters of a deployment's "
-            f"run rewards.accept_changed = {now.digest()!r}"
+            f"the reward functions are not those with which run {store.root.name} was scored: "
+            f"{'; '.join(changes)}. Restore them, or let the run continue with them: `mortal "
+            f"resume {store.root.name} --accept-changed-rewards`, or for a deployment's run set "
+            f"rewards.accept_changed = {now.digest()!r} in its parameters"
         )

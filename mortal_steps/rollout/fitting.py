@@ -62,9 +62,9 @@ def check_fitting(
     if long:
         more = lengths.context == config.model.max_model_len
         raise DataError(
-            f"{_described(config, problems, lengths, long)}. Leave such rows out with "
-            "data.on_long = 'drop', shorten their prompts, lower rollout.max_tokens"
-            + (", or raise model.max_model_len if the model can take more" if more else "")
+            f"{_described(config, problems, lengths, long)}. Leave these rows out with "
+            "data.on_long = 'drop', shorten their prompts, or lower rollout.max_tokens"
+            + (" (or raise model.max_model_len, if the model can take more)" if more else "")
         )
 
 

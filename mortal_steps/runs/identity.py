@@ -43,8 +43,8 @@ def check_config(store: RunStore, info: RunInfo) -> None:
     path = store.path(CONFIG_FILE)
     if not path.exists() or digest_file(path) != info.config_sha256:
         raise CorruptFileError(
-            f"{path} is missing or was altered since the run began; put it back as it was, or "
-            "train with other settings under another --run-id"
+            f"{path} is missing or was altered since the run began; restore it, or train with "
+            "other settings under another --run-id"
         )
 
 

@@ -114,9 +114,9 @@ class Lease:
         holder = read_lease(self._store)
         if holder is not None and holder.token != self._record.token:
             raise LeaseLostError(
-                f"{self._store.root} was taken over by process {holder.pid} on {holder.host}, as "
-                f"this process did not renew its lease for {LEASE_TTL_S:.0f} s; it writes nothing "
-                "more. The run goes on there."
+                f"{self._store.root} was taken over by process {holder.pid} on {holder.host}, "
+                f"because this process did not renew its lease for {LEASE_TTL_S:.0f} s. This "
+                "process writes nothing more; the run continues there."
             )
 
     def release(self) -> None:
@@ -221,8 +221,8 @@ def _refuse_beside(store: RunStore, holder: LeaseRecord | None) -> None:
     if not holder.is_here() and _is_renewed(store, holder):
         raise StoreError(
             f"run {store.root.name} is in use by process {holder.pid} on {holder.host}, which has "
-            f"just renewed its lease; by this machine's clock it did so {holder.age_s():.0f} s "
-            "ago: set the clocks of both to the same time"
+            f"just renewed its lease. By this machine's clock that was {holder.age_s():.0f} s ago; "
+            "set the clocks of both machines to the same time"
         )
 
 
@@ -240,9 +240,9 @@ def _is_renewed(store: RunStore, holder: LeaseRecord) -> bool:
 def _in_use(store: RunStore, holder: LeaseRecord) -> str:
     run_id = store.root.name
     told = f"run {run_id} is in use by process {holder.pid} on {holder.host}"
-    look = f"`mortal show {run_id}` says where it stands"
+    look = f"`mortal show {run_id}` shows how far it is"
     if holder.is_here():
-        return f"{told}; {look}, `mortal stop {run_id}` ends it in order"
+        return f"{told}; {look}, and `mortal stop {run_id}` ends it in order"
     return (
         f"{told}, which renewed its lease {holder.age_s():.0f} s ago; {look}. If that process is "
         f"gone, the run can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"

@@ -22,8 +22,8 @@ def check_trusted(run: Run) -> None:
     origin, named = _origin(run), list(_programs(run.config))
     if origin is not None and named:
         raise StoreError(
-            f"run {run.info.run_id} in {run.store.root} {origin}, and its config.toml says what is "
-            f"started here: {', '.join(named)}. Look at it; `--trust` goes on with it"
+            f"run {run.info.run_id} in {run.store.root} {origin}, and its config.toml decides what "
+            f"is started here: {', '.join(named)}. Read it; `--trust` continues the run"
         )
 
 

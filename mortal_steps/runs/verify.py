@@ -304,7 +304,7 @@ def check_here(runs_dir: Path, run_id: str) -> RunCheck:
             raise StoreError(
                 f"most files of run {run_id} are on the Volume {modal.volume}, not in {runs_dir}; "
                 f"`mortal verify {run_id} --volume {modal.volume}` checks them there, `mortal "
-                f"fetch {run_id} --volume {modal.volume} --all` brings them here"
+                f"fetch {run_id} --volume {modal.volume} --all` downloads them"
             )
     return check
 

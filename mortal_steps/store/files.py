@@ -88,14 +88,14 @@ def failed_write(path: Path, error: BaseException) -> StoreError:
     if not is_full_disk(error):
         reason = error.strerror if isinstance(error, OSError) else None
         return StoreError(
-            f"cannot write {path}: {reason or error}; make it writable, then go on with "
-            "`mortal resume`"
+            f"cannot write {path}: {reason or error}; make it writable, then continue "
+            "with `mortal resume`"
         )
     place = next(folder for folder in path.absolute().parents if folder.exists())
     return StoreError(
         f"cannot write {path}: the disk is full or a limit is reached ({error}); "
         f"{shutil.disk_usage(place).free:,} bytes are free there. Nothing half-written counts: "
-        "free space, then go on with `mortal resume`"
+        "free space, then continue with `mortal resume`"
     )
 
 

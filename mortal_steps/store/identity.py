@@ -20,7 +20,7 @@ WRITTEN_AS = {
 }
 """What some names in run.json look like."""
 NO_OTHER_COPY = (
-    "nothing else in the run tells what was in it; put the file back from a copy, or train again "
+    "nothing else in the run holds what was in it; restore the file from a copy, or train again "
     "under another --run-id"
 )
 
@@ -44,6 +44,6 @@ def _check_names(store: RunStore, info: RunInfo) -> None:
         value = getattr(info, name)
         if not re.fullmatch(pattern, value):
             raise CorruptFileError(
-                f"{store.path(IDENTITY_FILE)}: {name} = {value!r} is none that MORTAL writes; "
+                f"{store.path(IDENTITY_FILE)}: {name} = {value!r} is nothing that MORTAL writes; "
                 f"{NO_OTHER_COPY}"
             )

@@ -289,7 +289,7 @@ def check_format(path: Path, written_in: int) -> None:
     if written_in > FORMAT:
         raise NewerFormatError(
             f"{path} is of format {written_in}, and this version of MORTAL knows none beyond "
-            f"{FORMAT}: a newer one wrote it; go on with that one"
+            f"{FORMAT}: a newer version wrote it; continue with that one"
         )
 
 

@@ -1,15 +1,13 @@
-"""The shipped deployments on a real server, run by a real process worker."""
+"""The shipped deployments on a real server; test_schedule.py and test_recovery.py run them."""
 
 import json
 import subprocess
 import sys
-import time
 import tomllib
 
 import yaml
 
-from tests.e2e.deployments import PATIENCE_S, ROOT, as_parameter, tiny_config
-from tests.e2e.undisturbed import assert_same, undisturbed
+from tests.support.paths import ROOT
 
 
 def test_the_deployed_configuration_is_the_demo():
@@ -23,21 +21,6 @@ def test_the_deployed_configuration_is_the_demo():
     assert deployments["nightly"]["schedules"][0]["cron"]
 
 
-def test_a_deployment_runs_the_same_job(prefect, mortal, project):
-    with prefect.worker():
-        config = as_parameter(tiny_config(project, "deployed"))
-        prefect("deployment", "run", "grpo-train/local", "--param", config, "--watch")
-    assert_same(project, "deployed", undisturbed(project, tiny_config(project, "beside")))
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        runs = {run["name"]: run["state_type"] for run in mortal.runs_of_flow("deployed")}
-        if set(runs.values()) == {"COMPLETED"} and "save_final" in runs:
-            break
-        time.sleep(0.5)
-    assert {f"train_step/{step}" for step in range(5)} <= set(runs)
-    assert {f"generate/{step}/3" for step in range(5)} <= set(runs)
-
-
 def test_a_work_pool_that_is_there_keeps_its_template(prefect):
     pool = prefect.http.get("/work_pools/local").json()
     pool["base_job_template"]["variables"]["properties"]["edited"] = {"type": "string"}
@@ -45,7 +28,7 @@ def test_a_work_pool_that_is_there_keeps_its_template(prefect):
     prefect.http.patch("/work_pools/local", json=edited)
     make = [sys.executable, "-c", "from mortal.remote.deploy import make_pool; make_pool()"]
     done = subprocess.run(make, cwd=ROOT, env=prefect.env, capture_output=True, text=True)
-    assert "work pool local (process) is there" in done.stdout, done.stderr
+    assert "work pool local (process) exists" in done.stdout, done.stderr
     found = prefect.http.get("/work_pools/local").json()["base_job_template"]
     assert "edited" in found["variables"]["properties"]
 

@@ -13,11 +13,12 @@ import pytest
 from mortal_steps.runs.lease import read_lease
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
-from tests.e2e.conftest import Mortal, wait_for_step, write_project
-from tests.e2e.deployments import as_parameter, tiny_config
-from tests.e2e.undisturbed import assert_same, undisturbed
+from tests.support.command import Mortal, wait_for_step
+from tests.support.deployments import as_parameter, tiny_config
+from tests.support.project import write_project
+from tests.support.undisturbed import assert_same, begun, undisturbed
 
-STEPS = 16
+STEPS = 12
 ATTEMPTS = 3
 SILENCE_S = 60  # heartbeats come every 30 s, or later from a slow machine
 
@@ -88,40 +89,40 @@ def named(states, *names):
 
 
 def test_a_stopped_run_comes_back_by_retry_and_by_a_new_deployment_run(prefect, mortal, whole):
-    """Stopped by SIGKILL, by SIGTERM as a machine that is taken away does, and by Prefect."""
+    """Stopped by SIGKILL, and by Prefect."""
     config = tiny_config(mortal.folder, "by-hand", max_steps=STEPS)
     config["checkpoints"]["save_steps"] = STEPS
+    begun(mortal.folder, config, "by-hand")
     with prefect.worker():
         first = prefect.run_deployment(config)
         kill_at(mortal, "by-hand", 3)
         prefect.wait_for(first, "Crashed")
         prefect.wait_for_worker(first)
         prefect("flow-run", "retry", first)
-        kill_at(mortal, "by-hand", 6, signal.SIGTERM)
-        states = prefect.wait_for(first, "Crashed")
-        assert named(states, "Running", "Crashed") == ["Running", "Crashed"] * 2
+        wait_for_step(mortal, "by-hand", 6)
+        prefect.cancel(first)
+        states = prefect.wait_for(first, "Cancelled")
+        assert named(states, "Running", "Crashed") == ["Running", "Crashed", "Running"]
         assert_saved(mortal, "by-hand", 6)
-        second = prefect.run_deployment(config)
-        wait_for_step(mortal, "by-hand", 9)
-        prefect.cancel(second)
-        assert "Crashed" not in prefect.wait_for(second, "Cancelled")
-        assert_saved(mortal, "by-hand", 9)
         prefect("deployment", "run", "grpo-train/local", "--param", as_parameter(config), "--watch")
     assert_same(mortal.folder, "by-hand", whole)
 
 
 def test_automations_bring_a_run_back_but_not_for_ever(prefect, mortal, whole, automations):
-    """One run loses its process, then its worker too; beside it one dies whenever it starts.
+    """One run is told to go, as on a machine that is taken away, then loses its process and its
+    worker at once; beside it one dies whenever it starts.
 
     The latter's command ends before Prefect starts, so Prefect never counts it as run.
     """
     assert f"grpo-train/local, grpo-train/nightly after {SILENCE_S} s" in automations
     with prefect.worker() as worker:
-        lost = prefect.run_deployment(tiny_config(mortal.folder, "lost", max_steps=STEPS))
+        config = tiny_config(mortal.folder, "lost", max_steps=STEPS)
+        begun(mortal.folder, config, "lost")
+        lost = prefect.run_deployment(config)
         dying = prefect.run_deployment(
             tiny_config(mortal.folder, "dying"), "nightly", command="sh -c 'kill -9 $$'"
         )
-        kill_at(mortal, "lost", 3)
+        kill_at(mortal, "lost", 3, signal.SIGTERM)
         wait_for_step(mortal, "lost", 6)
         worker.kill()
         kill_at(mortal, "lost", 6)

@@ -6,9 +6,12 @@ from datetime import UTC, datetime
 import pytest
 
 from mortal_steps.runs.run import find_run
-from tests.e2e.deployments import PATIENCE_S, as_parameter, tiny_config
+from tests.support.command import Mortal
+from tests.support.deployments import PATIENCE_S, as_parameter, tiny_config
+from tests.support.project import write_project
+from tests.support.undisturbed import assert_same, undisturbed
 
-NIGHTS = 3
+NIGHTS = 2
 
 
 def scheduled_runs(prefect, deployment):
@@ -33,12 +36,27 @@ def let_it_be_night(prefect, flow_run_id):
     assert answer.json()["status"] == "ACCEPT", answer.text
 
 
-def test_three_nights_of_a_schedule_train_three_models(prefect, project):
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nights")
+    write_project(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(project):
+    """Of the deployment, which names no run."""
     config = tiny_config(project, "", max_steps=2)
     del config["run_id"], config["evaluation"]
+    return config
+
+
+@pytest.fixture(scope="module")
+def runs(prefect, project, settings):
+    """What is there after the nights, the first one first."""
     prefect(
         *("--no-prompt", "deploy", "flows/grpo_train.py:grpo_train", "--name", "nights"),
-        *("--pool", "local", "--cron", "0 3 * * *", "--param", as_parameter(config)),
+        *("--pool", "local", "--cron", "0 3 * * *", "--param", as_parameter(settings)),
     )
     nights = scheduled_runs(prefect, "nights")
     assert all(night["auto_scheduled"] for night in nights)
@@ -48,8 +66,29 @@ def test_three_nights_of_a_schedule_train_three_models(prefect, project):
             assert (
                 prefect.wait_for(night["id"], "Completed", "Failed", "Crashed")[-1] == "Completed"
             )
-    folders = (project / "runs").glob("tiny-*")
-    runs = [find_run(project / "runs", folder.name) for folder in folders]
+    found = [find_run(path.parent, path.name) for path in (project / "runs").glob("tiny-*")]
+    return sorted(found, key=lambda run: run.info.created_at)
+
+
+def test_each_night_trains_a_model_of_its_own(runs):
     assert len(runs) == NIGHTS
     assert all(run.is_complete() and len(run.metrics()) == 2 for run in runs)
     assert len({run.manifest.ui_url for run in runs}) == NIGHTS
+
+
+def test_a_deployments_run_has_the_bits_of_the_bare_loop(runs, project, settings):
+    undisturbed(project, settings)
+    for run in runs:
+        assert_same(project, run.info.run_id, find_run(project / "runs", "undisturbed"))
+
+
+def test_the_server_knows_every_stage_of_a_deployments_run(runs, project, server):
+    known = {}
+    deadline = time.monotonic() + PATIENCE_S
+    while not ({"COMPLETED"} == set(known.values()) and "save_final" in known):
+        assert time.monotonic() < deadline, known
+        found = Mortal(project, server.api_url).runs_of_flow(runs[0].info.run_id)
+        known = {run["name"]: run["state_type"] for run in found}
+        time.sleep(0.2)
+    assert {f"train_step/{step}" for step in range(2)} <= set(known)
+    assert {f"generate/{step}/3" for step in range(2)} <= set(known)

@@ -111,7 +111,7 @@ async def ask_about(options: ModalConfig) -> Deployed:
     except Exception as error:
         raise ComputeError(
             f"the app {options.app} on Modal does not answer: {type(error).__name__}: {error}; "
-            "`mortal deploy` brings it there anew"
+            "`mortal deploy` deploys it again"
         ) from error
     return deployed
 

@@ -23,5 +23,5 @@ def check_lease(store: RunStore, number: int) -> None:
         holder = store.path(f"{FOLDER}/{newest}").read_text().strip()
         raise LeaseLostError(
             f"run {store.root.name} was taken over by {holder}, which holds its lease {newest} on "
-            f"Modal; this is asked with lease {number}. It goes on there"
+            f"Modal; this request has lease {number}. The run continues there"
         )

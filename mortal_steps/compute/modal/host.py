@@ -248,5 +248,5 @@ def no_more_data(error: Exception) -> StoreError:
     """What to raise where the Volume does not take what was written."""
     return StoreError(
         f"the Volume takes no more data: {error}. Nothing half-written counts: remove runs from it "
-        "(`modal volume rm`), then go on with `mortal resume`"
+        "(`modal volume rm`), then continue with `mortal resume`"
     )

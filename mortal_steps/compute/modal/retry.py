@@ -57,7 +57,7 @@ REFUSED = (
 
 REMEDIES = {
     exception.AuthError: "`modal setup` stores a token on this machine",
-    exception.NotFoundError: "`mortal deploy`, with the CONFIG if that names it, brings it there",
+    exception.NotFoundError: "`mortal deploy` creates it; pass the CONFIG if that names it",
     exception.PermissionDeniedError: "use a token of the workspace that holds it",
     exception.VersionError: "install the version of modal that requirements/constraints.txt names",
 }

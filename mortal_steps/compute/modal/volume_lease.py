@@ -101,8 +101,8 @@ class ModalLease:
             _, holder = await _newest(self._leases, self._run_id)
             who = f"process {holder.pid} on {holder.host}" if holder else "another process"
             self._lost = LeaseLostError(
-                f"run {self._run_id} was taken over by {who}, as this one did not renew its lease "
-                f"on Modal for {LEASE_TTL_S:.0f} s; it goes on there"
+                f"run {self._run_id} was taken over by {who}, because this process did not renew "
+                f"its lease on Modal for {LEASE_TTL_S:.0f} s; the run continues there"
             )
             return
         renewed = replace(self.record, renewed_at=time.time())

@@ -1,0 +1,78 @@
+"""Starts that are killed leave nothing, and the next run goes through, whose server is killed, too.
+
+All with a password on the server, protection against forged requests, and a proxy that reaches
+nothing.
+"""
+
+import os
+import signal
+
+import httpx
+import pytest
+
+from mortal.server.files import living_server
+from tests.support.command import wait_for_step
+from tests.support.deployments import PATIENCE_S
+from tests.support.killed_starts import Ground
+from tests.support.project import write_project
+from tests.support.undisturbed import begun
+
+PASSWORD = "me:secret"
+STEPS = 8
+STAGES = ("generate", "reward")
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ground")
+    ground = Ground(folder, write_project(folder).name, f"training.max_steps={STEPS}")
+    ground.env |= {
+        "PREFECT_SERVER_API_AUTH_STRING": PASSWORD,
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+        "http_proxy": "http://127.0.0.1:9",
+    }
+    begun(folder, [f"training.max_steps={STEPS}"], "again")
+    return ground
+
+
+@pytest.mark.parametrize(
+    ("run_id", "sign", "after_s"),
+    [
+        ("new", signal.SIGKILL, 2.5),
+        ("new", signal.SIGHUP, 3),
+        ("again", signal.SIGINT, 1.5),
+        ("again", signal.SIGTERM, 4),
+    ],
+)
+def test_a_start_that_is_ended_leaves_nothing(ground, run_id, sign, after_s):
+    """`train` in its preflight, `resume` while the server starts; `make chaos-starts` ends 100."""
+    outcome = ground.strike(run_id, sign, after_s)
+    assert outcome["left"] == [], outcome
+
+
+def task_runs(api_url, run_id):
+    wanted = {"flow_runs": {"name": {"any_": [f"grpo/{run_id}"]}}, "limit": 200}
+    user, _, password = PASSWORD.partition(":")
+    with httpx.Client(auth=(user, password), trust_env=False) as client:
+        client.headers["Prefect-Csrf-Client"] = "test"
+        token = client.get(f"{api_url}/csrf-token", params={"client": "test"}).json()["token"]
+        client.headers["Prefect-Csrf-Token"] = token
+        return client.post(f"{api_url}/task_runs/filter", json=wanted).json()
+
+
+def test_the_next_run_goes_through_and_its_server_comes_back(ground):
+    process = ground.start("again", "--keep-server")
+    wait_for_step(ground, "again", 3, process)
+    os.kill(living_server(ground.server_home).process.pid, signal.SIGKILL)
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, output
+    assert output.count("starting a Prefect server") == 2
+    kept = living_server(ground.server_home)
+    found = task_runs(kept.api_url, "again")
+    assert {run["state_type"] for run in found} == {"COMPLETED"}
+    told = {run["name"] for run in found}
+    for step in range(STEPS):
+        assert {f"get_batch/{step}", f"train_step/{step}"} <= told
+        assert {f"{stage}/{step}/{shard}" for stage in STAGES for shard in range(4)} <= told
+    output, _ = ground.mortal("server", "--stop").communicate(timeout=PATIENCE_S)
+    assert ground.wait_until_nothing_is_left("again") == [], output

@@ -1,0 +1,118 @@
+"""The Prefect server is killed in mid-run: it comes back, or it does not."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mortal_steps.runs.run import find_run
+from tests.support.chaos.server import KillableServer
+from tests.support.command import Mortal, wait_for_step
+from tests.support.deployments import PATIENCE_S
+from tests.support.project import write_project
+from tests.support.undisturbed import assert_same, begun, undisturbed
+
+STEPS = 14
+STAGES = ("generate", "reward")
+
+
+@pytest.fixture(scope="module")
+def killable(tmp_path_factory):
+    server = KillableServer(tmp_path_factory.mktemp("server"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("away")
+    write_project(folder)
+    return folder
+
+
+def start(mortal, run_id, patience_s, save_steps):
+    """A run whose flow waits so long for its server."""
+    settings = {
+        "training.max_steps": STEPS,
+        "logging.server_patience_s": patience_s,
+        "checkpoints.save_steps": save_steps,
+    }
+    begun(mortal.folder, [f"{key}={value}" for key, value in settings.items()], run_id)
+    return mortal.start("resume", run_id)
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    return undisturbed(folder, [f"training.max_steps={STEPS}"])
+
+
+def test_a_server_that_comes_back_knows_everything(folder, whole, killable):
+    """Killed twice: it must not lose what it had taken in but not yet written down either."""
+    mortal = Mortal(folder, killable.api_url)
+    process = start(mortal, "missed", patience_s=300, save_steps=2)
+    for step in (4, 8):
+        wait_for_step(mortal, "missed", step, process)
+        killable.kill()
+        time.sleep(3)
+        killable.start()
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, output
+    assert "answers again after" in output
+    assert_same(folder, "missed", whole)
+    runs = {run["name"]: run["state_type"] for run in mortal.runs_of_flow("missed")}
+    assert set(runs.values()) == {"COMPLETED"}
+    told = set(runs)
+    for step in range(STEPS):
+        assert {f"get_batch/{step}", f"train_step/{step}", f"sync_weights/{step}/0"} <= told
+        assert {f"{stage}/{step}/{shard}" for stage in STAGES for shard in range(4)} <= told
+
+
+def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
+    mortal = Mortal(folder, killable.api_url)
+    process = start(mortal, "alone", patience_s=2, save_steps=STEPS)
+    wait_for_step(mortal, "alone", 4, process)
+    killable.kill()
+    killed = time.monotonic()
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1, output
+    assert time.monotonic() - killed < 40, output
+    error = output[output.index("error: ") :]
+    where = (killable.api_url, "has not answered for", "server_patience_s is 2")
+    for part in (*where, "is saved, continue with `mortal resume alone`"):
+        assert part in error
+    assert "Traceback" not in error
+    run = find_run(folder / "runs", "alone")
+    assert 4 <= run.manifest.step < STEPS
+    assert run.manifest.checkpoints[-1].step == run.manifest.step
+    killable.start()
+    undisturbed(folder, run.config.model_dump(), "alone")  # goes on with it
+    assert_same(folder, "alone", whole)
+
+
+FLOW_ALONE = """
+from pathlib import Path
+from mortal.driver import _run_flow
+from mortal.server.files import Server
+from mortal_steps.config.loader import load_config
+from mortal_steps.errors import ServerError
+from mortal_steps.orchestration.opening import create_run
+
+config = load_config(Path("tiny.toml")).model_copy(update={"run_id": "early"})
+create_run(Path("runs/early"), config, [], [])
+try:
+    _run_flow(config, Server(api_url="http://127.0.0.1:9/api"))
+except ServerError as error:
+    print(error)
+"""
+
+
+def test_a_server_lost_before_the_flow_begins_is_named(folder):
+    nobody = {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PREFECT_CLIENT_MAX_RETRIES": "0"}
+    output = subprocess.check_output(
+        [sys.executable, "-c", FLOW_ALONE], cwd=folder, env={**os.environ, **nobody}, text=True
+    )
+    assert "server at http://127.0.0.1:9/api went away" in output
+    assert "continue with `mortal resume early`" in output

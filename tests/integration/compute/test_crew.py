@@ -1,0 +1,87 @@
+"""Who works in a Modal container, and on which GPUs."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.compute.base import WorkerSpec
+from mortal_steps.compute.modal.colocated import SHARE_OF_GPU, VLLM_PYTHON, NodeWorkers, on_one_node
+from mortal_steps.compute.roles import worker_specs
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import DataError, WorkerLostError
+
+SPEC = WorkerSpec(factory="tests.support.workers:Counter", kwargs={})
+
+
+@pytest.fixture
+def node():
+    workers = NodeWorkers({"actor": SPEC, "rollout": SPEC})
+    yield workers
+    workers.close()
+
+
+def test_each_role_of_a_node_has_a_process(node):
+    assert [node.call("actor", "add", {"amount": n}, "") for n in (1, 2)] == [1, 3]
+    assert node.call("rollout", "add", {"amount": 5}, "") == 5
+    pids = {node.call(role, "pid", {}, "") for role in ("actor", "rollout")}
+    assert len(pids | {os.getpid()}) == 3
+    with pytest.raises(DataError, match="no such thing"):
+        node.call("actor", "fail", {"kind": "own"}, "")
+
+
+def test_a_lost_process_is_named_and_comes_back(node):
+    lost = node.call("actor", "pid", {}, "")
+    threading.Timer(0.3, os.kill, (lost, signal.SIGKILL)).start()
+    with pytest.raises(WorkerLostError, match=rf"actor \(process {lost}\) ended: SIGKILL"):
+        node.call("actor", "sleep", {"seconds": 30}, "")
+    assert node.call("actor", "add", {"amount": 4}, "") == 4
+
+
+def test_no_process_works_on_in_a_container_that_is_taken_away(node):
+    pid = node.call("actor", "pid", {}, "")
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        node.call("actor", "sleep", {"seconds": 30}, "")
+    assert time.monotonic() - began < 2
+    assert not Path(f"/proc/{pid}").exists()
+    assert node.call("actor", "add", {"amount": 4}, "") == 4, "Modal may have another call for it"
+
+
+def specs_on(monkeypatch, engine, **modal):
+    """What a node starts for a run of an RL engineer whose own machine has paths of its own."""
+    monkeypatch.setenv(VLLM_PYTHON, "/opt/vllm/bin/python")
+    local = {"rollout": {"python": "/home/me/python", "devices": ["5"], "env": {"A": "B"}}}
+    config = RunConfig(
+        rollout={"engine": engine, "engine_options": {"seed": 1}},
+        compute={"backend": "modal", "mode": "single_node", "modal": modal, "local": local},
+    )
+    specs = worker_specs(
+        config, run_dir=Path("/runs/r"), fingerprint="f", model_path="m", num_steps=3
+    )
+    return specs, on_one_node(specs, config)
+
+
+def test_on_one_gpu_vllm_leaves_memory_to_the_actor(monkeypatch):
+    plain, node = specs_on(monkeypatch, "vllm")
+    assert node["rollout"].python == "/opt/vllm/bin/python"
+    assert (node["rollout"].devices, node["rollout"].env) == ((), {})
+    options = node["rollout"].kwargs["config"].rollout.engine_options
+    assert options == {"gpu_memory_utilization": SHARE_OF_GPU, "seed": 1}
+    assert node["actor"] == plain["actor"], "whose configuration decides what a run is"
+
+
+def test_with_several_gpus_the_last_one_samples(monkeypatch):
+    plain, node = specs_on(monkeypatch, "vllm", gpu="A100:3", vllm_mode="serve")
+    assert (node["actor"].devices, node["rollout"].devices) == (("0,1",), ("2",))
+    assert node["rollout"].kwargs == plain["rollout"].kwargs
+
+
+def test_transformers_sample_in_the_environment_of_the_actor(monkeypatch):
+    plain, node = specs_on(monkeypatch, "transformers")
+    assert (node["rollout"].python, node["rollout"].kwargs) == (None, plain["rollout"].kwargs)
+    assert node["rollout"].count == 1

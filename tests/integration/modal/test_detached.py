@@ -1,0 +1,178 @@
+"""A run begun here goes on in Modal alone: detached, stopped, detached again, looked at."""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from mortal.cli import app
+from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.compute.modal.volume_lease import find_lease
+from mortal_steps.config import NewModelConfig
+from mortal_steps.config.gpus import DOLLARS_PER_SECOND, WITHOUT_GPU
+from mortal_steps.errors import StoreError
+from mortal_steps.policy.new_model import build_model
+from mortal_steps.report.summary import summarize
+from mortal_steps.runs.costs import COSTS, read_costs
+from mortal_steps.runs.run import find_run
+from tests.modal_plane.lint import lint
+from tests.support import bare_flow
+from tests.support.modal.fire import ACTOR, ROLLOUT
+from tests.support.modal.project import (
+    MORTAL,
+    ON_MODAL,
+    SETTINGS,
+    SHORT,
+    STEPS,
+    assert_same,
+    at,
+    project,
+)
+
+VOLUME = RunsVolume("mortal-runs")
+SMALL = NewModelConfig(hidden_size=32, num_layers=1, intermediate_size=32)
+MODEL = ("model={}", "model.name_or_path=start", "model.max_model_len=64")
+HERE = (*SHORT, *MODEL)
+TRAIN = ("train", "chaos.toml", "--run-id=moving", "--detach")
+STOP = ("stop", "moving", "--volume=mortal-runs")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("begun")
+
+
+@pytest.fixture(scope="module")
+def staying(folder):
+    """The run of a model from here that stays here; beside it one that is killed after a step."""
+    with bare_flow.bare_in(folder) as patch:
+        build_model(folder / "start", SMALL, seed=3)
+        staying = bare_flow.go_on(project(folder, "staying", *HERE), patch)
+        with pytest.raises(bare_flow.Killed):
+            bare_flow.go_on(project(folder, "moving", *HERE), patch, killed_after=1)
+    return staying
+
+
+def detach(plane, folder):
+    """Send the run off by a command that ends at once; the event of its call."""
+    settings = [*SETTINGS, *HERE, *ON_MODAL, "compute.modal.rewards=modal"]
+    settings = [part for one in settings for part in ("--set", one)]
+    plane.run(*MORTAL, *TRAIN, *settings, **at(folder))
+    return plane.events("call_spawned", function="orchestrate")[-1]["call"]
+
+
+@pytest.fixture(scope="module")
+def stopped(plane, staying, folder):
+    """What `mortal stop` says of the run once it is on its way."""
+    call = detach(plane, folder)
+    plane.wait_until(lambda: asyncio.run(find_lease(VOLUME, "moving")) is not None)
+    told = plane.run(*MORTAL, *STOP, **at(folder))
+    plane.wait_for("input_finished", call=call)
+    return told
+
+
+@pytest.fixture(scope="module")
+def moved(plane, stopped, folder):
+    """The run at its end, brought from the Volume, and what happened meanwhile."""
+    plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 30)
+    call = detach(plane, folder)
+    orchestrator = plane.wait_for("input_started", call=call)
+    plane.wait_for("input_finished", call=call, timeout_s=480)
+    before = len(plane.events("container_started"))
+    with contextlib.chdir(folder):
+        elsewhere = ["resume", "moving", "--volume=mortal-runs", "--runs-dir=elsewhere"]
+        told = CliRunner().invoke(app, elsewhere).output
+    return SimpleNamespace(
+        run=find_run(folder / "elsewhere", "moving"),
+        told=told,
+        started=len(plane.events("container_started")) - before,
+        call=call,
+        orchestrator=orchestrator["task"],
+    )
+
+
+def mortal(*arguments, code=0):
+    done = CliRunner().invoke(app, [*arguments, "--volume=mortal-runs"])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_a_detached_run_is_stopped_in_order(stopped):
+    assert "stopped by `mortal stop` on" in stopped
+
+
+def test_a_run_that_is_stopped_cannot_be_stopped_again(stopped):
+    with pytest.raises(StoreError, match="no process drives run moving"):
+        CliRunner().invoke(app, STOP, catch_exceptions=False)
+
+
+def test_it_ends_with_the_bits_of_the_run_that_stayed(moved, staying):
+    assert_same(moved.run, staying)
+
+
+def test_it_is_brought_from_the_volume_without_a_container(moved):
+    assert "moving is complete" in moved.told
+    assert moved.started == 0
+
+
+def test_nobody_here_asked_for_anything(plane, moved):
+    assert lint(plane.state()) == []
+    spawned = plane.events("call_spawned")
+    since = [one["call"] for one in spawned].index(moved.call) + 1
+    for function in (ACTOR, ROLLOUT, "RewardWorker.*"):
+        by = {one["by"] for one in spawned[since:] if one["function"] == function}
+        assert by == {moved.orchestrator}
+    later = {one["call"] for one in spawned[since:]}
+    started = Counter(event["call"] for event in plane.events("input_started"))
+    assert {started[call] for call in later} == {1}, "nothing was repeated"
+
+
+def test_the_commands_read_on_the_volume_what_was_brought_from_there(moved):
+    run = moved.run
+    shown = json.loads(mortal("show", "moving", "--json"))
+    assert shown == dataclasses.asdict(summarize(run)) | {
+        "run_dir": "mortal-runs:/moving",
+        "model_path": f"mortal-runs:/moving/{run.manifest.final.path}",
+    }
+    assert shown["run_id"] in [one["run_id"] for one in json.loads(mortal("runs", "--json"))]
+    checked = json.loads(mortal("verify", "moving", "--json"))
+    assert (checked["steps"], checked["linked"], checked["damaged"]) == (STEPS, STEPS, [])
+
+
+def test_a_server_of_this_machine_is_refused_for_a_detached_run(moved, folder):
+    loopback = {"PREFECT_API_URL": "http://127.0.0.1:4200/api"}
+    with contextlib.chdir(folder):  # config.toml says that its workers are beside the flow
+        detached = ["resume", "moving", "--detach", "--volume=mortal-runs"]
+        refused = CliRunner().invoke(app, detached, env=loopback).exception
+    assert "means another machine in a container" in str(refused)
+
+
+def test_damage_on_the_volume_is_found_there(moved):
+    damaged = f"moving/{moved.run.manifest.final.path}/config.json"
+    whole = asyncio.run(VOLUME.read(damaged))
+    asyncio.run(VOLUME.upload({damaged: b"{}"}))
+    assert "config.json" in mortal("verify", "moving", code=1)
+    asyncio.run(VOLUME.upload({damaged: whole}))
+
+
+def test_what_it_is_said_to_cost_is_what_its_containers_lived(plane, moved):
+    """By the prices of their GPUs, after the stop: what those did that were stopped, nobody was
+    left to hear."""
+    plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 30)
+    started = [event["task"] for event in plane.events("container_started")]
+    later = started[started.index(moved.orchestrator) :]
+    rows = [row for row in read_costs(moved.run.store.path(COSTS)) if row["container"] in later]
+    own = {row["container"] for row in rows}
+    ended = [event for event in plane.events("container_ended") if event["task"] in own]
+    rates = {"": WITHOUT_GPU, **DOLLARS_PER_SECOND}
+    lived = sum(event["seconds"] * rates[event["gpu"]] for event in ended)
+    assert sum(row["dollars"] for row in rows) == pytest.approx(lived, rel=0.25)
+    cost = summarize(moved.run).cost
+    assert cost["by_kind"]["repeated"] == 0
+    assert min(cost["by_kind"][kind] for kind in ("useful", "start_up", "idle")) > 0
+    assert {"start_workers", "generate", "train_step"} <= set(cost["by_stage"])

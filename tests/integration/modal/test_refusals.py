@@ -1,0 +1,111 @@
+"""What is wrong or missing on Modal: a message that says so, before a GPU starts."""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mortal_steps.compute.modal.deployed import check_deployed
+from mortal_steps.compute.modal.mirror import Mirror
+from mortal_steps.compute.modal.release import Release, this_release
+from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.config.loader import load_config
+from mortal_steps.errors import ComputeError, ConfigError, StoreError
+from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.preflight import check_modal
+from mortal_steps.runs.identity import write_identity
+from mortal_steps.store import RunStore
+from mortal_steps.types import Problem
+from tests.support import bare_flow
+from tests.support.modal.project import ON_MODAL, project
+from tests.support.paths import ROOT
+
+
+@pytest.fixture(autouse=True)
+def no_gpu_starts(plane):
+    """What every refusal here has in common."""
+    before = len([event for event in plane.events("container_started") if event["gpu"]])
+    yield
+    assert len([event for event in plane.events("container_started") if event["gpu"]]) == before
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("app=nowhere", "'nowhere'.*`mortal deploy`"),
+        ("volume=nowhere", "'nowhere' not found.*`mortal deploy`"),
+        ("secrets=['hub-token']", "'hub-token', which Modal does not have.*modal secret create"),
+        ("version=77", "`mortal deploy`"),
+    ],
+)
+def test_what_is_not_there_is_named(plane, tmp_path, setting, told):
+    config = project(tmp_path, "refused", *ON_MODAL, f"compute.modal.{setting}")
+    with pytest.raises(ComputeError, match=told):
+        asyncio.run(check_deployed(config))
+
+
+def test_a_machine_without_a_token_is_told_so(plane, tmp_path):
+    env = {k: v for k, v in {**os.environ, **plane.env}.items() if "TOKEN" not in k}
+    for command, code, told in [
+        (["mortal", "doctor"], 1, "account"),
+        (["benchmarks.modal_smoke"], 0, "skipped: "),
+    ]:
+        done = subprocess.run(
+            [sys.executable, "-m", *command],
+            env={**env, "HOME": str(tmp_path)},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == code
+        assert told in done.stdout and "`modal setup`" in done.stdout
+
+
+def test_other_code_than_here_is_refused(plane, tmp_path, monkeypatch):
+    other = Release(mortal="9", sources="0" * 64, modal="1", python="3.11")
+    monkeypatch.setattr("mortal_steps.compute.modal.deployed.this_release", lambda: other)
+    with pytest.raises(ComputeError, match=r"the deployed app is mortal .* this machine has"):
+        asyncio.run(check_deployed(project(tmp_path, "refused", *ON_MODAL)))
+    assert this_release().runs_with(this_release())
+
+
+def test_a_full_volume_stops_the_run(plane, tmp_path):
+    plane.fill_volume("mortal-runs")
+    try:
+        with (
+            bare_flow.bare_in(tmp_path) as patch,
+            pytest.raises(StoreError, match=r"takes no more data.*full.*`modal volume rm`"),
+        ):
+            bare_flow.go_on(project(tmp_path, "full", *ON_MODAL), patch)
+    finally:
+        plane.empty_volume("mortal-runs")
+
+
+def test_another_run_of_the_same_id_is_not_written_over(plane, tmp_path):
+    problems = [Problem(id="p", prompt="a")]
+    stores = [RunStore(tmp_path / machine / "runs/twice") for machine in ("one", "other")]
+    for store in stores:
+        config = project(store.root.parents[1], "twice", *ON_MODAL)
+        write_identity(store, config, problems, [])
+    asyncio.run(Mirror(RunsVolume("mortal-runs"), stores[0]).begin())
+    with pytest.raises(StoreError, match="the Volume holds another run 'twice'"):
+        open_run(config)
+
+
+def test_a_gpu_that_modal_does_not_rent_is_named(tmp_path):
+    project(tmp_path, "any")
+    with pytest.raises(ConfigError, match="Modal has no GPU 'A1000'; did you mean A100"):
+        load_config(tmp_path / "chaos.toml", ["compute.modal.actor=A1000"])
+    with pytest.raises(ConfigError, match="holds 1 to 8 GPUs"):
+        load_config(tmp_path / "chaos.toml", ["compute.modal.rollout=A10G:9"])
+
+
+def test_a_reward_function_that_no_container_can_have_is_named(plane, tmp_path, monkeypatch):
+    outside = ["rewards.functions=['../rewards.py:lottery']", "compute.modal.rewards=modal"]
+    config = project(tmp_path, "outside", *ON_MODAL, *outside)
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    with pytest.raises(ConfigError, match=r"'\.\./rewards.py:lottery' is in .* start the run from"):
+        check_modal(config)

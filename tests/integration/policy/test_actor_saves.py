@@ -1,0 +1,127 @@
+"""What the actor keeps: checkpoints, published versions, the final model."""
+
+import json
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from mortal_steps.config import NewModelConfig
+from mortal_steps.errors import ActorStateError
+from mortal_steps.policy import weights
+from mortal_steps.policy.base_model import base_of, keep_base_model
+from mortal_steps.policy.new_model import build_model
+from tests.support.policy.rollouts import make_config
+from tests.support.policy.runs import NUM_STEPS, SETUPS, make_run, untimed
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_taken_once(run, actor):
+    run.train(actor, range(2))
+    saved = actor.checkpoint(step=2, best_score=None)
+    assert (saved.step, saved.path) == (2, "checkpoints/step-2")
+    assert saved.timing.busy_s > 0
+    again = actor.checkpoint(step=2, best_score=None)
+    assert untimed(again) == untimed(saved)
+    run.train(actor, [2])
+    assert untimed(actor.checkpoint(step=2, best_score=0.5)) == untimed(saved)
+    assert untimed(run.actor().checkpoint(step=2, best_score=None)) == untimed(saved)
+
+
+def test_a_state_the_actor_is_past_cannot_be_saved(run, actor):
+    run.train(actor, range(2))
+    with pytest.raises(ActorStateError, match="2 train steps"):
+        actor.checkpoint(step=1, best_score=None)
+
+
+def test_the_last_checkpoints_and_the_best_are_kept(run, actor):
+    for step in range(NUM_STEPS):
+        run.train(actor, [step])
+        actor.checkpoint(step=step + 1, best_score=0.5 if step + 1 == 2 else None)
+    names = {path.name for path in run.store.path("checkpoints").iterdir()}
+    assert names == {"step-2", "step-4", "step-5", "best.json"}
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(run, actor):
+    run.train(actor, [0])
+    actor.checkpoint(step=1, best_score=None)
+    run.config = make_config(learning_rate=0.5)
+    with pytest.raises(ActorStateError, match="was written with configuration"):
+        run.actor().prepare(step=1)
+
+
+# --- published versions, the final model ----------------------------------------------------------
+
+
+def test_old_versions_are_pruned(run, actor):
+    run.train(actor, range(4))
+    assert weights.published_versions(run.store) == [3, 4]
+
+
+def test_versions_in_use_are_kept(model_path, tmp_path):
+    config = make_config(rollout={"sync_weights_every": 3})
+    run = make_run(tmp_path, config, model_path)
+    actor = run.actor()
+    actor.prepare(step=0)
+    for step in range(5):
+        actor.train_step(request=run.request(step, publish=(step + 1) % 3 == 0))
+    assert weights.published_versions(run.store) == [0, 3]
+    assert [ready.version for ready in run.actor().prepare(step=5).weights] == [3]
+
+
+@pytest.mark.parametrize("setup", ["full", "lora"])
+def test_the_final_model_is_the_trained_one(model_path, tmp_path, setup):
+    training = SETUPS[setup]
+    if setup == "lora":
+        training = {**training, "lora": {"merge_final": True}}
+    config = make_config(model={"name_or_path": model_path}, **training)
+    run = make_run(tmp_path, config, model_path)
+    actor = run.actor()
+    results = run.train(actor, range(NUM_STEPS))
+    final = actor.save_final()
+    # A lost actor replays the run, removes what it left half-written and writes the same bits.
+    left = [run.store.path(name) for name in ("weights/.v9.a.partial", ".final.b.partial")]
+    for folder in left:
+        folder.mkdir()
+    assert run.actor().save_final() == final
+    assert not any(folder.exists() for folder in left)
+    merged = final.merged_path or final.path
+    published = run.store.path(results[-1].weights.path)
+    assert weights.weights_digest(run.store.path(merged)) == weights.weights_digest(published)
+    AutoModelForCausalLM.from_pretrained(run.store.path(merged))
+    for folder in {final.path, merged}:
+        tokenizer = AutoTokenizer.from_pretrained(run.store.path(folder))
+        assert tokenizer("cab")["input_ids"] == [5, 3, 4]
+        saved = (run.store.path(folder) / "tokenizer_config.json").read_text()
+        assert "local" not in saved  # which would follow HF_HUB_OFFLINE
+    assert (final.merged_path is None) == (setup == "full")
+    has_adapter = run.store.path("final/adapter_model.safetensors").exists()
+    assert has_adapter == (setup == "lora")
+    if has_adapter:  # its configuration is the same in every process
+        names = json.loads(run.store.path("final/adapter_config.json").read_text())
+        assert names["target_modules"] == sorted(names["target_modules"])
+        assert names["base_model_name_or_path"] == model_path
+        card = run.store.path("final/README.md").read_text()
+        assert f"adapter of `{model_path}`" in card
+        assert "More Information Needed" not in card
+
+
+def test_an_adapter_names_the_place_where_the_run_began_with_its_base(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    local = make_config(model={"name_or_path": "./tiny"})
+    assert base_of(run.store, local, "./tiny").name == str(tmp_path / "tiny")
+    made = tmp_path / "runs" / ".models" / "made"
+    for place in (made, tmp_path / "moved" / "made"):
+        build_model(place, NewModelConfig(hidden_size=32, num_layers=1), seed=0)
+        (place / "manifest.json").write_text("{}")
+        keep_base_model(run.store, place)
+        assert base_of(run.store, run.config, str(place)).name == str(made)
+
+
+def test_an_actor_that_another_one_overtook_saves_the_same_model(run, actor):
+    other = run.actor()
+    requests = [run.request(step) for step in range(NUM_STEPS)]
+    results = [other.train_step(request=request) for request in requests]
+    late = [actor.train_step(request=request) for request in requests]
+    assert [untimed(result) for result in late] == [untimed(result) for result in results]
+    assert actor.save_final() == other.save_final()

@@ -1,0 +1,66 @@
+"""Configurations drawn at random, over many families of models: stock TRL, and an actor that is
+lost on the way. `--parity-seed` draws others; `make bench-parity` makes hundreds of them.
+"""
+
+import dataclasses
+
+import pytest
+
+from mortal_steps.policy import digests, weights
+from tests.support.parity.architectures import CONVERTED, PLAIN
+from tests.support.parity.cases import OPTIMIZERS, SCHEDULES, draw
+from tests.support.parity.models import build
+from tests.support.parity.trial import attempt, context
+from tests.support.policy.rollouts import make_batch, make_config
+from tests.support.policy.runs import make_run
+from tests.support.policy.stock import Recorder, run_stock
+
+FAMILIES = [*CONVERTED, *PLAIN]
+NUM_STEPS = 3
+
+
+class Digests(Recorder):
+    def of(self, model):
+        return digests.weights_digest(model)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_an_actor_lost_on_the_way_comes_to_what_stock_trl_does(request, tmp_path, number):
+    """All families whose files name tensors otherwise than their modules do, and some others."""
+    seed = request.config.getoption("--parity-seed")
+    plain = list(PLAIN)[(seed + number) % len(PLAIN)]
+    case = draw(seed, number, ([*CONVERTED, *[plain] * 12])[number])
+    training = {**case.training, "gradient_accumulation_steps": 1, "num_iterations": 1}
+    config = make_config(model=case.model, rollout=case.rollout, **training)
+    build(case.architecture, tmp_path / "model")
+    batches = [make_batch(config, step) for step in range(NUM_STEPS)]
+    recorder = Digests()
+    stock = run_stock(config, str(tmp_path / "model"), tmp_path / "stock", batches, recorder)
+    recorder.trainer.save_model(str(tmp_path / "final"))
+
+    run = make_run(tmp_path / "run", config, str(tmp_path / "model"), num_steps=NUM_STEPS)
+    first = run.actor()
+    results = run.train(first, range(1))
+    first.checkpoint(step=1, best_score=None)
+    run.train(first, range(1, 2))  # replayed by the next one
+    second = run.actor()
+    second.prepare(step=2)
+    results = [*results, *run.train(second, range(1, NUM_STEPS))]
+    assert [result.weights_digest for result in results] == stock.weights
+    assert [result.metrics for result in results] == stock.metrics
+    assert second.save_final().weights_sha256 == weights.weights_digest(tmp_path / "final")
+
+
+def test_a_drawn_case_survives_kills(request, tmp_path):
+    case = draw(request.config.getoption("--parity-seed"), 0, "qwen3_moe")
+    case = dataclasses.replace(case, num_steps=3, save_steps=1, kills=(("update", 2),))
+    trial = attempt(case, tmp_path / "case", context())
+    assert (trial.outcome, trial.found) == ("equal", "")
+    assert trial.num_kills == 1
+
+
+def test_enough_is_drawn_from():
+    assert len(FAMILIES) >= 12
+    assert len(OPTIMIZERS) >= 8
+    assert len(SCHEDULES) == 10  # all of transformers' that need no evaluation
+    assert draw(3, 5) == draw(3, 5) != draw(4, 5)

@@ -1,0 +1,197 @@
+"""mortal_steps.rewards.host_process: whatever a function does to its process, its owner lives."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mortal_steps.errors import RewardError, TransientError, WorkerLostError
+from mortal_steps.rewards import host_process
+from mortal_steps.rewards.base import TrainerState
+from mortal_steps.rewards.calls import CallFailure, CallScores, arguments_of
+from mortal_steps.rewards.host_process import HostProcess
+from tests.support.rewards import failing
+from tests.support.rewards.processes import assert_ends, is_alive
+from tests.support.rewards.shards import make_shard
+
+STATE = TrainerState(global_step=0, max_steps=1)
+TIMEOUT_S = 0.3
+
+
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(host_process, "GRACE_S", 0.1)
+
+
+@pytest.fixture
+def make_host() -> Iterator[Callable[..., HostProcess]]:
+    made: list[HostProcess] = []
+
+    def make(*names: str) -> HostProcess:
+        made.append(HostProcess({name: f"{failing.__file__}:{name}" for name in names}))
+        return made[-1]
+
+    yield make
+    for host in made:
+        host.close()
+
+
+def call(host: HostProcess, *names: str, texts: tuple[str, ...] = ("a", "bb")) -> dict[str, Any]:
+    arguments = arguments_of(make_shard(texts).groups, STATE)
+    return host.call(names, arguments, timeout_s=TIMEOUT_S)
+
+
+def host_pid(host: HostProcess) -> int:
+    assert host._process is not None
+    return host._process.pid
+
+
+def test_one_process_serves_all_calls(make_host: Any) -> None:
+    host = make_host("length", "patient")
+    assert host.turns() == [["length"], ["patient"]]
+    first = host_pid(host)
+    assert first != os.getpid()
+    for text in ("a", "bbb"):
+        outcomes = call(host, "length", "patient", texts=(text,))
+        assert outcomes["length"].scores == outcomes["patient"].scores == [float(len(text))]
+    assert host_pid(host) == first
+    host.close()
+    assert_ends(first)
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "kind", "message", "where"),
+    [
+        ("sleeps", "sleep", "timeout", "gave no answer within 0.3 s", "in sleeps"),
+        ("backtracks", "regex", "timeout", "gave no answer within 0.3 s", "in backtracks"),
+        ("exits", "exit", "crash", "ended its process (exit code 3)", ""),
+        ("segfaults", "fault", "crash", "ended its process (SIGSEGV)", "in segfaults"),
+    ],
+)
+def test_a_lost_host_is_named_and_replaced(
+    make_host: Any, name: str, word: str, kind: str, message: str, where: str
+) -> None:
+    host = make_host(name)
+    host.start()
+    first = host_pid(host)
+    began = time.monotonic()
+    failure = call(host, name, texts=("fine", word))[name]
+    assert time.monotonic() - began < TIMEOUT_S + 2
+    assert isinstance(failure, CallFailure)
+    assert (failure.kind, failure.message) == (kind, message)
+    assert where in failure.trace
+    assert not is_alive(first)
+    assert call(host, name)[name].scores == [1.0, 2.0]
+    assert host_pid(host) != first
+
+
+def test_what_a_hanging_function_started_ends_with_it(make_host: Any) -> None:
+    host = make_host("leaves_a_child")
+    assert call(host, "leaves_a_child", texts=("child",))["leaves_a_child"].kind == "timeout"
+    assert_ends(int(Path("child").read_text()))
+
+
+def test_what_left_its_group_and_its_parent_ends_with_the_host(make_host: Any) -> None:
+    host = make_host("leaves_a_daemon", "exits")
+    assert call(host, "leaves_a_daemon")["leaves_a_daemon"].scores == [1.0, 2.0]
+    first = int(Path("daemon").read_text())
+    assert is_alive(first)
+    assert call(host, "exits", texts=("exit",))["exits"].kind == "crash"
+    assert_ends(first)
+    call(host, "leaves_a_daemon")
+    second = int(Path("daemon").read_text())
+    host.close()
+    assert_ends(second)
+
+
+@pytest.mark.parametrize("name", ["forges", "answers_for_another"])
+def test_what_a_function_writes_into_the_connection_is_never_run(make_host: Any, name: str) -> None:
+    host = make_host(name, "length")
+    failure = call(host, name)[name]
+    assert failure.kind == "crash"
+    assert failure.message.startswith("wrote into the connection of its process: ")
+    assert not Path("forged").exists()
+    assert call(host, "length")["length"].scores == [1.0, 2.0]
+
+
+def test_a_host_that_trickles_ends_at_its_time(make_host: Any) -> None:
+    host = make_host("trickles")
+    host.start()
+    began = time.monotonic()
+    assert call(host, "trickles")["trickles"].kind == "timeout"
+    assert time.monotonic() - began < TIMEOUT_S + 5
+
+
+def test_functions_do_not_see_what_drives_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PREFECT_API_KEY", "MODAL_TOKEN_SECRET", "MODAL_PASSED_ON", "JUDGE_API_KEY"):
+        monkeypatch.setenv(name, "secret")
+    specs = {"f": f"{failing.__file__}:sees_the_environment"}
+    host = HostProcess(specs, passed_on=["MODAL_PASSED_ON"])
+    try:
+        assert call(host, "f", texts=("a",))["f"].extra == {
+            "seen": ["MODAL_PASSED_ON JUDGE_API_KEY"]
+        }
+    finally:
+        host.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "kind"),
+    [("blocks_the_loop", "block", "timeout"), ("ends_the_loop", "end", "crash")],
+)
+def test_async_functions_that_take_the_host_along_are_told_apart(
+    make_host: Any, name: str, word: str, kind: str
+) -> None:
+    host = make_host("patient", name)
+    assert host.turns() == [["patient", name]]
+    outcomes = call(host, "patient", name, texts=(word,))
+    assert outcomes["patient"].scores == [float(len(word))]
+    assert (outcomes[name].kind, name in outcomes[name].trace) == (kind, kind == "timeout")
+
+
+def test_files_of_the_working_folder_hide_nothing_installed(tmp_path: Path) -> None:
+    for name in ("logging", "random", "pydantic"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('hidden')\n")
+    (tmp_path / "mine.py").write_text("SCORE = 3.0\n")
+    (tmp_path / "own.py").write_text(
+        "import random\nimport mine\n\n"
+        "def three(completions, **kwargs):\n    return [mine.SCORE for _ in completions]\n"
+    )
+    host = HostProcess({"three": "own:three"})
+    try:
+        assert call(host, "three")["three"].scores == [3.0, 3.0]
+    finally:
+        host.close()
+
+
+def test_a_host_that_died_between_calls_is_nobodys_failure(make_host: Any) -> None:
+    host = make_host("length")
+    call(host, "length")
+    os.kill(host_pid(host), signal.SIGKILL)
+    assert_ends(host_pid(host))
+    assert isinstance(call(host, "length")["length"], CallScores)
+
+
+def test_errors_that_may_pass_stay_so_outside(make_host: Any) -> None:
+    host = make_host("unreachable", "length")
+    with pytest.raises(TransientError, match="JudgeIsBusyError: ask again later") as caught:
+        call(host, "unreachable")
+    assert type(caught.value) is TransientError
+    assert call(host, "length")["length"].scores == [1.0, 2.0]
+
+
+def test_a_module_that_ends_the_process_is_named() -> None:
+    Path("ends.py").write_text("import os\nos._exit(5)\n")
+    with pytest.raises(RewardError, match=r"ends\.py:f ended the process \(exit code 5\)"):
+        HostProcess({"f": "ends.py:f"}).start()
+
+
+def test_a_host_that_is_killed_while_it_imports_is_infrastructure() -> None:
+    Path("shot.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    with pytest.raises(WorkerLostError, match=r"killed \(SIGKILL\) while it imported shot\.py:f"):
+        HostProcess({"f": "shot.py:f"}).start()

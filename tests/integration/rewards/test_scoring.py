@@ -1,0 +1,156 @@
+"""mortal_steps.rewards.scoring: failures are retried, then raised or masked, never scored."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mortal_steps.config import RewardsConfig
+from mortal_steps.errors import RewardError, TransientError
+from mortal_steps.rewards import host_process, scoring
+from mortal_steps.rewards.base import TrainerState
+from mortal_steps.rewards.host_process import HostProcess
+from mortal_steps.rewards.scoring import Scorer, Scores
+from mortal_steps.types import RewardFailure
+from tests.support.rewards import failing
+from tests.support.rewards.shards import make_shard
+
+STATE = TrainerState(global_step=8, max_steps=20)
+
+
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(host_process, "GRACE_S", 0.1)
+    monkeypatch.setattr(scoring, "FIRST_DELAY_S", 0.01)
+
+
+@pytest.fixture
+def score() -> Iterator[Callable[..., Scores]]:
+    hosts: list[HostProcess] = []
+
+    def run(*names: str, groups: tuple[tuple[str, ...], ...], **options: Any) -> Scores:
+        hosts.append(HostProcess({name: f"{failing.__file__}:{name}" for name in names}))
+        config = RewardsConfig(**{"timeout_s": 0.3, "retries": 1, **options})
+        return Scorer(hosts[-1], names, config).score(make_shard(*groups), STATE)
+
+    yield run
+    for host in hosts:
+        host.close()
+
+
+def test_scores_lie_beside_their_completions(score: Any) -> None:
+    scores = score("patient", "returns_nan", groups=(("a", "bb"), ("ccc",)))
+    assert scores.rewards == [
+        [{"patient": 1.0, "returns_nan": 1.0}, {"patient": 2.0, "returns_nan": 1.0}],
+        [{"patient": 3.0, "returns_nan": 1.0}],
+    ]
+    assert list(scores.rewards[0][0]) == ["patient", "returns_nan"], "in the order of the names"
+    assert (scores.failures, scores.failed_calls) == ((), {})
+
+
+@pytest.mark.parametrize("on_error", ["raise", "mask"])
+def test_a_failure_that_passes_leaves_a_count_and_nothing_else(score: Any, on_error: str) -> None:
+    scores = score("flaky", groups=(("a", "bb"), ("c",)), on_error=on_error)
+    assert scores.rewards == [[{"flaky": 2.0}, {"flaky": 2.0}], [{"flaky": 1.0}]]
+    assert (scores.failures, scores.failed_calls) == ((), {"flaky": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "message"),
+    [
+        ("raises", "raise", "raised ZeroDivisionError: division by zero on step 4, problem"),
+        ("sleeps", "sleep", "gave no answer within 0.3 s on step 4"),
+        ("backtracks", "regex", "rewards.timeout_s."),
+        ("exits", "exit", "ended its process (exit code 3) on step 4"),
+        ("returns_nan", "nan", "returned nan (float) for problem train-1 (completion 0 of it)"),
+    ],
+)
+def test_a_failure_that_stays_stops_the_run(score: Any, name: str, word: str, message: str) -> None:
+    kinds = {"raises": "exception", "exits": "crash", "returns_nan": "invalid"}
+    with pytest.raises(RewardError) as caught:
+        score("length", name, groups=(("a",), (word,)), retries=0)
+    text = str(caught.value)
+    assert text.startswith(f"reward function {name!r} ")
+    assert message in text
+    assert f"problem train-0 ... train-1 (2 problems) ({kinds.get(name, 'timeout')})." in text
+
+
+def test_an_error_tells_how_often_it_was_tried(score: Any) -> None:
+    with pytest.raises(RewardError, match=r"problem train-0 \(exception, 3 times in a row\)"):
+        score("raises", groups=(("raise",),), retries=2)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "mask"])
+def test_errors_that_may_pass_are_neither_retried_nor_masked(score: Any, on_error: str) -> None:
+    with pytest.raises(TransientError, match="ask again later"):
+        score("unreachable", groups=(("a",),), on_error=on_error)
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "kind", "message"),
+    [
+        ("raises", "raise", "exception", "raised ZeroDivisionError: division by zero"),
+        ("sleeps", "sleep", "timeout", "gave no answer within 0.3 s"),
+        ("backtracks", "regex", "timeout", "gave no answer within 0.3 s"),
+        ("exits", "exit", "crash", "ended its process (exit code 3)"),
+        ("blocks_the_loop", "block", "timeout", "gave no answer within 0.3 s"),
+        (
+            "returns_nan",
+            "nan",
+            "invalid",
+            "returned nan (float) for problem train-1 (completion 1 of it)",
+        ),
+    ],
+)
+def test_only_the_problems_it_fails_on_are_masked(
+    score: Any, name: str, word: str, kind: str, message: str
+) -> None:
+    groups = (("a", "b"), ("a", word), ("a",))
+    scores = score("patient", name, groups=groups, retries=0, on_error="mask")
+    own = 1.0
+    whole = {"patient": 1.0, name: own}
+    nothing = {"patient": None, name: None}
+    assert scores.rewards == [[whole, whole], [nothing, nothing], [whole]]
+    assert scores.failures == (
+        RewardFailure(
+            function=name,
+            problem_id="train-1",
+            num_completions=2,
+            kind=kind,
+            message=message,
+            attempts=2,
+        ),
+    )
+    assert scores.failed_calls == {name: 2}
+
+
+def test_each_function_masks_what_it_fails_on(score: Any) -> None:
+    groups = (("raise",), ("a",), ("exit raise",))
+    scores = score("raises", "exits", groups=groups, on_error="mask")
+    assert [group[0]["raises"] for group in scores.rewards] == [None, 1.0, None]
+    assert [(f.function, f.problem_id) for f in scores.failures] == [
+        ("raises", "train-0"),
+        ("raises", "train-2"),
+        ("exits", "train-2"),
+    ]
+    assert scores.failed_calls == {"raises": 2 + 2, "exits": 2 + 1}
+
+
+def test_a_shard_of_one_problem_needs_no_search(score: Any) -> None:
+    scores = score("raises", groups=(("a", "raise"),), on_error="mask")
+    assert scores.rewards == [[{"raises": None}, {"raises": None}]]
+    assert [(f.problem_id, f.attempts) for f in scores.failures] == [("train-0", 2)]
+    assert scores.failed_calls == {"raises": 2}
+
+
+def test_logs_of_failed_calls_are_dropped_and_columns_stay_aligned(score: Any) -> None:
+    scores = score("logs", groups=(("a", "b"), ("logs",), ("c",)), on_error="mask")
+    assert scores.extra == {"text": ["a", "b", None, "c"]}
+    assert scores.metrics == {"calls": 1.0}
+
+
+def test_two_functions_may_log_columns_of_one_name(score: Any) -> None:
+    scores = score("logs", "logs_too", groups=(("a", "bb"),))
+    assert scores.extra == {"text": ["a", "bb"], "logs_too/text": [1, 2]}

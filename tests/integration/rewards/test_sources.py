@@ -1,0 +1,140 @@
+"""mortal_steps.rewards.sources and source_record: edited reward functions are noticed."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import RewardError
+from mortal_steps.rewards.source_record import (
+    SOURCES_FILE,
+    accept_present_sources,
+    begin_sources,
+    check_sources,
+    find_history,
+    note_sources,
+)
+from mortal_steps.rewards.sources import find_sources
+from mortal_steps.rewards.worker import RewardWorker
+from mortal_steps.store import RunStore
+from mortal_steps.types import Problem
+from tests.support.rewards.processes import assert_ends
+
+FILES = {
+    "judges/rewards.py": """
+import json, numpy
+import helper
+
+def correct(completions, **kwargs):
+    from shared.lengths import of
+    return [helper.ONE * of(text) for text in completions]
+""",
+    "judges/helper.py": "ONE = 1.0",
+    "judges/unused.py": "",
+    "shared/__init__.py": "from . import deeper",
+    "shared/deeper.py": "",
+    "shared/lengths.py": "import importlib\nof = importlib.import_module('by_name').of",
+    "by_name.py": "of = len",
+    "mine/rewards.py": "from .near import correct",
+    "mine/near.py": "def correct(completions, **kwargs):\n    return [1.0 for _ in completions]",
+    "json.py": "raise ImportError('not the one of the standard library')",
+}
+FUNCTION = "judges/rewards.py:correct"
+PROBLEM = Problem(id="train-0", prompt="ab=", columns={})
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    return RunConfig(rewards={"functions": FUNCTION})
+
+
+@pytest.fixture
+def store(project: Path) -> RunStore:
+    return RunStore(project / "runs" / "r")
+
+
+def test_what_a_function_imports_of_the_project_is_part_of_it(project: Path) -> None:
+    found = find_sources([FUNCTION, "mine.rewards:correct"], project)
+    assert set(found.files) == {
+        *("judges/rewards.py", "judges/helper.py", "by_name.py"),
+        *("shared/__init__.py", "shared/deeper.py", "shared/lengths.py"),
+        *("mine/rewards.py", "mine/near.py"),
+    }
+    assert set(found.packages) == {"numpy"}
+    built_in = find_sources(["mortal_steps.rewards.functions:exact_match"], project)
+    assert (built_in.files, set(built_in.packages)) == ({}, {"mortal"})
+
+
+def test_an_edited_function_stops_the_run_until_it_is_accepted(
+    project: Path, store: RunStore, config: RunConfig
+) -> None:
+    begin_sources(store, config, project, step=0)
+    note_sources(store, config, project, step=3)
+    assert len(find_history(store)) == 1
+    (project / "judges/helper.py").write_text("ONE = 2.0")
+    (project / "shared/lengths.py").write_text("of = len")
+    with pytest.raises(RewardError) as caught:
+        check_sources(store, config, project)
+    said = str(caught.value)
+    assert "by_name.py is not used any more; judges/helper.py was altered; shared/leng" in said
+    assert "`mortal resume r --accept-changed-rewards`" in said
+    with pytest.raises(RewardError, match=r"judges/helper\.py was altered"):
+        note_sources(store, config, project, step=5)
+    accepted = accept_present_sources(config, project)
+    assert f"rewards.accept_changed = {accepted.rewards.accept_changed!r}" in said
+    assert accepted.fingerprint() == config.fingerprint()
+    check_sources(store, accepted, project)
+    note_sources(store, accepted, project, step=5)
+    assert [entry.step for entry in find_history(store)] == [0, 5]
+    check_sources(store, config, project)
+    (project / "judges/rewards.py").unlink()
+    with pytest.raises(RewardError, match=r"judges/rewards\.py is missing"):
+        check_sources(store, accepted, project)
+
+
+def test_a_run_that_began_without_noting_its_sources_goes_on(
+    project: Path, store: RunStore, config: RunConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_sources(store, config, project)
+    note_sources(store, config, project, step=7)
+    assert "sources are noted from step 7 on" in caplog.text
+    assert [entry.step for entry in find_history(store)] == [7]
+
+
+def test_relative_names_start_where_the_run_began(
+    project: Path, store: RunStore, config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_sources(store, config, project, step=0)
+    monkeypatch.chdir("/")
+    check_sources(store, config, project)
+
+
+def test_a_host_that_starts_again_in_mid_run_does_not_score_with_other_functions(
+    project: Path, store: RunStore, config: RunConfig
+) -> None:
+    begin_sources(store, config, project, step=0)
+    worker = RewardWorker(run_dir=str(store.root), config=config, num_steps=1)
+    try:
+        worker.rehearse(problems=[PROBLEM])
+        (project / "judges/helper.py").write_text("ONE = 2.0")
+        worker.rehearse(problems=[PROBLEM])  # the same process, so the same functions
+        process = worker._host._process
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        assert_ends(process.pid)
+        with pytest.raises(RewardError, match=r"judges/helper\.py was altered"):
+            worker.rehearse(problems=[PROBLEM])
+    finally:
+        worker.close()
+    assert store.path(SOURCES_FILE).exists()

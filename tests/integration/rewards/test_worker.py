@@ -1,0 +1,354 @@
+"""mortal_steps.rewards.worker: shards scored once, committed, reused."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.local import LocalCompute
+from mortal_steps.config import RewardsConfig, RunConfig, TrainingConfig
+from mortal_steps.errors import CorruptFileError, RewardError, WorkerLostError
+from mortal_steps.rewards.worker import RewardWorker
+from mortal_steps.store import RunStore
+from mortal_steps.types import (
+    GeneratedShard,
+    GenerationRef,
+    Problem,
+    RewardedShard,
+    RewardFailure,
+    RewardRequest,
+    StageTiming,
+)
+from tests.support.rewards import failing
+from tests.support.rewards.processes import assert_ends, is_alive
+from tests.support.rewards.shards import make_shard
+
+SOURCE = """
+from pathlib import Path
+
+def counted(completions, answer, trainer_state, log_metric, log_extra, **kwargs):
+    with open("calls", "a") as calls:
+        calls.write(f"{trainer_state.global_step} {trainer_state.max_steps}\\n")
+    log_metric("mean_length", sum(map(len, completions)) / len(completions))
+    log_extra("length", [len(text) for text in completions])
+    return [float(text == right) for text, right in zip(completions, answer)]
+
+async def if_long(completions, **kwargs):
+    return [1.0 if len(text) > 2 else None for text in completions]
+
+def never(completions, **kwargs):
+    return [None for _ in completions]
+
+def not_odd(completions, **kwargs):
+    if "odd" in completions:
+        raise ValueError("odd")
+    return [1.0 for _ in completions]
+
+def broken(completions, **kwargs):
+    return [1.0 / 0.0 for _ in completions]
+"""
+
+
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_rewards.py").write_text(SOURCE)
+    return tmp_path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(tmp_path / "run")
+
+
+@pytest.fixture
+def make_worker() -> Iterator[Callable[..., RewardWorker]]:
+    """Makes workers of some of the functions, with further options of `[rewards]`."""
+    made: list[RewardWorker] = []
+
+    def make(*names: str, **options: Any) -> RewardWorker:
+        functions = tuple(f"my_rewards.py:{name}" for name in names)
+        config = RunConfig(
+            rewards=RewardsConfig(functions=functions, **{"retries": 0, **options}),
+            training=TrainingConfig(batch_size=2, num_generations=2, num_iterations=3),
+        )
+        made.append(RewardWorker(run_dir="run", config=config, num_steps=10))
+        return made[-1]
+
+    yield make
+    for worker in made:
+        worker.close()
+
+
+def make_request(
+    store: RunStore, shard: GeneratedShard, stage: str = "reward", output: str = "rewards-0.json"
+) -> RewardRequest:
+    completions = [c for group in shard.groups for c in group.completions]
+    generation = GenerationRef(
+        step=shard.step,
+        shard=shard.shard,
+        file=store.write_record("generations-0.json", shard, GeneratedShard),
+        num_completions=len(completions),
+        num_tokens=sum(len(c.token_ids) for c in completions),
+        policy_version=shard.policy_version,
+        timing=StageTiming(stage="generate", step=shard.step),
+    )
+    return RewardRequest(stage=stage, generation=generation, output=output)
+
+
+def calls() -> list[str]:
+    path = Path("calls")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_scores_are_committed_beside_their_generations(store: RunStore, make_worker: Any) -> None:
+    request = make_request(store, make_shard(("ba", "b"), ("abc", "baba")))
+    ref = make_worker("counted", "if_long", weights=(1.0, 0.5)).reward(request=request)
+    rewarded = store.read_record(ref.file, RewardedShard)
+    assert rewarded == RewardedShard(
+        step=4,
+        shard=0,
+        generation_sha256=request.generation.file.sha256,
+        rewards=[
+            [{"counted": 1.0, "if_long": None}, {"counted": 0.0, "if_long": None}],
+            [{"counted": 0.0, "if_long": 1.0}, {"counted": 0.0, "if_long": 1.0}],
+        ],
+        metrics={"mean_length": 2.5},
+        extra={"length": [2, 1, 3, 4]},
+    )
+    assert (ref.reward_sum, ref.num_scored) == (2.0, 4)
+    assert ref.generation == request.generation
+    assert (ref.timing.stage, ref.timing.step, ref.timing.index) == ("reward", 4, 0)
+    assert ref.timing.busy_s > 0
+
+
+def test_trainer_state_counts_optimizer_updates(store: RunStore, make_worker: Any) -> None:
+    make_worker("counted").reward(request=make_request(store, make_shard(("a", "b"))))
+    assert calls() == ["12 30"]  # step 4 of 10, with num_iterations = 3
+
+
+def test_where_every_function_abstains_nothing_is_scored(store: RunStore, make_worker: Any) -> None:
+    request = make_request(store, make_shard(("ba", "b")), stage="evaluate")
+    ref = make_worker("never", "if_long").reward(request=request)
+    assert (ref.reward_sum, ref.num_scored) == (0.0, 0)
+    assert ref.timing.stage == "evaluate"
+
+
+def test_a_committed_score_is_the_answer(store: RunStore, make_worker: Any) -> None:
+    request = make_request(store, make_shard(("ba", "b")))
+    first = make_worker("counted").reward(request=request)
+    again = make_worker("counted").reward(request=request)
+    assert again.file == first.file
+    assert (again.reward_sum, again.num_scored) == (first.reward_sum, first.num_scored)
+    assert len(calls()) == 1
+
+
+def of_other_generations(store: RunStore, path: Path) -> None:
+    stale = store.find_record("rewards-0.json", RewardedShard)
+    assert stale is not None
+    other = RewardedShard(step=4, shard=0, generation_sha256="0" * 64, rewards=stale[1].rewards)
+    store.write_record("rewards-0.json", other, RewardedShard)
+
+
+def cut_short(store: RunStore, path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def empty(store: RunStore, path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("spoil", [of_other_generations, cut_short, empty])
+def test_what_is_no_whole_score_of_these_generations_is_scored_again(
+    store: RunStore, spoil: Callable[[RunStore, Path], None], make_worker: Any
+) -> None:
+    request = make_request(store, make_shard(("ba", "b")))
+    first = make_worker("counted").reward(request=request)
+    spoil(store, store.path("rewards-0.json"))
+    again = make_worker("counted").reward(request=request)
+    assert again.file == first.file
+    assert len(calls()) == 2
+
+
+def test_damaged_generations_are_never_scored(store: RunStore, make_worker: Any) -> None:
+    request = make_request(store, make_shard(("ba", "b")))
+    store.path("generations-0.json").write_bytes(b"{}\n")
+    with pytest.raises(CorruptFileError, match=r"generations-0\.json"):
+        make_worker("counted").reward(request=request)
+    assert not store.path("rewards-0.json").exists()
+
+
+def test_a_failure_commits_nothing(store: RunStore, make_worker: Any) -> None:
+    request = make_request(store, make_shard(("ba", "b")))
+    with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError"):
+        make_worker("counted", "broken").reward(request=request)
+    assert not store.path("rewards-0.json").exists()
+
+
+def problems(count: int) -> list[Problem]:
+    return [Problem(id=f"train-{i}", prompt="ab=", columns={"answer": "ba"}) for i in range(count)]
+
+
+def test_rehearsal_finds_what_is_broken(store: RunStore, make_worker: Any) -> None:
+    make_worker("counted", "if_long").rehearse(problems=problems(3))
+    assert calls() == ["0 30"]
+    assert not store.root.exists()
+    with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError") as caught:
+        make_worker("broken").rehearse(problems=problems(1))
+    assert "in the rehearsal" in str(caught.value)
+    assert "rewards.rehearse = false" in str(caught.value)
+
+
+def test_rehearsal_without_problems_imports_alone(make_worker: Any) -> None:
+    make_worker("counted", "broken").rehearse(problems=[])
+    assert calls() == []
+    with pytest.raises(RewardError, match="did you mean broken"):
+        make_worker("brokn").rehearse(problems=[])
+    with pytest.raises(RewardError, match="did you mean broken"):
+        make_worker("brokn").start()
+
+
+def test_the_same_function_twice_is_refused(make_worker: Any) -> None:
+    with pytest.raises(RewardError, match=r"names 'my_rewards.py:never' twice"):
+        make_worker("never", "never").start()
+
+
+def test_functions_of_one_name_go_by_their_whole_spec(store: RunStore, tmp_path: Any) -> None:
+    (tmp_path / "other.py").write_text(SOURCE)
+    functions = ("my_rewards.py:never", "other.py:never")
+    config = RunConfig(rewards=RewardsConfig(functions=functions))
+    worker = RewardWorker(run_dir="run", config=config, num_steps=1)
+    ref = worker.reward(request=make_request(store, make_shard(("a",))))
+    worker.close()
+    rewarded = store.read_record(ref.file, RewardedShard)
+    assert rewarded.rewards == [[{"my_rewards.py:never": None, "other.py:never": None}]]
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+def test_masked_problems_are_part_of_the_record(store: RunStore, make_worker: Any) -> None:
+    request = make_request(store, make_shard(("ba", "b"), ("odd", "ba"), ("ba", "ba")))
+    worker = make_worker("counted", "not_odd", on_error="mask")
+    ref = worker.reward(request=request)
+    rewarded = store.read_record(ref.file, RewardedShard)
+    assert rewarded.rewards[1] == [{"counted": None, "not_odd": None}] * 2
+    assert rewarded.rewards[0][0] == {"counted": 1.0, "not_odd": 1.0}
+    assert rewarded.failures == (
+        RewardFailure(
+            function="not_odd",
+            problem_id="train-1",
+            num_completions=2,
+            kind="exception",
+            message="raised ValueError: odd",
+            attempts=2,
+        ),
+    )
+    assert (ref.reward_sum, ref.num_scored) == (7.0, 4)
+    assert (ref.failed_calls, ref.masked) == ({"not_odd": 2}, {"not_odd": 2})
+    again = worker.reward(request=request)
+    assert (again.failed_calls, again.masked) == (ref.failed_calls, ref.masked)
+
+
+def test_a_rehearsal_neither_masks_nor_retries(make_worker: Any) -> None:
+    worker = make_worker("broken", on_error="mask", retries=50)
+    with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError"):
+        worker.rehearse(problems=problems(1))
+
+
+STRANGE = '"\\ud83d\\u0000\\u001b[2J' + "x" * 400_000 + ' raise"'
+
+
+def test_whatever_a_model_writes_can_be_kept(store: RunStore) -> None:
+    """Half of a surrogate pair, NUL, a terminal's escape, 400,000 characters: in a message, in the
+    name of a metric, in a column."""
+    functions = (f"{failing.__file__}:speaks_strangely",)
+    rewards = RewardsConfig(functions=functions, retries=0, on_error="mask")
+    worker = RewardWorker(run_dir="run", config=RunConfig(rewards=rewards), num_steps=1)
+    calm = STRANGE.replace("raise", "calm")
+    request = make_request(store, make_shard((STRANGE, STRANGE), (calm, calm)))
+    try:
+        ref = worker.reward(request=request)
+    finally:
+        worker.close()
+    rewarded = store.read_record(ref.file, RewardedShard)
+    (failure,) = rewarded.failures
+    assert failure.problem_id == "train-0"
+    assert failure.message.startswith(r"raised ValueError: \ud83d\x00\x1b[2Jxxx")
+    assert [list(scores[0].values()) for scores in rewarded.rewards] == [[None], [400_011.0]]
+    assert all(name.isprintable() and len(name) <= 200 for name in rewarded.metrics)
+    (said,) = (name for name in rewarded.extra if name.startswith("said"))
+    assert all(value is None or len(value) < 100_010 for value in rewarded.extra[said])
+    assert set(rewarded.extra["number"]) == {None}
+
+
+def test_rows_from_elsewhere_are_no_rows_of_reasoning_gym(store: RunStore) -> None:
+    """Their verifiers would run what the rows hold."""
+    entry = {"metadata": {"problem": "open('ran', 'w').close()"}, "answer": "0x1"}
+    columns = {
+        "source_dataset": "bitwise_arithmetic",
+        "task_options": {},
+        "entry": repr(entry),
+    }
+    problem = Problem(id="train-0", prompt="1 + 1 =", columns=columns)
+    for functions in (
+        ("mortal_steps.rewards.functions:reasoning_gym_score",),
+        (f"{failing.__file__}:trusts_gym_rows",),
+    ):
+        config = RunConfig(rewards={"functions": functions}, data={"source": "rows.jsonl"})
+        worker = RewardWorker(run_dir="run", config=config, num_steps=1)
+        with pytest.raises(RewardError, match="taken from reasoning_gym itself alone"):
+            worker.rehearse(problems=[problem])
+        worker.close()
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize("by", ["close", "kill"])
+async def test_what_functions_start_ends_with_the_worker(tmp_path: Path, by: str) -> None:
+    rewards = RewardsConfig(functions=(f"{failing.__file__}:leaves_a_daemon",))
+    kwargs = {"run_dir": "run", "config": RunConfig(rewards=rewards), "num_steps": 1}
+    spec = WorkerSpec(factory="mortal_steps.rewards.worker:RewardWorker", kwargs=kwargs)
+    compute = LocalCompute({"reward": spec}, working_dir=tmp_path, log_dir=tmp_path)
+    key = CallKey(run_id="test", stage="reward", step=0)
+    await compute.call("reward", "rehearse", key=key, problems=problems(1))
+    daemon = int(Path("daemon").read_text())
+    assert is_alive(daemon)
+    if by == "kill":
+        os.kill(compute.processes()["reward-0"], signal.SIGKILL)
+    await compute.close()
+    assert_ends(daemon)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def test_a_killed_worker_leaves_no_host_behind(tmp_path: Path) -> None:
+    """Not even one whose interpreter is held by a regular expression."""
+    rewards = RewardsConfig(functions=(f"{failing.__file__}:backtracks",))
+    kwargs = {"run_dir": "run", "config": RunConfig(rewards=rewards), "num_steps": 1}
+    spec = WorkerSpec(factory="mortal_steps.rewards.worker:RewardWorker", kwargs=kwargs)
+    compute = LocalCompute({"reward": spec}, working_dir=tmp_path, log_dir=tmp_path)
+    key = CallKey(run_id="test", stage="reward", step=0)
+    regex = [Problem(id="train-0", prompt="ab=", columns={"regex": True})]
+    await compute.call("reward", "start", key=key)
+    worker = compute.processes()["reward-0"]
+    (warden,) = children(worker)
+    (host,) = children(warden)
+    hanging = asyncio.create_task(compute.call("reward", "rehearse", key=key, problems=regex))
+    await asyncio.sleep(0.3)  # into the regular expression
+    assert is_alive(host)
+    try:
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(WorkerLostError, match="SIGKILL"):
+            await hanging
+        assert_ends(host)
+    finally:
+        await compute.close()
+        if is_alive(host):
+            os.kill(host, signal.SIGKILL)

@@ -1,0 +1,240 @@
+"""The real vLLM engine, held to transformers and to the meaning of the sampling parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+
+import pytest
+from pydantic import TypeAdapter
+
+from mortal_steps.errors import EngineError
+from mortal_steps.rollout.vllm_engine import check_shapes, tensor_shapes
+from mortal_steps.store import RunStore
+from mortal_steps.types import (
+    FileRef,
+    GeneratedShard,
+    GenerateRequest,
+    GenerationRef,
+    Problem,
+    SamplingParams,
+)
+from tests.support.paths import ROOT, VLLM_PYTHON
+from tests.support.rollout.cases import PARAMS, PROBE_IDS, PROMPTS_IDS
+from tests.support.rollout.reference import completion_logprobs
+from tests.support.rollout.tiny_model import build_tiny_model, logprobs_of, publish, read_model
+
+DRIVER = "tests.support.rollout.vllm_driver"
+EOS = 1
+PROBLEMS = [Problem(id=f"train-{row}", prompt=f"{row}abc=>") for row in range(3)]
+
+
+@pytest.fixture(scope="session")
+def vllm_python() -> str:
+    if not VLLM_PYTHON.exists():
+        pytest.fail(
+            f"no interpreter with vLLM at {VLLM_PYTHON}: build one with `make vllm-env`, or name "
+            "one in MORTAL_VLLM_PYTHON"
+        )
+    return str(VLLM_PYTHON)
+
+
+@pytest.fixture(scope="session")
+def folders(model_a, model_b, other_shape, tmp_path_factory):
+    make = tmp_path_factory.mktemp
+    return {
+        "model_a": model_a,
+        "model_b": model_b,
+        "untied_a": build_tiny_model(make("untied_a"), seed=4, tied=False),
+        "untied_b": build_tiny_model(make("untied_b"), seed=5, tied=False),
+        "other_shape": other_shape,
+        "empty": make("empty"),
+    }
+
+
+@pytest.fixture(scope="session")
+def run(folders, tmp_path_factory):
+    """A run with two versions, and requests that use both."""
+    store = RunStore(tmp_path_factory.mktemp("run"))
+    batch = store.write_record("batch.json", PROBLEMS, list[Problem])
+    v0, v1 = publish(store, 0, folders["model_a"]), publish(store, 1, folders["model_b"])
+    swapped = publish(store, 2, folders["model_a"], probe_folder=folders["model_b"])
+    requests = [
+        GenerateRequest(
+            stage="generate",
+            step=step,
+            shard=0,
+            problems=batch,
+            start=0,
+            stop=3,
+            num_generations=2,
+            sampling=SamplingParams(max_tokens=6),
+            weights=weights,
+            output=output,
+        )
+        for step, weights, output in (
+            (0, v0, "v0.json"),
+            (1, v1, "v1.json"),
+            (0, v0, "v0-again.json"),
+        )
+    ]
+    return store, requests, swapped
+
+
+@pytest.fixture(scope="session")
+def found(vllm_python, folders, run):
+    """What the driver printed."""
+    store, requests, swapped = run
+    given = {name: str(folder) for name, folder in folders.items()}
+    worker = {
+        "run_dir": str(store.root),
+        "model_path": str(folders["model_a"]),
+        "requests": TypeAdapter(list[GenerateRequest]).dump_python(requests, mode="json"),
+        "swapped": dataclasses.asdict(swapped),
+    }
+    child = subprocess.run(
+        [vllm_python, "-m", DRIVER, json.dumps({**given, "worker": worker})],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert child.returncode == 0, child.stderr[-5000:]
+    return {**json.loads(child.stdout.splitlines()[-1]), "stderr": child.stderr}
+
+
+pytestmark = pytest.mark.vllm
+
+
+def assert_logprobs(model_folder, sampled, params, prompts_ids=PROMPTS_IDS):
+    model = read_model(model_folder)
+    for prompt_ids, (token_ids, logprobs, _) in zip(prompts_ids, sampled, strict=True):
+        expected = completion_logprobs(model, prompt_ids, token_ids, params)
+        assert logprobs == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("method", "loaded"),
+    [
+        ("reload", ["model_a", "model_b", "model_a"]),
+        ("volume", ["model_a", "model_b", "model_a"]),
+        ("checkpoint", ["model_a", "model_b"]),
+        ("untied", ["untied_a", "untied_b"]),
+    ],
+)
+def test_logprobs_are_transformers_before_and_after_a_sync(found, folders, method, loaded):
+    for folder, version in zip(loaded, found[method], strict=True):
+        expected = logprobs_of(read_model(folders[folder]), PROBE_IDS)
+        assert version["score"] == pytest.approx(expected, abs=1e-4)
+        assert_logprobs(folders[folder], version["sampled"], PARAMS["plain"])
+    first, second, *rest = found[method]
+    assert first["sampled"] != second["sampled"]
+    assert all(again == first for again in rest)
+
+
+def test_every_sync_method_gives_the_same_bits(found):
+    assert found["reload"] == found["volume"]
+    assert found["reload"][:2] == found["checkpoint"]
+
+
+@pytest.mark.parametrize("name", PARAMS)
+def test_sampling_parameters_mean_what_the_vocabulary_says(found, folders, name):
+    assert_logprobs(folders["model_a"], found["params"][name], PARAMS[name])
+
+
+def test_seeds_are_reproducible_across_order_and_batch(found):
+    """Tokens to the last; logprobs to rounding, or to the bit where the batch is the same."""
+    params = found["params"]
+    for other in (params["backwards"], params["alone"]):
+        for (tokens, logprobs, _), (others, other_logprobs, _) in zip(
+            params["plain"], other, strict=True
+        ):
+            assert tokens == others
+            assert logprobs == pytest.approx(other_logprobs, abs=1e-5)
+    assert params["plain"] != params["other_seeds"]
+    # The same prompt twice in a batch, with two seeds.
+    assert params["plain"][0] != params["plain"][2]
+    assert params["plain"] == found["volume"][0]["sampled"]
+
+
+def test_completions_end_as_they_should(found, tokenizer):
+    stop = PARAMS["stop"].stop
+    for token_ids, _, reason in found["params"]["to_the_end"]:
+        assert (token_ids[-1] == EOS) == (reason == "stop")
+        assert EOS not in token_ids[:-1]
+    assert any(reason == "stop" for _, _, reason in found["params"]["to_the_end"])
+    endings = []
+    for token_ids, _, reason in found["params"]["stop"]:
+        text = tokenizer.decode(token_ids, skip_special_tokens=True)
+        endings.append(text.endswith(stop))
+        assert reason == "stop"
+        assert text.endswith(stop) or token_ids[-1] == EOS
+        assert not any(string in text[:-1] for string in stop)
+    assert any(endings)
+
+
+def test_a_reload_leaves_no_stale_prefix(found, folders):
+    """The trap is real: without emptying the cache the logprobs are the old weights' mixture."""
+    model, prompt = read_model(folders["model_b"]), PROMPTS_IDS[-1]
+    greedy = SamplingParams(max_tokens=4, temperature=0.0)
+    ((tokens, logprobs, _),) = found["prefix_cache"]["stale"]
+    expected = completion_logprobs(model, prompt, tokens, greedy)
+    assert max(abs(a - b) for a, b in zip(logprobs, expected, strict=True)) > 0.1
+    assert_logprobs(folders["model_b"], found["prefix_cache"]["fresh"], greedy, [prompt])
+
+
+def test_a_failed_load_is_named_or_recovered(found, folders):
+    failures = found["failures"]
+    assert "are not this model's" in failures["other_shape"]
+    assert str(folders["empty"]) in failures["empty"]
+    assert failures["still"] == failures["before"]
+    expected = logprobs_of(read_model(folders["model_b"]), PROBE_IDS)
+    assert failures["recovered"] == pytest.approx(expected, abs=1e-4)
+    assert "vLLM refused" in failures["too_long"]
+
+
+def test_bfloat16_and_a_shorter_context(found, folders):
+    assert (found["bfloat16"]["dtype"], found["bfloat16"]["max_model_len"]) == ("bfloat16", 300)
+    assert (found["params"]["dtype"], found["params"]["max_model_len"]) == ("float32", 512)
+    expected = logprobs_of(read_model(folders["model_a"]), PROBE_IDS)
+    assert found["bfloat16"]["score"] == pytest.approx(expected, abs=0.3)
+
+
+def test_a_worker_samples_with_the_version_it_is_told_to(found, folders, run):
+    store, requests, _ = run
+    references = TypeAdapter(list[GenerationRef]).validate_python(found["worker"]["references"])
+    assert [reference.policy_version for reference in references] == [0, 1, 0]
+    assert references[0].file.sha256 == references[2].file.sha256
+    for reference, folder in zip(references[:2], ("model_a", "model_b"), strict=True):
+        file = FileRef(path=reference.file.path, sha256=reference.file.sha256)
+        shard = store.read_record(file, GeneratedShard)
+        for group in shard.groups:
+            sampled = [[c.token_ids, c.logprobs, c.finish_reason] for c in group.completions]
+            assert_logprobs(
+                folders[folder],
+                sampled,
+                requests[0].sampling,
+                [list(group.prompt_ids)] * len(sampled),
+            )
+    assert "weights/v2" in found["worker"]["refusal"]
+
+
+def test_the_engine_keeps_quiet(found):
+    """What is left on stderr is our own warning about the update made to fail."""
+    lines = [line for line in found["stderr"].splitlines() if line.strip()]
+    assert not [line for line in lines if "WARNING" in line or "Warning" in line]
+
+
+def test_shapes_are_compared_by_name(folders):
+    wanted = tensor_shapes(folders["model_a"])
+    check_shapes(wanted, wanted, tied=True, folder=folders["model_a"])
+    with_head = {**wanted, "lm_head.weight": (77, 64)}
+    check_shapes(with_head, wanted, tied=True, folder=folders["model_a"])
+    with pytest.raises(EngineError, match=r"lm_head\.weight"):
+        check_shapes(with_head, wanted, tied=False, folder=folders["model_a"])
+    fewer = {name: shape for name, shape in wanted.items() if "norm" not in name}
+    with pytest.raises(EngineError, match="missing"):
+        check_shapes(fewer, wanted, tied=True, folder=folders["model_a"])

@@ -1,0 +1,290 @@
+"""Every mistake a user can make is named, with the value and the remedy, before anything starts."""
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mortal.driver import drive
+from mortal_steps.config import NewModelConfig, RunConfig
+from mortal_steps.config.loader import load_config, parse_config
+from mortal_steps.data import dataset_fingerprint
+from mortal_steps.data.kept import open_problems
+from mortal_steps.errors import (
+    ConfigError,
+    DataError,
+    ModelError,
+    MortalError,
+    RewardError,
+    ServerError,
+    StoreError,
+)
+from mortal_steps.orchestration import preflight
+from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.preflight import check_engine
+from mortal_steps.policy.new_model import build_model
+from mortal_steps.runs.identity import write_identity
+from mortal_steps.runs.run import find_run
+from mortal_steps.store import RunStore
+from tests.support.bare_flow import unchecked
+from tests.support.project import write_project
+
+BAD_REWARDS = """
+import time
+
+def wrong_length(completions, **kwargs):
+    return [1.0] * (len(completions) + 1)
+
+def not_a_number(completions, **kwargs):
+    return [float("nan") for _ in completions]
+
+def a_string(completions, **kwargs):
+    return ["good" for _ in completions]
+
+def no_list(completions, **kwargs):
+    return 1.0
+
+def raises(completions, **kwargs):
+    return [1 / 0 for _ in completions]
+
+def hangs(completions, **kwargs):
+    time.sleep(600)
+
+not_callable = 3
+"""
+
+
+def write_long_rows(folder: Path) -> None:
+    """The project's rows and two whose prompts leave no room for a completion."""
+    rows = [json.dumps({"prompt": "a" * length, "answer": "a"}) + "\n" for length in (61, 59)]
+    (folder / "long.jsonl").write_text((folder / "train.jsonl").read_text() + "".join(rows))
+
+
+@pytest.fixture
+def refusal(tmp_path, monkeypatch):
+    """Opens a run of the tiny project with overrides; returns the error's message."""
+    write_project(tmp_path)
+    (tmp_path / "bad.py").write_text(BAD_REWARDS)
+    (tmp_path / "broken.py").write_text("import no_such_module_at_all\n")
+    (tmp_path / "empty.jsonl").write_text("")
+    (tmp_path / "columns.jsonl").write_text('{"promt": "abc=", "answer": "cba"}\n')
+    (tmp_path / "numbers.jsonl").write_text('{"prompt": 5, "answer": "cba"}\n')
+    write_long_rows(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def refuse(kind: type[MortalError], *overrides: str) -> str:
+        config = load_config(Path("tiny.toml"), overrides)
+        with pytest.raises(kind) as caught:
+            open_run(config.model_copy(update={"run_id": "bad"}))
+        assert type(caught.value) is kind
+        assert not Path("runs/bad").exists(), "nothing is left of a refused run"
+        return str(caught.value)
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("kind", "overrides", "parts"),
+    [
+        (DataError, ["data.source=none.jsonl"], ["data.source", "none.jsonl", "no such file"]),
+        (DataError, ["data.source=nobody/nothing"], ["data.source", "nobody/nothing"]),
+        (DataError, ["data.source=reasoning_gym:spel_backward"], ["spell_backward"]),
+        (DataError, ["data.source=columns.jsonl"], ["prompt", "promt"]),
+        (DataError, ["data.source=numbers.jsonl"], ["prompt"]),
+        (DataError, ["data.source=empty.jsonl"], ["data.source", "empty.jsonl"]),
+        (DataError, ["data.eval_samples=1000"], ["data.eval_samples", "1000"]),
+        (RewardError, ["rewards.functions=['rewards']"], ["rewards", "module:function"]),
+        (RewardError, ["rewards.functions=['no_mod:f']"], ["no_mod"]),
+        (RewardError, ["rewards.functions=['none.py:f']"], ["none.py"]),
+        (
+            RewardError,
+            ["rewards.functions=['broken.py:f']"],
+            ["broken.py", "no_such_module_at_all"],
+        ),
+        (RewardError, ["rewards.functions=['rewards.py:matche']"], ["matche", "matches"]),
+        (RewardError, ["rewards.functions=['bad.py:not_callable']"], ["not_callable"]),
+        (RewardError, ["rewards.functions=['bad.py:wrong_length']"], ["wrong_length", "3", "2"]),
+        (RewardError, ["rewards.functions=['bad.py:not_a_number']"], ["not_a_number", "nan"]),
+        (RewardError, ["rewards.functions=['bad.py:a_string']"], ["a_string", "'good'"]),
+        (RewardError, ["rewards.functions=['bad.py:no_list']"], ["no_list", "list"]),
+        (RewardError, ["rewards.functions=['bad.py:raises']"], ["raises", "ZeroDivisionError"]),
+        (
+            RewardError,
+            ["rewards.functions=['bad.py:hangs']", "rewards.timeout_s=0.5"],
+            ["'hangs'", "0.5 s", "rewards.timeout_s", "in hangs"],
+        ),
+        (ConfigError, ["rewards.functions=[]"], ["rewards.functions is empty"]),
+        (ConfigError, ["rewards.weights=[1.0, 2.0]"], ["rewards.weights", "2 numbers for 1"]),
+        (ConfigError, ["rollout.max_tokens=64"], ["rollout.max_tokens = 64", "64 tokens"]),
+        (
+            ConfigError,
+            ["data.eval_samples=0"],
+            ["evaluation.eval_steps", "data.eval_samples"],
+        ),
+        (
+            DataError,
+            ["data.source=long.jsonl"],
+            [
+                *("2 of 60", "train-60: 61 tokens", "train-61: 59 tokens"),
+                *("64 tokens", "rollout.max_tokens = 6", "58", "data.on_long = 'drop'"),
+            ],
+        ),
+        (ConfigError, ["rollout.engine=vllm"], ["no vllm", "compute.local.rollout.python"]),
+        (
+            ConfigError,
+            ["compute.local.actor.python=/no/python"],
+            ["compute.local.actor.python", "/no/python"],
+        ),
+        (ConfigError, ["rollout.weight_sync_method=direct"], ["'direct' does not work yet"]),
+        (ConfigError, ["logging.use_wandb=true"], ["logging.use_wandb does not work yet"]),
+        (
+            ConfigError,
+            ["training.trl.top_entropy_quantil=0.5"],
+            ["training.trl.top_entropy_quantil", "training.trl.top_entropy_quantile"],
+        ),
+        (StoreError, ["runs_dir=tiny.toml"], ["runs_dir tiny.toml is not writable"]),
+    ],
+)
+def test_a_mistake_is_named(refusal, kind, overrides, parts):
+    message = refusal(kind, *overrides)
+    for part in parts:
+        assert part in message
+
+
+def test_a_model_folder_must_be_whole(refusal, tmp_path):
+    config = tmp_path / "tiny.toml"
+    text = config.read_text().partition("[data]")[2]
+    config.write_text(f'name = "tiny"\n[model]\nname_or_path = "./model"\n[data]{text}')
+    (tmp_path / "model").mkdir()
+    assert "has no config.json" in refusal(ModelError)
+    (tmp_path / "model" / "config.json").write_text("{")
+    assert "its config.json is not a JSON object" in refusal(ModelError)
+    (tmp_path / "model").rename(tmp_path / "broken")
+    build_model(tmp_path / "model", NewModelConfig(num_layers=1, max_position_embeddings=64), 0)
+    assert "context is 64 tokens" in refusal(ConfigError, "rollout.max_tokens=80")
+    assert "no such folder" in refusal(ModelError, "model.name_or_path=./none")
+    tokenizer = tmp_path / "model" / "tokenizer.json"
+    tokenizer.rename(tmp_path / "kept.json")
+    assert "has no tokenizer" in refusal(ModelError)
+    (tmp_path / "kept.json").rename(tokenizer)
+    weights = tmp_path / "model" / "model.safetensors"
+    with weights.open("r+b") as file:
+        file.truncate(weights.stat().st_size - 1)
+    damaged = refusal(ModelError)
+    assert "model.safetensors is damaged or incomplete" in damaged
+    assert "\n" not in damaged
+    index = tmp_path / "model" / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "model-00001-of-00002.safetensors"}}')
+    assert "lacks model-00001-of-00002.safetensors" in refusal(ModelError)
+    weights.unlink()
+    assert "has no weights" in refusal(ModelError)
+
+
+def test_rows_that_are_too_long_are_left_out_where_that_is_asked_for(tmp_path, monkeypatch, caplog):
+    write_project(tmp_path)
+    write_long_rows(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    chosen = ["data.source=long.jsonl", "data.on_long=drop", "rewards.rehearse=false"]
+    config = load_config(Path("tiny.toml"), chosen)
+    with caplog.at_level(logging.WARNING):
+        run = open_run(config.model_copy(update={"run_id": "short"}))
+    assert "left out: 2 of 60 prompts are too long (train-60: 61 tokens" in caplog.text
+    train = open_problems(run.store, run.info.train_problems)
+    held_out = open_problems(run.store, run.info.eval_problems)
+    assert max(len(problem.prompt) for problem in (*train, *held_out)) < 58
+    assert (run.info.num_problems, run.info.num_eval_problems) == (len(train), len(held_out))
+    assert run.info.dataset_fingerprint == dataset_fingerprint(train)
+
+
+def test_vllm_has_a_highest_temperature():
+    for table in ("rollout", "evaluation"):
+        values: dict[str, dict] = {"rollout": {"engine": "vllm"}, "evaluation": {}}
+        values[table]["temperature"] = 2.5
+        with pytest.raises(ConfigError, match=rf"{table}\.temperature = 2\.5: vLLM accepts"):
+            check_engine(parse_config(values))
+        values["rollout"]["engine"] = "transformers"
+        check_engine(parse_config(values))
+
+
+def test_a_run_id_must_be_a_folders_name(tmp_path):
+    for run_id in ("a b", "..", "ünï", "a\n"):
+        config = RunConfig(runs_dir=str(tmp_path)).model_copy(update={"run_id": run_id})
+        with pytest.raises(ConfigError, match=r"run_id = .* cannot name a folder"):
+            open_run(config)
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_with_environment_variables_are_their_owners_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    old = os.umask(0o022)
+    secret = {"compute": {"local": {"reward": {"env": {"KEY": "secret"}}}}}
+    for name, values, mode in (("open", {}, 0o044), ("closed", secret, 0)):
+        config = parse_config({"run_id": name, **values}).settled(cores=1)
+        write_identity(RunStore(tmp_path / name), config, [], [])
+        assert (tmp_path / name / "config.toml").stat().st_mode & 0o077 == mode
+    os.umask(old)
+
+
+def test_a_command_is_not_misled_by_files_of_the_folder_it_is_called_in(tmp_path):
+    for name in ("calendar", "datasets", "logging", "mortal_steps", "random", "typer"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('hidden')\n")
+    command = [sys.executable, "-m", "mortal", "new-model", "model", "--hidden-size", "0"]
+    called = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert called.returncode == 1
+    assert called.stderr.split("\n")[1].startswith("  model.new.hidden_size = 0: Input should be")
+
+
+def test_a_run_id_belongs_to_one_configuration(tmp_path, monkeypatch):
+    write_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(preflight, "check", unchecked)
+    config = load_config(Path("tiny.toml")).model_copy(update={"run_id": "same"})
+    open_run(config)
+    open_run(config)
+    changed = load_config(Path("tiny.toml"), ["training.learning_rate=0.5"])
+    with pytest.raises(StoreError, match=r"another configuration .*training.learning_rate was"):
+        open_run(changed.model_copy(update={"run_id": "same"}))
+    with pytest.raises(MortalError, match=r"no run 'other' in runs \(runs there: same\)"):
+        find_run(Path("runs"), "other")
+
+
+def test_a_port_in_use_is_named(tmp_path, monkeypatch):
+    from mortal.server.choice import prefect_server
+
+    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(ServerError, match=f"port {port} is in use"),
+            prefect_server(port=port, keep=False, say=print),
+        ):
+            pytest.fail("started on a taken port")
+
+
+def test_a_server_that_is_not_there_is_named_before_anything_is_made(tmp_path, monkeypatch):
+    write_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    with pytest.raises(ServerError, match="does not answer"):
+        drive(load_config(Path("tiny.toml")), port=0, keep_server=False)
+    assert not Path("runs").exists()
+
+
+def test_a_configured_server_must_answer(monkeypatch):
+    from mortal.server.choice import prefect_server
+
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    with (
+        pytest.raises(
+            ServerError, match=r"PREFECT_API_URL = http://127.0.0.1:9/api does not answer"
+        ),
+        prefect_server(port=0, keep=False, say=print),
+    ):
+        pytest.fail("accepted a server that is not there")

@@ -1,0 +1,241 @@
+"""What the `mortal` command prints, on terminals, in pipes and where something is wrong."""
+
+import io
+import json
+import logging
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mortal import cli
+from mortal.terminal import listing
+from mortal.terminal.output import MOST_LINES, TRACEBACK, shortened
+from mortal.terminal.prefect_logs import is_news
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import WorkerError
+from mortal_steps.report.printable import printable
+from mortal_steps.runs.identity import write_identity
+from mortal_steps.runs.lease import LeaseRecord, acquire
+from mortal_steps.runs.manifest import RunManifest
+from mortal_steps.store import RunStore
+from mortal_steps.types import Problem
+from tests.support.project import write_project
+
+RED = "\x1b[31m"
+FORK = "demo-20261121-224758-fork-3fa2c1"
+
+
+def make_run(folder: Path, run_id: str, **standing) -> RunStore:
+    store = RunStore(folder / run_id)
+    config = RunConfig(run_id=run_id, data={"source": "x"}, rewards={"functions": ["m:f"]})
+    write_identity(store, config, [Problem(id="p", prompt="a")], [])
+    store.write_record("manifest.json", RunManifest(status="stopped", **standing), RunManifest)
+    return store
+
+
+@pytest.fixture
+def mortal(monkeypatch, capsys):
+    """Runs the command in this process; returns its exit code, output and errors."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(logging, "lastResort", logging.lastResort)
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.delenv("MORTAL_DEBUG", raising=False)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["mortal", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return ended.value.code, captured.out, captured.err
+
+    yield run
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def test_the_list_is_tab_separated_values_in_a_pipe(mortal, tmp_path):
+    make_run(tmp_path, "one", step=3)
+    make_run(tmp_path, FORK)
+    code, output, _ = mortal("runs", "--runs-dir", tmp_path)
+    header, *lines = [line.split("\t") for line in output.splitlines()]
+    assert (code, header) == (0, list(listing.COLUMNS))
+    rows = [dict(zip(header, line, strict=True)) for line in lines]
+    assert [(row["run"], row["status"], row["step"]) for row in rows] == [
+        ("one", "stopped", "3"),
+        (FORK, "stopped", "0"),
+    ]
+
+
+def test_on_a_narrow_terminal_each_run_has_a_line_with_its_whole_id(mortal, tmp_path, monkeypatch):
+    make_run(tmp_path, "one")
+    make_run(tmp_path, FORK)
+    shown = io.StringIO()
+    narrow = Console(file=shown, force_terminal=True, width=80, soft_wrap=True, color_system=None)
+    monkeypatch.setattr(listing, "console", narrow)
+    assert mortal("runs", "--runs-dir", tmp_path)[0] == 0
+    lines = shown.getvalue().splitlines()
+    assert [line.split()[0] for line in lines] == ["run", "one", FORK]
+    assert max(map(len, lines)) < 80
+
+
+def test_a_run_that_cannot_be_read_hides_no_other(mortal, tmp_path, caplog):
+    make_run(tmp_path, "one")
+    (tmp_path / "theirs" / "run.json").mkdir(parents=True)
+    code, output, _ = mortal("runs", "--runs-dir", tmp_path)
+    assert code == 0 and "one" in output
+    assert "theirs" in caplog.text and "cannot be read" in caplog.text
+    code, _, errors = mortal("show", "theirs", "--runs-dir", tmp_path)
+    assert code == 1 and errors.startswith("error: ") and "theirs" in errors
+
+
+@pytest.mark.parametrize("name", ["exp[lr=1e-5]", "[", "x[", ":smile:", f"{RED}red", "\udcff"])
+def test_a_folder_is_shown_by_its_very_name(mortal, tmp_path, name):
+    folder = tmp_path / name
+    make_run(folder, "one")
+    code, output, _ = mortal("show", "one", "--runs-dir", folder)
+    assert code == 0
+    assert f"files        {printable(str(folder))}/one\n" in output
+    assert "\x1b" not in output
+
+
+def test_a_closing_tag_in_a_path_is_a_path(mortal, tmp_path):
+    code, _, errors = mortal("show", "one", "--runs-dir", tmp_path / "[" / "b]")
+    assert code == 1 and "/[/b] (runs there: none)" in errors
+    make_run(tmp_path / "[" / "b]", "one")
+    code, output, _ = mortal("show", "one", "--runs-dir", tmp_path / "[" / "b]")
+    assert code == 0 and "/[/b]/one" in output
+
+
+def test_an_error_moves_no_cursor(mortal, tmp_path, capsys):
+    make_run(tmp_path, "one", error=f"raised {RED}red[/b]\nsecond line")
+    code, output, _ = mortal("show", "one", "--runs-dir", tmp_path)
+    assert code == 0 and "raised \\x1b[31mred[/b]\nsecond line" in output
+    logging.lastResort.handle(logging.makeLogRecord({"msg": f"{RED}red", "levelno": 30}))
+    assert capsys.readouterr().err == "warning: \\x1b[31mred\n"
+    assert printable("a\tb\u202ec\n") == "a\\tb\\u202ec\n"
+
+
+def test_a_run_is_named_by_its_folder_too(mortal, tmp_path):
+    make_run(tmp_path, "one")
+    for name in (tmp_path / "one", f"{tmp_path}/one/"):
+        code, output, _ = mortal("show", name, "--json")
+        assert (code, json.loads(output)["run_id"]) == (0, "one")
+    code, _, errors = mortal("stop", tmp_path / "one")
+    assert code == 1 and "no process drives run one" in errors
+
+
+@pytest.mark.parametrize("run_id", ["my run", "a/b", "..", "ünï", f"a{RED}b", "a\n"])
+@pytest.mark.parametrize("command", ["train", "fork"])
+def test_an_id_that_no_run_can_have_is_refused_by_name(mortal, tmp_path, command, run_id):
+    config = write_project(tmp_path)
+    code, _, errors = mortal(command, config, "--run-id", run_id)
+    assert (code, errors.count("\n")) == (1, 1)
+    assert errors.startswith(f"error: --run-id {run_id!r}: a run id consists of")
+
+
+def test_the_numbers_of_a_new_model_are_checked(mortal, tmp_path):
+    code, _, errors = mortal("new-model", tmp_path / "new", "--hidden-size", "0")
+    assert code == 1 and "model.new.hidden_size = 0" in errors
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_run_that_is_driven_is_left_alone_at_once(mortal, tmp_path, monkeypatch):
+    config = write_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    store = make_run(tmp_path / "runs", "busy")
+    lease = acquire(store)
+    try:
+        for command in (("train", config, "--run-id", "busy"), ("resume", "busy")):
+            code, output, errors = mortal(*command)
+            assert (code, output, errors.count("\n")) == (1, "", 1)
+            assert "run busy is in use by process" in errors and "mortal stop busy" in errors
+    finally:
+        lease.release()
+    elsewhere = LeaseRecord(
+        host="elsewhere", boot="b", pid=7, started="1", token="t", renewed_at=time.time()
+    )
+    store.write_record("lease.json", elsewhere, LeaseRecord)
+    code, output, errors = mortal("resume", "busy")
+    assert (code, output) == (1, "")
+    assert "in use by process 7 on elsewhere" in errors and "taken over in" in errors
+
+
+def test_a_server_that_is_away_is_named_before_anything_is_written(mortal, tmp_path, monkeypatch):
+    config = write_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    code, output, errors = mortal("train", config, "--run-id", "one")
+    assert (code, output) == (1, "") and "does not answer" in errors
+    assert not Path("runs").exists()
+
+
+def test_an_error_that_nobody_foresaw_is_a_line_and_a_file(mortal, tmp_path, monkeypatch):
+    def breaks(folder):
+        raise ZeroDivisionError(f"{RED}by zero\nand more")
+
+    monkeypatch.setattr("mortal_steps.runs.run.list_runs", breaks)
+    code, _, errors = mortal("runs", "--runs-dir", tmp_path)
+    first, second = errors.splitlines()
+    assert (code, first) == (1, "error: unexpected ZeroDivisionError: \\x1b[31mby zero")
+    file = Path(second.removeprefix("The traceback is in ").partition(";")[0])
+    assert "in breaks" in file.read_text()
+    file.unlink()
+    monkeypatch.setenv("MORTAL_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        mortal("runs", "--runs-dir", tmp_path)
+
+
+def test_the_traceback_of_a_worker_is_in_a_file(mortal, tmp_path, monkeypatch):
+    def breaks(folder):
+        raise WorkerError(f"KeyError: 'x'\n{TRACEBACK}  File ...\nKeyError: 'x'")
+
+    monkeypatch.setattr("mortal_steps.runs.run.list_runs", breaks)
+    code, _, errors = mortal("runs", "--runs-dir", tmp_path)
+    first, second = errors.splitlines()
+    assert (code, first) == (1, "error: KeyError: 'x'")
+    file = Path(second.removeprefix("    (3 lines of traceback: ").removesuffix(")"))
+    assert TRACEBACK in file.read_text()
+    file.unlink()
+
+
+def test_a_long_error_is_shown_by_its_two_ends():
+    lines = [f"line {number}" for number in range(100)]
+    short = shortened("\n".join(lines), "`mortal show`").splitlines()
+    assert len(short) == MOST_LINES
+    assert (short[0], short[-1]) == ("line 0", "line 99")
+    assert "    ... 89 more lines: `mortal show`" in short
+    trace = "broken\nTraceback (most recent call last):\n  File ...\n    raise\nValueError: broken"
+    assert shortened(trace, "there") == "broken\n    (4 lines of traceback: there)"
+    assert shortened("one\ntwo", "elsewhere") == "one\ntwo"
+
+
+def test_what_mortal_tells_itself_is_left_out_of_the_logs():
+    def line(message):
+        return logging.makeLogRecord({"msg": message})
+
+    cancelled = "Execution was cancelled by the runtime environment."
+    assert not is_news(line(f"Crash detected! {cancelled}"))
+    assert not is_news(line(f"Finished in state Crashed('{cancelled}')"))
+    assert is_news(line("Crash detected! Request to the server failed."))
+    assert is_news(line("Finished in state Failed('Task run encountered an exception')"))
+
+
+def test_the_version_and_the_examples_are_there(mortal):
+    assert mortal("--version")[1].startswith("mortal 0.")
+    assert "mortal resume RUN" in mortal("--help")[1]
+
+
+def test_a_reward_that_hangs_is_seen_to_be_called(mortal, tmp_path, monkeypatch):
+    write_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    Path("rewards.py").write_text("import time\ndef matches(**_):\n    time.sleep(60)\n")
+    code, output, errors = mortal("train", "tiny.toml", "--set", "rewards.timeout_s=0.2")
+    assert code == 1 and "gave no answer within 0.2 s" in errors
+    assert output.splitlines() == [
+        "reading the dataset ...",
+        "calling the reward functions with a made-up completion ...",
+    ]

@@ -1,0 +1,274 @@
+"""A bit flipped in every kind of file: it is noticed, and the run ends with the same bits all the
+same, or stops and names the file."""
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+from typer.testing import CliRunner
+
+from mortal.cli import app
+from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.orchestration.opening import open_run
+from mortal_steps.policy import journal
+from mortal_steps.report.recorder import Recorder
+from mortal_steps.runs.logs import EVALUATIONS, METRICS, TIMINGS, read_lines
+from mortal_steps.runs.verify import check_run
+from mortal_steps.store import RunStore
+from tests.support.bare_flow import Killed, go_on, project_config, stripped
+from tests.support.damage import flip_a_bit
+from tests.support.verified import damaged_files, same_bits
+
+KILLED_AFTER = 3
+"""Taken, not noted: the manifest stands at step 3, the newest checkpoint at step 2."""
+
+REPLAYED, HISTORY, UNNOTED = "steps/000002", "steps/000000", f"steps/{KILLED_AFTER:06d}"
+STEP_FILES = (
+    *("batch.json", "journal.json", "result.json"),
+    *("generations-0.json", "rewards-1.json"),
+)
+RECOVERED = (
+    *("manifest.json", "base_model.json"),
+    *("metrics.jsonl", "evaluations.jsonl", "timings.jsonl"),
+    *(f"{folder}/{name}" for folder in (REPLAYED, UNNOTED) for name in STEP_FILES),
+    *(f"weights/v3/{name}" for name in ("model.safetensors", "probe.json", "manifest.json")),
+    *(f"checkpoints/step-2/{name}" for name in ("model.safetensors", "optimizer.pt")),
+    *("checkpoints/step-2/state.json", "checkpoints/step-2/manifest.json"),
+    "checkpoints/best.json",
+    *("../.models/*/model.safetensors", "../.models/*/manifest.json"),
+)
+NOT_NEEDED = (
+    *(f"{HISTORY}/{name}" for name in STEP_FILES),
+    *("evaluations/000002/generations-0.json", "evaluations/000002/rewards-1.json"),
+)
+LOST = ("run.json", "config.toml", "data/train.parquet", "data/eval.json", "reward_sources.json")
+FINAL = ("final/model.safetensors", "final/manifest.json", "final/tokenizer.json")
+
+
+@pytest.fixture(scope="module")
+def patch():
+    with stripped() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, patch):
+    folder = tmp_path_factory.mktemp("project")
+    patch.chdir(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def config(project):
+    return project_config(project)
+
+
+@pytest.fixture(scope="module")
+def whole(project, config, patch):
+    """Two runs that began alike: one that nothing happened to, one killed in the middle."""
+    in_whole, in_killed = (
+        config.model_copy(update={"runs_dir": str(project / name)}) for name in ("whole", "killed")
+    )
+    open_run(in_whole)
+    shutil.copytree(project / "whole", project / "killed")
+    run = go_on(in_whole, patch)
+    assert run.manifest.status == "completed"
+    with pytest.raises(Killed):
+        go_on(in_killed, patch, killed_after=KILLED_AFTER)
+    return run
+
+
+@pytest.fixture
+def killed(whole, project, config, tmp_path):
+    """A copy of the killed run, and the configuration that goes on with it."""
+    return copy_of(project / "killed", tmp_path, config)
+
+
+@pytest.fixture
+def completed(whole, project, config, tmp_path):
+    return copy_of(project / "whole", tmp_path, config)
+
+
+def copy_of(runs_dir, tmp_path, config):
+    shutil.copytree(runs_dir, tmp_path / "runs")
+    return tmp_path / "runs" / "run", config.model_copy(update={"runs_dir": str(tmp_path / "runs")})
+
+
+def damage(root, pattern):
+    """Flip a bit at a place that the name decides; returns the file."""
+    (path,) = sorted(
+        root.parent.glob(pattern[3:]) if pattern.startswith("../") else [root / pattern]
+    )
+    flip_a_bit(path, pattern)
+    return path
+
+
+def test_without_damage_nothing_is_found(killed, whole, patch):
+    root, config = killed
+    assert damaged_files(root) == {}
+    go_on(config, patch)
+    same_bits(root, whole)
+    check = check_run(root.parent, root.name)
+    assert sum(1 for file in check.files() if file.damage) == 0
+    assert (check.num_steps, check.num_linked) == (6, 6)
+
+
+@pytest.mark.parametrize("pattern", RECOVERED)
+def test_the_run_recovers_to_the_same_bits(killed, whole, patch, pattern):
+    root, config = killed
+    path = damage(root, pattern)
+    assert set(damaged_files(root)) == {path.resolve()}
+    go_on(config, patch)
+    same_bits(root, whole)
+    left = damaged_files(root)
+    assert set(left.values()) <= {"passed over"} and set(left) <= {path.resolve()}
+
+
+def test_logs_removed_or_altered_in_mid_run_are_made_again(killed, whole, patch, monkeypatch):
+    root, config = killed
+    take = Recorder.step
+
+    def meddled_with(recorder, batch, rewards, result):
+        if result.step == 4:
+            for name in (METRICS, EVALUATIONS, TIMINGS):
+                (root / name).unlink()
+            (root / "steps/000004/.rewards-0.json.0a1b2c3d.partial").touch()
+        report = take(recorder, batch, rewards, result)
+        if result.step == 5:  # the last one
+            os.truncate(root / METRICS, 100)
+            flip_a_bit(root / EVALUATIONS, EVALUATIONS)
+        return report
+
+    monkeypatch.setattr(Recorder, "step", meddled_with)
+    for name in ("steps/000005.bak", "evaluations/000002.old", "steps/0x3"):
+        (root / name).mkdir()  # what a user put back from a copy, or aside
+    go_on(config, patch)
+    same_bits(root, whole)
+    assert damaged_files(root) == {}
+    rewarded = [row["step"] for row in read_lines(root / TIMINGS) if row["stage"] == "reward"]
+    assert rewarded == [step for step in range(6) for _ in range(config.num_shards)]
+    assert list(root.glob("steps/*/.*")) == []
+
+
+def test_the_records_of_steps_before_the_checkpoint_are_not_needed(killed, whole, patch):
+    root, config = killed
+    paths = set()
+    for pattern in NOT_NEEDED:
+        paths.add(damage(root, pattern).resolve())
+        assert damaged_files(root) == dict.fromkeys(paths, "passed over")
+    go_on(config, patch)
+    same_bits(root, whole)
+    assert damaged_files(root) == dict.fromkeys(paths, "passed over")
+
+
+@pytest.mark.parametrize("pattern", LOST)
+def test_what_is_nowhere_else_stops_the_run_and_is_named(killed, patch, pattern):
+    root, config = killed
+    path = damage(root, pattern)
+    assert damaged_files(root) == {path.resolve(): "cannot be recovered"}
+    with pytest.raises(CorruptFileError, match=rf"{path} .*--run-id"):
+        go_on(config, patch)
+
+
+@pytest.mark.parametrize("pattern", FINAL)
+def test_a_damaged_final_model_is_made_again(completed, whole, patch, pattern):
+    root, config = completed
+    before = {p.name: p.read_bytes() for p in (root / "final").iterdir()}
+    path = damage(root, pattern)
+    assert damaged_files(root) == {path.resolve(): "will be made again"}
+    go_on(config, patch)
+    assert {p.name: p.read_bytes() for p in (root / "final").iterdir()} == before
+    same_bits(root, whole)
+    assert damaged_files(root) == {}
+
+
+def test_a_run_that_lost_its_identity_is_not_begun_again_on_its_steps(killed, patch):
+    root, config = killed
+    (root / "run.json").unlink()
+    assert damaged_files(root) == {(root / "run.json").resolve(): "cannot be recovered"}
+    with pytest.raises(CorruptFileError, match=r"run\.json is missing; .*--run-id"):
+        go_on(config, patch)
+
+
+def test_a_lost_manifest_and_lost_logs_are_made_again(killed, whole, patch):
+    root, config = killed
+    for name in ("manifest.json", "metrics.jsonl", "evaluations.jsonl", "checkpoints/best.json"):
+        (root / name).unlink()
+    go_on(config, patch)
+    same_bits(root, whole)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["manifest.json", "metrics.jsonl", "timings.jsonl", "evaluations.jsonl"]
+)
+def test_what_can_be_shown_of_a_damaged_run_is_shown(killed, caplog, pattern):
+    root, _ = killed
+    path = root / pattern
+    path.write_bytes(b"\xff" + path.read_bytes()[1:])
+    for command in (["show", "run"], ["runs"]):
+        caplog.clear()
+        shown = CliRunner().invoke(app, [*command, "--runs-dir", str(root.parent), "--json"])
+        assert shown.exit_code == 0, shown.exception
+        assert pattern == "evaluations.jsonl" or str(path) in caplog.text
+        found = json.loads(shown.stdout)
+        assert (found[0] if command == ["runs"] else found)["run_id"] == "run"
+
+
+def test_a_run_without_identity_is_named_and_the_others_are_listed(killed, caplog):
+    root, _ = killed
+    shutil.copytree(root, root.parent / "other")
+    path = damage(root, "run.json")
+    shown = CliRunner().invoke(app, ["runs", "--runs-dir", str(root.parent), "--json"])
+    assert len(json.loads(shown.stdout)) == 1
+    assert str(path) in caplog.text
+    shown = CliRunner().invoke(app, ["show", "run", "--runs-dir", str(root.parent)])
+    assert isinstance(shown.exception, CorruptFileError) and str(path) in str(shown.exception)
+
+
+def test_verify_names_the_file_and_what_it_means(killed):
+    root, _ = killed
+    command = ["verify", "run", "--runs-dir", str(root.parent)]
+    whole = CliRunner().invoke(app, command)
+    assert whole.exit_code == 0
+    assert "all as they were committed; the chain of 3 steps is whole" in whole.stdout
+    path = damage(root, "weights/v3/model.safetensors")
+    damaged = CliRunner().invoke(app, command)
+    assert damaged.exit_code == 1
+    assert f"{path} is damaged: its digest does not match: will be made again" in damaged.stdout
+    as_json = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert (as_json["steps"], as_json["linked"]) == (3, 3)
+    assert [file["path"] for file in as_json["damaged"]] == [str(path)]
+
+
+def test_records_of_another_history_break_the_chain(killed):
+    root, _ = killed
+    store = RunStore(root)
+    result = journal.find_result(store, 1)
+    journal.write_result(store, dataclasses.replace(result, state_id="0" * 64))
+    found = damaged_files(root)
+    assert set(found.values()) == {"cannot be recovered"}
+    assert {path.parent.name for path in found} == {"000001", "000002", "step-2"}
+
+
+def test_a_run_goes_on_once_a_full_disk_has_space_again(killed, whole, patch, tmp_path):
+    root, config = killed
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    used = sum(-(-path.stat().st_size // 4096) * 4096 + 4096 for path in root.parent.rglob("*"))
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={used + 65536}", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting a file system is not permitted here")
+    try:
+        shutil.copytree(root.parent, disk, dirs_exist_ok=True)
+        config = config.model_copy(update={"runs_dir": str(disk)})
+        with pytest.raises(StoreError, match=r"the disk is full.* continue with `mortal resume`"):
+            go_on(config, patch)
+        assert damaged_files(disk / "run") == {}
+        subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
+        go_on(config, patch)
+        same_bits(disk / "run", whole)
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)  # its model is still mapped

@@ -1,0 +1,78 @@
+"""The flow's process stays small: what it imports brings no torch along."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers", "trl", "vllm", "modal", "wandb", "matplotlib")
+
+
+@pytest.mark.parametrize(
+    ("module", "light"),
+    [
+        ("mortal_steps.types", (*HEAVY, "prefect", "datasets")),
+        ("mortal_steps.config", (*HEAVY, "prefect", "datasets")),
+        ("mortal_steps.store", (*HEAVY, "prefect", "datasets")),
+        ("mortal_steps.compute.local", (*HEAVY, "prefect", "datasets")),
+        ("mortal_steps.data", (*HEAVY, "prefect", "datasets")),
+        ("mortal_steps.rewards.worker", (*HEAVY, "prefect", "datasets", "reasoning_gym")),
+        ("mortal_steps.rewards.functions", (*HEAVY, "reasoning_gym")),
+        ("mortal_steps.policy.base_model", HEAVY),
+        ("mortal_steps.rollout.worker", (*HEAVY, "prefect", "datasets")),
+        ("mortal_steps.policy.actor", (*HEAVY, "prefect", "datasets")),
+        ("mortal.cli", (*HEAVY, "prefect", "datasets")),
+        ("mortal_flows.grpo_train", HEAVY),
+    ],
+)
+def test_importing_needs_no(module, light):
+    probe = f"import sys, {module}; print([name for name in {light!r} if name in sys.modules])"
+    finished = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
+    )
+    assert finished.stdout.strip() == "[]"
+
+
+def test_loading_problems_needs_no_torch(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "answer": "b"}\n')
+    probe = (
+        "import sys; from mortal_steps.config import DataConfig;"
+        "from mortal_steps.data import load_problems;"
+        f"source = {str(tmp_path / 'rows.jsonl')!r};"
+        "print(load_problems(DataConfig(source=source), 0)[0][0].prompt);"
+        "print('torch' in sys.modules)"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
+    )
+    assert finished.stdout.split() == ["a", "False"]
+
+
+def test_the_rollout_worker_is_light_until_it_starts():
+    heavy = ("torch", "transformers", "vllm", "safetensors")
+    probe = (
+        "import sys; from mortal_steps.config import RunConfig;"
+        "from mortal_steps.rollout.worker import RolloutWorker;"
+        "RolloutWorker(run_dir='nowhere', config=RunConfig(), model_path='nothing');"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
+    )
+    assert finished.stdout.strip() == "[]"
+
+
+def test_the_actor_is_spared_wandb_where_it_is_installed(tmp_path):
+    """transformers and TRL import it where they find it."""
+    (tmp_path / "wandb.py").write_text("run = None")
+    probe = (
+        "import importlib.util; from mortal_steps.config import RunConfig;"
+        "from mortal_steps.policy.actor import Actor;"
+        "print(importlib.util.find_spec('wandb') is None);"
+        "Actor(run_dir='.', config=RunConfig(), fingerprint='f', model_path='', num_steps=1);"
+        "print(importlib.util.find_spec('wandb') is None)"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert finished.stdout.split() == ["False", "True"]

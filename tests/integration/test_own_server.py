@@ -1,0 +1,192 @@
+"""Our own Prefect server: whom it answers, how long it lives, and who may read its files."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+import websockets
+
+from mortal.server.files import living_server, server_home, state_dir
+from mortal_steps.store.files import write_json
+from mortal_steps.system.processes import ProcessId
+from tests.support.deployments import PATIENCE_S
+
+ELSEWHERE = "https://evil.example"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MORTAL_STATE_DIR", str(tmp_path_factory.mktemp("state")))
+        yield server_home()
+
+
+@pytest.fixture(scope="module")
+def command(home):
+    """`mortal server` as the README starts it, where a proxy is set that reaches nothing."""
+    nowhere = {"http_proxy": "http://127.0.0.1:9", "PREFECT_API_URL": "http://127.0.0.1:9/api"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mortal", "server", "--port", str(free_port())],
+        env={**os.environ, **nowhere},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    said = []
+    while not (said and "Prefect UI: " in said[-1]):
+        said.append(process.stdout.readline())
+        assert said[-1], "".join(said)
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def address(command, home):
+    return living_server(home).api_url.removesuffix("/api")
+
+
+def asks(address, method="POST", path="/api/flows/filter", **headers):
+    body = {} if method == "POST" else None
+    return httpx.request(method, f"{address}{path}", json=body, headers=headers, trust_env=False)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": ELSEWHERE},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Host": "evil.example"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "iframe"},
+        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Dest": "empty"},
+    ],
+)
+def test_another_sites_page_neither_reads_nor_changes_anything(address, headers):
+    for answer in (
+        asks(address, **headers),
+        asks(address, path="/api/flows/", **headers),
+        asks(address, "GET", "/api/admin/settings", **headers),
+        asks(address, "GET", "/", **headers),
+    ):
+        assert answer.status_code == 403
+        assert "access-control-allow-origin" not in answer.headers
+
+
+def test_another_sites_page_is_not_promised_anything(address):
+    wish = {"Origin": ELSEWHERE, "Access-Control-Request-Method": "POST"}
+    for path in ("/api/flows/filter", "/api/deployments/filter"):
+        answer = asks(address, "OPTIONS", path, **wish)
+        assert answer.status_code == 403
+        assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("path", ["/api/events/in", "/api/events/out", "/api/logs/out"])
+async def test_another_sites_page_gets_no_websocket(address, path):
+    url = address.replace("http", "ws") + path
+    with pytest.raises(websockets.InvalidStatus, match="403"):
+        await websockets.connect(url, origin=ELSEWHERE, subprotocols=["prefect"], proxy=None)
+    own = await websockets.connect(url, origin=address, subprotocols=["prefect"], proxy=None)
+    await own.close()
+
+
+def test_its_own_pages_and_programs_are_answered(address):
+    by_name = address.replace("127.0.0.1", "localhost")
+    for headers in ({}, {"Origin": address}, {"Origin": by_name, "Host": by_name[7:]}):
+        assert asks(address, **headers).status_code == 200
+    linked = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}
+    assert asks(address, "GET", "/", **linked).status_code < 400
+
+
+def test_other_users_of_the_machine_cannot_read_its_files(home, address):
+    assert home.stat().st_mode & 0o777 == 0o700
+    for file in home.glob("prefect.db*"):
+        assert file.stat().st_mode & 0o077 == 0, file
+
+
+def test_a_second_command_uses_it_and_another_port_is_refused(home, address):
+    other = [sys.executable, "-m", "mortal", "server", "--port", str(free_port())]
+    refused = subprocess.run(other, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert f"runs at {address}/api already" in refused.stderr
+
+
+def test_killed_it_comes_back_at_its_port_with_its_database(home, address):
+    made = asks(address, path="/api/flows/")  # needs a name
+    assert made.status_code == 422
+    httpx.post(f"{address}/api/flows/", json={"name": "kept"}, trust_env=False)
+    first = living_server(home).process
+    os.kill(first.pid, signal.SIGKILL)
+
+    def is_back():
+        now = living_server(home)
+        try:
+            return now is not None and now.process != first and asks(address).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    wait_until(is_back, "the server did not come back")
+    assert [flow["name"] for flow in asks(address).json()] == ["kept"]
+
+
+def test_it_ends_with_the_last_process_that_wants_it(home, command, address):
+    server = living_server(home).process
+    command.kill()
+    wait_until(lambda: not server.lives(), "the server outlived its last user")
+    assert living_server(home) is None
+    assert not (home / "server.json").exists()
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", int(address.rpartition(":")[2])))
+
+
+def test_somebody_elses_process_is_not_taken_for_the_server(tmp_path, monkeypatch):
+    """Process ids are given out again, and another server may have the port by now."""
+    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
+    home = server_home()
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        now = ProcessId.of(stranger.pid)
+        for told in (
+            {"pid": now.pid, "started": "1", "boot": now.boot},
+            {"pid": now.pid, "started": now.started, "boot": "another"},
+        ):
+            record = {"api_url": "http://127.0.0.1:9/api", "process": told, "keep": False}
+            write_json(home / "server.json", record)
+            assert living_server(home) is None
+            assert not ProcessId(**told).kill()
+        old = {"api_url": "http://127.0.0.1:9/api", "process_id": now.pid, "keep": False}
+        write_json(home / "server.json", old)
+        assert living_server(home) is None
+        assert stranger.poll() is None
+        assert now.kill()
+        assert stranger.wait() == -signal.SIGKILL
+    assert state_dir() == tmp_path
+
+
+def test_a_port_that_there_is_not_is_refused():
+    for command in (("server", "--port", "99999"), ("train", "x.toml", "--port", "99999")):
+        refused = subprocess.run(
+            [sys.executable, "-m", "mortal", *command], capture_output=True, text=True, check=False
+        )
+        assert refused.returncode == 2
+        assert "65535" in refused.stderr
+        assert "Traceback" not in refused.stderr

@@ -1,0 +1,1 @@
+"""What the tests and the benchmarks have in common: projects, runs, servers, ways to kill them."""

@@ -1,0 +1,111 @@
+"""The flow's own loop without Prefect, and the real workers in this process: a run in seconds."""
+
+import asyncio
+import contextlib
+import importlib
+
+import pytest
+import torch
+
+import mortal_flows.grpo_train as grpo
+from mortal_steps.config.loader import load_config
+from mortal_steps.data import load_problems
+from mortal_steps.orchestration import driver, preflight
+from mortal_steps.orchestration.opening import open_run
+from mortal_steps.report.recorder import Recorder
+from tests.support import bare
+from tests.support.project import write_project
+
+
+class Killed(BaseException):
+    """Ends a run as a kill would: nothing is noted of it."""
+
+
+class InProcess:
+    """`Compute` with one worker of each role, here."""
+
+    def __init__(self, specs, **options):
+        self._specs = specs
+        self._workers = {}
+
+    async def call(self, role, method, *, key, worker=None, **payload):
+        if role not in self._workers:
+            module, _, name = self._specs[role].factory.partition(":")
+            factory = getattr(importlib.import_module(module), name)
+            self._workers[role] = factory(**self._specs[role].kwargs)
+        return getattr(self._workers[role], method)(**payload)
+
+    async def start(self, role):
+        pass
+
+    def ready_workers(self, role):
+        return [0]
+
+    def spent(self):
+        return 0.0
+
+    async def close(self):
+        self._workers.clear()
+
+
+def strip_prefect(patch):
+    """Let every task be the function it wraps, and every worker live in this process."""
+    bare.strip_prefect(patch.setattr)
+    patch.setattr(driver, "LocalCompute", InProcess)
+
+
+@contextlib.contextmanager
+def stripped():
+    """Prefect stripped for the time of the block, and torch on one thread; yields the patch."""
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        strip_prefect(patch)
+        yield patch
+
+
+@contextlib.contextmanager
+def bare_in(folder):
+    """`stripped` in the folder; no process checks what a new run needs."""
+    with stripped() as patch:
+        patch.chdir(folder)
+        patch.setattr(preflight, "check", unchecked)
+        yield patch
+
+
+def project_config(folder, **training):
+    """The e2e tests' project in `folder`, set up for six quick steps."""
+    path = write_project(folder)
+    overrides = {
+        "training.max_steps": 6,
+        "checkpoints.save_steps": 2,
+        "evaluation.eval_steps": 2,
+        "rollout.num_shards": 2,
+        **training,
+    }
+    config = load_config(path, [f"{key}={value}" for key, value in overrides.items()])
+    return config.model_copy(update={"run_id": "run"})
+
+
+def unchecked(config, known=None, say=None):
+    """In place of `preflight.check`: the problems alone; no process looks at the rest."""
+    return known or load_problems(config.data, config.seed)
+
+
+def go_on(config, patch, *, killed_after=None):
+    """Drive the run to its end, or kill it once that step is taken but not yet noted."""
+
+    class DyingRecorder(Recorder):
+        def step(self, batch, rewards, result):
+            if result.step == killed_after:
+                raise Killed
+            return super().step(batch, rewards, result)
+
+    async def drive(run):
+        async with driver.open_session(run) as open_session:
+            await bare.train(open_session)
+
+    patch.setattr(grpo, "Recorder", DyingRecorder)
+    run = open_run(config)
+    if not run.is_complete():
+        asyncio.run(drive(run))
+    return run

@@ -1,0 +1,77 @@
+"""The `mortal` command, called as a user would call it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from mortal_steps.errors import RunNotFoundError
+from mortal_steps.runs.run import find_run
+from tests.support.deployments import PATIENCE_S
+
+
+def wait_for_step(mortal, run_id, step, process=None):
+    """Wait until the run has done `step` steps; `process` drives it, if it is known."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        assert process is None or process.poll() is None, process.stdout.read()
+        try:
+            if find_run(mortal.folder / "runs", run_id).manifest.step >= step:
+                return
+        except RunNotFoundError:
+            pass  # not there yet
+        time.sleep(0.02)
+    pytest.fail(f"run {run_id} did not reach step {step}")
+
+
+class Mortal:
+    """Runs the `mortal` command as a user would, in a project folder."""
+
+    def __init__(self, folder: Path, api_url: str) -> None:
+        self.folder = folder
+        self.env = {
+            **os.environ,
+            "PREFECT_API_URL": api_url,
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+
+    def start(self, *arguments: str) -> subprocess.Popen:
+        """The command in the background."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "mortal", *arguments],
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        """The command's output; its exit code must be `code`."""
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == code, output
+        return output
+
+    def show(self, run_id: str) -> dict:
+        """`mortal show --json`."""
+        return json.loads(self("show", run_id, "--json"))
+
+    def runs_of_flow(self, run_id: str) -> list[dict]:
+        """Task runs of the run's flow runs, as the server's API tells them."""
+        wanted = {"flow_runs": {"name": {"any_": [f"grpo/{run_id}"]}}, "limit": 200}
+        found: list[dict] = []
+        with httpx.Client(base_url=self.env["PREFECT_API_URL"], timeout=30) as client:
+            while True:
+                page = client.post(
+                    "/task_runs/filter", json={**wanted, "offset": len(found)}
+                ).json()
+                found += page
+                if len(page) < 200:
+                    return found

@@ -1,0 +1,37 @@
+"""Work killed at one of its commits, and what that leaves."""
+
+import os
+import signal
+from pathlib import Path
+
+
+def in_a_process_killed_at(nth, after, work):
+    """Fork, and kill the child with SIGKILL at its `nth` rename, before or after it."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    count = 0
+    rename = Path.rename
+
+    def deadly(path, target):
+        nonlocal count
+        count += 1
+        if count == nth and not after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        renamed = rename(path, target)
+        if count == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return renamed
+
+    Path.rename = deadly
+    try:
+        work()
+    finally:
+        os._exit(0)
+
+
+def leftovers(root):
+    return [
+        path for path in root.rglob(".*") if path.suffix in {".partial", ".removed", ".replaced"}
+    ]

@@ -1,0 +1,1 @@
+"""A project on a local control plane of Modal, and blows for its runs."""

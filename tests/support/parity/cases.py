@@ -1,0 +1,131 @@
+"""Configurations drawn at random, each a function of the seed and its number alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.support.parity.architectures import ARCHITECTURES, MIXTURES
+
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "adamw_torch": {},
+    "adamw_torch-amsgrad": {"optim": "adamw_torch", "optim_args": "amsgrad=True"},
+    "adamw_torch_fused": {},
+    "adafactor": {},
+    "sgd": {},
+    "sgd-momentum": {"optim": "sgd", "optim_args": "momentum=0.9"},
+    "adagrad": {},
+    "rmsprop": {},
+    "rmsprop-centered": {"optim": "rmsprop", "optim_args": "centered=True,momentum=0.5"},
+}
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "linear": {},
+    "cosine": {},
+    "cosine_with_restarts": {"lr_scheduler_kwargs": {"num_cycles": 2}},
+    "polynomial": {"lr_scheduler_kwargs": {"power": 2.0}},
+    "constant": {},
+    "constant_with_warmup": {},
+    "inverse_sqrt": {},
+    "cosine_with_min_lr": {"lr_scheduler_kwargs": {"min_lr_rate": 0.1}},
+    "cosine_warmup_with_min_lr": {"lr_scheduler_kwargs": {"min_lr_rate": 0.1}},
+    "warmup_stable_decay": {"lr_scheduler_kwargs": {"num_decay_steps": 2}},
+}
+LOSSES = ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
+CORRECTIONS = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+KILLED_IN = ["update", "update", "save_state", "export_weights"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """A run to be made three times."""
+
+    number: int
+    architecture: str
+    optimizer: str
+    schedule: str
+    model: Mapping[str, Any]
+    rollout: Mapping[str, Any]
+    training: Mapping[str, Any]
+    num_steps: int
+    save_steps: int
+    """Train steps from one checkpoint to the next."""
+    kills: tuple[tuple[str, int], ...]
+    """For each process but the last: in which call it is killed, and in the how manieth of these
+    since it began."""
+
+
+def draw(seed: int, number: int, architecture: str | None = None) -> Case:
+    """Case `number` of a seed; of the architecture given, where one is."""
+    source = random.Random(f"{seed}-{number}")
+    drawn = architecture or source.choice(list(ARCHITECTURES))
+    optimizer = source.choice(list(OPTIMIZERS))
+    schedule = source.choice(list(SCHEDULES))
+    rollout: dict[str, Any] = {"temperature": source.choice([1.0, 1.0, 0.7, 1.3])}
+    num_steps = source.randint(3, 5)
+    kills = source.randint(1, 3)
+    return Case(
+        number=number,
+        architecture=drawn,
+        optimizer=optimizer,
+        schedule=schedule,
+        model={"dtype": source.choice(["float32", "float32", "float32", "bfloat16"])},
+        rollout=rollout,
+        training=_training(source, drawn, optimizer, schedule),
+        num_steps=num_steps,
+        save_steps=source.randint(1, 3),
+        kills=tuple((source.choice(KILLED_IN), source.randint(1, 4)) for _ in range(kills)),
+    )
+
+
+def _training(
+    source: random.Random, architecture: str, optimizer: str, schedule: str
+) -> dict[str, Any]:
+    loss = source.choice(LOSSES)
+    training: dict[str, Any] = {
+        "loss_type": loss,
+        "batch_size": source.choice([2, 4]),
+        "num_generations": source.choice([2, 4]),
+        "learning_rate": source.choice([1e-4, 1e-3, 1e-2]),
+        "gradient_accumulation_steps": source.choice([1, 1, 2, 4]),
+        "num_iterations": source.choice([1, 1, 2]),
+        "beta": source.choice([0.0, 0.0, 0.05]),
+        "epsilon_high": 5.0 if loss == "cispo" else source.choice([None, 0.3]),
+        "scale_rewards": source.choice(["group", "group", "batch", "none"]),
+        "gradient_checkpointing": source.random() < 0.25,
+        "trl": _trl_options(source, loss, optimizer, schedule),
+    }
+    if source.random() < 0.3:
+        dropout = source.choice([0.0, 0.2])
+        if architecture in MIXTURES:  # peft adapts experts without dropout alone
+            dropout = 0.0
+        training |= {"use_lora": True, "lora": {"r": source.choice([2, 8]), "dropout": dropout}}
+    if source.random() < 0.4:
+        modes = CORRECTIONS[:2] if loss == "vespo" else CORRECTIONS
+        training["importance_sampling_correction"] = True
+        training["trl"]["vllm_importance_sampling_mode"] = source.choice(modes)
+    if training["beta"] and not training.get("use_lora") and source.random() < 0.5:
+        training["trl"] |= {"sync_ref_model": True, "ref_model_sync_steps": 2}
+    return training
+
+
+def _trl_options(source: random.Random, loss: str, optimizer: str, schedule: str) -> dict[str, Any]:
+    options: dict[str, Any] = {"optim": optimizer} | OPTIMIZERS[optimizer]
+    options |= {"lr_scheduler_type": schedule} | SCHEDULES[schedule]
+    now_and_then: list[tuple[float, Callable[[], dict[str, Any]]]] = [
+        (0.4, lambda: {"warmup_steps": source.randint(1, 2)}),
+        (0.3, lambda: {"weight_decay": 0.1}),
+        (0.3, lambda: {"max_grad_norm": source.choice([0.0, 0.1])}),
+        (0.2, lambda: {"entropy_coef": 0.02}),
+        (0.2, lambda: {"use_adaptive_entropy": True, "entropy_target": 4.3}),
+        (0.2, lambda: {"top_entropy_quantile": 0.5}),
+        (0.2, lambda: {"mask_truncated_completions": True}),
+        (0.2, lambda: {"multi_objective_aggregation": "normalize_then_sum"}),
+        (0.2, lambda: {"delta": 1.5} if loss in ("grpo", "bnpo", "dr_grpo", "dapo") else {}),
+        (0.2, lambda: {"importance_sampling_level": "sequence"} if loss == "grpo" else {}),
+    ]
+    for share, made in now_and_then:
+        if source.random() < share:
+            options |= made()
+    return options

@@ -1,0 +1,171 @@
+"""Stock `GRPOTrainer.train()` on recorded completions.
+
+Stock TRL runs its own loop over its own dataset with real reward functions; only sampling is
+replaced, by a `rollout_func` that returns recorded completions and then seeds torch as a train step
+does, so that both shuffle alike.
+"""
+
+import dataclasses
+import os
+import random
+
+import numpy
+import torch
+from datasets import Dataset
+from peft import LoraConfig
+from transformers import TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from mortal_steps.schedule import train_seed
+from tests.support.policy.rollouts import MAX_COMPLETION_LENGTH, REWARD_FUNCTIONS, REWARD_WEIGHTS
+
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+
+OF_THE_CLOCK = {"step_time", "epoch"}
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What a run left behind."""
+
+    weights: list
+    """After each optimizer update: trainable parameters by name."""
+    metrics: list
+    """Per train step."""
+
+
+def run_stock(config, model_path, tmp_path, batches, recorder=None):
+    """What stock TRL makes of the batches; `recorder.trainer` holds the trained model."""
+    training = config.training
+    recorder = recorder or Recorder()
+    arguments = GRPOConfig(
+        output_dir=str(tmp_path / "stock"),
+        max_steps=len(batches) * training.optimizer_steps_per_batch,
+        per_device_train_batch_size=training.rows // training.steps_per_generation,
+        gradient_accumulation_steps=training.gradient_accumulation_steps,
+        num_generations=training.num_generations,
+        num_iterations=training.num_iterations,
+        max_completion_length=MAX_COMPLETION_LENGTH,
+        learning_rate=training.learning_rate,
+        loss_type=training.loss_type,
+        beta=training.beta,
+        epsilon=training.epsilon,
+        epsilon_high=training.epsilon_high,
+        scale_rewards=training.scale_rewards,
+        reward_weights=list(REWARD_WEIGHTS),
+        temperature=config.rollout.temperature,
+        gradient_checkpointing=training.gradient_checkpointing,
+        seed=config.seed,
+        bf16=False,
+        model_init_kwargs={"dtype": config.model.dtype},
+        dataloader_pin_memory=False,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        logging_steps=training.optimizer_steps_per_batch,
+        **training.trl,
+    )
+    rollouts = RecordedRollouts(config, batches)
+    trainer = GRPOTrainer(
+        model=model_path,
+        args=arguments,
+        reward_funcs=[rollouts.abstaining(function) for function in REWARD_FUNCTIONS],
+        train_dataset=Dataset.from_dict({"prompt": [f"problem {i}" for i in range(12)]}),
+        rollout_func=rollouts,
+        peft_config=lora(training.lora) if training.use_lora else None,
+        callbacks=[recorder],
+    )
+    if training.importance_sampling_correction:
+        trainer.use_vllm = True
+        trainer.vllm_generation = NoEngine()
+        trainer._last_loaded_step = -1
+    trainer.train()
+    recorder.trainer = trainer
+    return Outcome(weights=recorder.weights, metrics=recorder.metrics)
+
+
+def lora(options):
+    """peft's configuration of `[training.lora]`."""
+    return LoraConfig(
+        task_type="CAUSAL_LM",
+        r=options.r,
+        lora_alpha=options.alpha,
+        lora_dropout=options.dropout,
+        target_modules=options.target_modules,
+    )
+
+
+class NoEngine:
+    def sync_weights(self):
+        pass
+
+
+class RecordedRollouts:
+    """TRL's `rollout_func`: returns one recorded batch after the other."""
+
+    def __init__(self, config, batches):
+        self.config = config
+        self.batches = iter(batches)
+
+    def __call__(self, prompts, trainer):
+        batch = next(self.batches)
+        rows = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
+        assert len(prompts) == len(rows)
+        end = MAX_COMPLETION_LENGTH
+        output = {
+            "prompt_ids": [
+                list(rollout.completion.prompt_ids or group.prompt_ids) for group, rollout in rows
+            ],
+            "completion_ids": [list(rollout.completion.token_ids[:end]) for _, rollout in rows],
+            "logprobs": [list(rollout.completion.logprobs[:end]) for _, rollout in rows],
+            "whole_completion": [list(rollout.completion.token_ids) for _, rollout in rows],
+        }
+        if any(rollout.completion.turns for _, rollout in rows):
+            output["env_mask"] = [mask_of(rollout.completion)[:end] for _, rollout in rows]
+        seed = train_seed(self.config.seed, batch.step)
+        random.seed(seed)
+        numpy.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+        return output
+
+    @staticmethod
+    def abstaining(function):
+        """The reward function on whole completions; rows of three tokens are left unscored."""
+
+        def reward(whole_completion, **kwargs):
+            scores = function(whole_completion)
+            pairs = zip(whole_completion, scores, strict=True)
+            return [None if len(ids) == 3 else score for ids, score in pairs]
+
+        reward.__name__ = function.__name__
+        return reward
+
+
+def mask_of(completion):
+    """What TRL calls the mask of an environment: 1 where the model wrote."""
+    if not completion.turns:
+        return [1 for _ in completion.token_ids]
+    return [
+        int(any(turn.start <= place < turn.stop for turn in completion.turns))
+        for place in range(len(completion.token_ids))
+    ]
+
+
+class Recorder(TrainerCallback):
+    """Keeps the weights after every optimizer update, and what is logged."""
+
+    def __init__(self):
+        self.weights = []
+        self.metrics = []
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        self.weights.append(self.of(model))
+
+    def of(self, model):
+        """What is kept of the weights."""
+        return {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if "loss" in logs:
+            kept = {name: logs[name] for name in logs if name not in OF_THE_CLOCK}
+            self.metrics.append({k: v for k, v in kept.items() if v is not None})

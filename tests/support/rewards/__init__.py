@@ -1,0 +1,1 @@
+"""Reward functions that fail, and shards to score."""

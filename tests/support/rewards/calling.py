@@ -1,0 +1,28 @@
+"""Functions called on a shard, as the reward host calls them."""
+
+import asyncio
+from typing import Any
+
+from mortal_steps.rewards.base import TrainerState
+from mortal_steps.rewards.calls import CallScores, Outcome, arguments_of
+from mortal_steps.rewards.dispatch import call_functions
+from tests.support.rewards.shards import make_shard
+
+STATE = TrainerState(global_step=8, max_steps=20)
+SHARD = make_shard(("ba", "b"), ("", "baba"))
+
+
+def call(shard: Any = SHARD, timeout_s: float = 10.0, **functions: Any) -> dict[str, Outcome]:
+    return call_functions(functions, arguments_of(shard.groups, STATE), timeout_s=timeout_s)
+
+
+def scored(function: Any, shard: Any = SHARD) -> CallScores:
+    outcome = call(shard, f=function)["f"]
+    assert isinstance(outcome, CallScores), outcome
+    return outcome
+
+
+async def slow(completions: list[str], scale: float = 1.0, **kwargs: Any) -> list[float]:
+    """An async reward function."""
+    await asyncio.sleep(0)
+    return [scale] * len(completions)

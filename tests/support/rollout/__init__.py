@@ -1,0 +1,1 @@
+"""Tiny models, and what an engine must give for them."""

@@ -1,0 +1,160 @@
+"""Runs the real vLLM engine, under an interpreter that has it, and prints what it gave as JSON.
+
+    python -m tests.support.rollout.vllm_driver '{"model_a": ..., "model_b": ..., ...}'
+
+One process for all checks, since importing vLLM costs seconds. `test_vllm_engine.py` judges the
+last line of the output.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig
+from mortal_steps.errors import EngineError
+from mortal_steps.rollout.engine import SampledTokens
+from mortal_steps.rollout.vllm_engine import VllmEngine
+from mortal_steps.rollout.worker import RolloutWorker
+from mortal_steps.types import GenerateRequest, SamplingParams
+from tests.support.rollout.cases import PARAMS, PROBE_IDS, PROMPTS_IDS, seeds
+
+
+def start(model: str, method: str = "volume", **chosen: Any) -> VllmEngine:
+    return VllmEngine(
+        model_path=model,
+        model=ModelConfig(**chosen),
+        rollout=RolloutConfig(weight_sync_method=method),
+    )
+
+
+def plain(sampled: list[SampledTokens]) -> list[list[Any]]:
+    return [[list(s.token_ids), list(s.logprobs), s.finish_reason] for s in sampled]
+
+
+def sample(engine: VllmEngine, params: SamplingParams) -> list[list[Any]]:
+    return plain(engine.sample(PROMPTS_IDS, seeds(len(PROMPTS_IDS)), params))
+
+
+def check_sync(engine: VllmEngine, *loads: str) -> list[dict[str, Any]]:
+    """Samples and scores at first and after each load."""
+    found = []
+    for folder in (None, *loads):
+        if folder is not None:
+            engine.load(Path(folder))
+        found.append({"score": engine.score(PROBE_IDS), "sampled": sample(engine, PARAMS["plain"])})
+    return found
+
+
+def check_params(engine: VllmEngine) -> dict[str, Any]:
+    found: dict[str, Any] = {name: sample(engine, params) for name, params in PARAMS.items()}
+    params = PARAMS["plain"]
+    rows = list(zip(PROMPTS_IDS, seeds(len(PROMPTS_IDS)), strict=True))
+    backwards = engine.sample(PROMPTS_IDS[::-1], seeds(len(PROMPTS_IDS))[::-1], params)[::-1]
+    alone = [engine.sample([prompt], [seed], params)[0] for prompt, seed in rows]
+    found["backwards"], found["alone"] = plain(backwards), plain(alone)
+    found["other_seeds"] = plain(engine.sample(PROMPTS_IDS, seeds(len(PROMPTS_IDS))[::-1], params))
+    found["dtype"], found["max_model_len"] = engine.dtype, engine.max_model_len
+    return found
+
+
+def check_stale_prefix_cache(engine: VllmEngine, other: str) -> dict[str, Any]:
+    """What a reload without emptying the prefix cache would give, and what `load` gives."""
+    greedy = SamplingParams(max_tokens=4, temperature=0.0)
+    prompt = [PROMPTS_IDS[-1]]
+    engine.sample(prompt, [0], greedy)
+    engine._llm.collective_rpc("reload_weights", kwargs={"weights_path": other})
+    engine._reset_prefix_cache, reset = lambda: None, engine._reset_prefix_cache
+    stale = plain(engine.sample(prompt, [0], greedy))
+    engine._reset_prefix_cache = reset
+    engine.load(Path(other))
+    return {"stale": stale, "fresh": plain(engine.sample(prompt, [0], greedy))}
+
+
+def check_failures(engine: VllmEngine, good: str, other_shape: str, empty: str) -> dict[str, Any]:
+    """A folder that does not fit changes nothing; an update that fails midway is recovered."""
+    found: dict[str, Any] = {"before": engine.score(PROBE_IDS)}
+    for name, folder in (("other_shape", other_shape), ("empty", empty)):
+        try:
+            engine.load(Path(folder))
+        except EngineError as error:
+            found[name] = str(error)
+    try:
+        engine.sample([[5] * 600], [0], PARAMS["plain"])
+    except EngineError as error:
+        found["too_long"] = str(error)
+    found["still"] = engine.score(PROBE_IDS)
+
+    def fail_midway(folder: Path) -> None:
+        engine._llm.sleep(level=2)
+        engine._llm.collective_rpc("no_such_method")
+
+    engine._reload = fail_midway
+    engine.load(Path(good))
+    found["recovered"] = engine.score(PROBE_IDS)
+    return found
+
+
+def check_bfloat16(model: str) -> dict[str, Any]:
+    engine = start(model, dtype="bfloat16", max_model_len=300)
+    found = {
+        "dtype": engine.dtype,
+        "max_model_len": engine.max_model_len,
+        "score": engine.score(PROBE_IDS),
+    }
+    engine.close()
+    return found
+
+
+def check_worker(worker: dict[str, Any]) -> dict[str, Any]:
+    """A whole worker: two versions, each shard sampled twice."""
+    from pydantic import TypeAdapter
+
+    from mortal_steps.errors import WeightsMismatchError
+    from mortal_steps.types import WeightsRef
+
+    ready = RolloutWorker(
+        run_dir=worker["run_dir"],
+        config=RunConfig(rollout=RolloutConfig(engine="vllm")),
+        model_path=worker["model_path"],
+    )
+    ready.start()
+    requests = TypeAdapter(list[GenerateRequest]).validate_python(worker["requests"])
+    references = [ready.generate(request=request) for request in requests]
+    found = TypeAdapter(type(references)).dump_python(references, mode="json")
+    try:
+        ready.sync_weights(weights=TypeAdapter(WeightsRef).validate_python(worker["swapped"]))
+        refusal = "none"
+    except WeightsMismatchError as error:
+        refusal = str(error)
+    return {"references": found, "refusal": refusal}
+
+
+def main(folders: dict[str, Any]) -> dict[str, Any]:
+    a, b = folders["model_a"], folders["model_b"]
+    found: dict[str, Any] = {}
+    engine = start(a, "volume")
+    found["volume"] = check_sync(engine, b, a)
+    found["params"] = check_params(engine)
+    found["prefix_cache"] = check_stale_prefix_cache(engine, b)
+    engine.close()
+    engine = start(a, "reload")
+    found["reload"] = check_sync(engine, b, a)
+    found["failures"] = check_failures(engine, b, folders["other_shape"], folders["empty"])
+    engine.close()
+    engine = start(a, "checkpoint")
+    found["checkpoint"] = check_sync(engine, b)
+    engine.close()
+    engine = start(folders["untied_a"], "reload")
+    found["untied"] = check_sync(engine, folders["untied_b"])
+    engine.close()
+    found["bfloat16"] = check_bfloat16(a)
+    found["worker"] = check_worker(folders["worker"])
+    return found
+
+
+if __name__ == "__main__":
+    answer = main(json.loads(sys.argv[1]))
+    sys.stdout.write("\n" + json.dumps(answer) + "\n")

@@ -1,0 +1,88 @@
+"""mortal_steps.data: what is held out, what a step gets, what tells datasets apart."""
+
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mortal_steps.config import DataConfig
+from mortal_steps.data import dataset_fingerprint, get_batch, load_problems
+from mortal_steps.types import Problem
+from tests.support.rows import SPELL, load, prompts, write_lines
+
+# --- what is held out -----------------------------------------------------------------------------
+
+
+def test_max_samples_takes_the_first_rows(letters: str) -> None:
+    assert prompts(load(source=letters, max_samples=2)[0]) == ["p0=", "p1="]
+
+
+def test_eval_samples_are_held_out_of_the_source(letters: str) -> None:
+    train, held_out = load(source=letters, eval_samples=3)
+    assert sorted(prompts(train) + prompts(held_out)) == [f"p{i}=" for i in range(10)]
+    assert len(held_out) == 3
+    assert all(problem.id == f"eval-{problem.columns['answer']}" for problem in held_out)
+    assert all(problem.id == f"train-{problem.columns['answer']}" for problem in train)
+    # another seed is another run on the same split
+    assert load_problems(DataConfig(source=letters, eval_samples=3), 1) == (train, held_out)
+
+
+def test_held_out_words_are_never_trained_on() -> None:
+    train, held_out = load(**SPELL, eval_samples=50)
+    assert len(held_out) == 50
+    assert not set(prompts(train)) & set(prompts(held_out))
+    assert len(train) < 250  # the generator repeats words, and the held-out ones' went with them
+
+
+def test_an_evaluation_source_may_repeat_training_prompts(letters: str) -> None:
+    other = write_lines("eval.jsonl", [{"prompt": "p3="}, {"prompt": "new="}, {"prompt": "p4="}])
+    train, held_out = load(source=letters, eval_source=other, eval_samples=2)
+    assert prompts(held_out) == ["p3=", "new="]
+    assert "p3=" not in prompts(train)
+    assert len(train) == 9
+    assert len(load(source=letters, eval_source=other)[1]) == 3
+
+
+def test_an_evaluation_split() -> None:
+    Path("folder").mkdir()
+    write_lines("folder/train.jsonl", [{"prompt": "a"}, {"prompt": "b"}])
+    write_lines("folder/test.jsonl", [{"prompt": "b"}])
+    train, held_out = load(source="folder", eval_split="test")
+    assert (prompts(train), prompts(held_out)) == (["a"], ["b"])
+
+
+def test_the_same_task_as_evaluation_source_draws_other_rows() -> None:
+    train, held_out = load(**SPELL, eval_source=SPELL["source"], eval_samples=20)
+    assert len(held_out) == 20
+    assert not set(prompts(train)) & set(prompts(held_out))
+
+
+# --- fingerprint and batches ----------------------------------------------------------------------
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=5), st.data())
+@settings(max_examples=25, deadline=None)
+def test_fingerprint_tells_any_change(texts: list[str], data: st.DataObject) -> None:
+    rows = [Problem(id=f"train-{i}", prompt=text) for i, text in enumerate(texts)]
+    index = data.draw(st.integers(0, len(rows) - 1))
+    changed = [*rows]
+    changed[index] = Problem(id=rows[index].id, prompt=rows[index].prompt, columns={"x": 1})
+    assert dataset_fingerprint(rows) == dataset_fingerprint(list(rows))
+    assert dataset_fingerprint(rows) != dataset_fingerprint(changed)
+    assert dataset_fingerprint(rows) != dataset_fingerprint(rows[:-1])
+
+
+def test_an_epoch_of_batches_is_every_problem_once(letters: str) -> None:
+    train, _ = load(source=letters)
+    config = DataConfig(source=letters)
+    epoch = [
+        problem
+        for step in range(5)
+        for problem in get_batch(train, config, batch_size=2, step=step, seed=3)
+    ]
+    assert sorted(epoch, key=lambda problem: problem.id) == train
+    assert epoch != train
+    in_order = get_batch(
+        train, DataConfig(source=letters, shuffle=False), batch_size=4, step=1, seed=3
+    )
+    assert in_order == train[4:8]

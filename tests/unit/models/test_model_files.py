@@ -1,0 +1,88 @@
+"""A local model that is overwritten between two starts of a run is noticed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.config import ModelConfig, NewModelConfig, RunConfig
+from mortal_steps.errors import ModelError
+from mortal_steps.models import local_folder
+from mortal_steps.models.local_folder import describe_model
+from mortal_steps.orchestration.opening import create_run, open_run
+from mortal_steps.runs.run import find_run
+from mortal_steps.types import FinalModel
+
+CONTENT = {
+    "config.json": "{}",
+    "model.safetensors": "weights",
+    "tokenizer.json": "{}",
+    "README.md": "a model",
+}
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """Of a run that was created with a local model."""
+    monkeypatch.chdir(tmp_path)
+    Path("model").mkdir()
+    for name, text in CONTENT.items():
+        Path("model", name).write_text(text)
+    config = RunConfig(run_id="run", runs_dir="runs", model=ModelConfig(name_or_path="model"))
+    create_run(Path("runs/run"), config, [], [])
+    return config
+
+
+def test_what_a_model_is_made_of(config):
+    assert describe_model(config.model).keys() == CONTENT.keys() - {"README.md"}
+    assert describe_model(ModelConfig(name_or_path="nobody/nothing")) == {}
+    assert describe_model(ModelConfig(name_or_path="model", new=NewModelConfig())) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "change"),
+    [
+        ("model.safetensors", "wEights", "model.safetensors was changed"),
+        ("model.safetensors", None, "model.safetensors is missing"),
+        ("tokenizer.json", "{ }", "tokenizer.json was changed"),
+        ("adapter_config.json", "{}", "adapter_config.json is new"),
+    ],
+)
+def test_a_changed_model_stops_the_run(config, name, text, change):
+    path = Path("model", name)
+    before = path.stat() if path.exists() else None
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    if text and before:  # as a copy that keeps the times
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ModelError, match=rf"/model is not .* began with \({change}\); restore it"):
+        open_run(config)
+
+
+def test_the_same_model_may_move_and_is_read_no_second_time(config, monkeypatch):
+    Path("model/README.md").write_text("the same model")
+    Path("model/notes.md").write_text("new")
+    with monkeypatch.context() as patch:
+        patch.setattr(local_folder, "digest_file", lambda path: pytest.fail(f"read {path}"))
+        open_run(config)
+    os.utime("model/config.json")
+    os.rename("model", "elsewhere")
+    os.symlink("elsewhere", "model")
+    open_run(config)
+
+
+def test_a_complete_run_needs_its_model_no_more(config):
+    run = find_run(Path("runs"), "run")
+    with run.store.committing_folder("final") as folder:
+        (folder / "model.safetensors").write_text("trained")
+    digest = run.store.folder_digest("final")
+    run.update(
+        status="completed",
+        final=FinalModel(
+            path="final", sha256=digest, weights_sha256="", merged_path=None, merged_sha256=None
+        ),
+    )
+    Path("model/model.safetensors").unlink()
+    open_run(config)

@@ -1,0 +1,219 @@
+"""`[training.trl]` reaches TRL's GRPOConfig, and what GRPOConfig refuses comes back named."""
+
+import dataclasses
+import importlib.util
+from fnmatch import fnmatchcase
+
+import pytest
+import torch
+from trl import GRPOConfig
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.loader import parse_config
+from mortal_steps.config.training import TRL_OPTIONS_WE_SET
+from mortal_steps.errors import ConfigError
+from mortal_steps.policy.trl_adapter import GRPOStepper
+from mortal_steps.policy.trl_options import _our_options, build_trl_config, check_trl_options
+from mortal_steps.policy.trl_refusals import IDLE, REFUSED, TRAINER_ARGUMENTS, idle_options
+from mortal_steps.scores import reward_names
+from tests.support.policy.rollouts import make_batch, make_config
+
+
+def test_an_option_passes_through_and_has_its_effect(model_path, tmp_path):
+    plain = make_config()
+    scheduled = make_config(trl={"lr_scheduler_type": "constant", "adam_beta2": 0.9})
+    built = build_trl_config(scheduled, num_steps=4, output_dir=tmp_path)
+    assert (built.lr_scheduler_type, built.adam_beta2) == ("constant", 0.9)
+    rates = []
+    for config in (plain, scheduled):
+        stepper = GRPOStepper(config, model_path=model_path, num_steps=4, output_dir=tmp_path)
+        stepper.begin()
+        rates.append(
+            [stepper.train_step(make_batch(config, s), seed=s)["learning_rate"] for s in (0, 1)]
+        )
+    assert rates == [[1e-3, 0.75e-3], [1e-3, 1e-3]]
+
+
+def test_what_the_run_decides_is_translated(tmp_path):
+    config = make_config(
+        gradient_accumulation_steps=2,
+        num_iterations=3,
+        beta=0.1,
+        epsilon=0.3,
+        epsilon_high=0.4,
+        loss_type="cispo",
+        scale_rewards=False,
+        rollout={"temperature": 0.6, "staleness": 1},
+        trl={"steps_per_generation": 4},
+    )
+    built = build_trl_config(config, num_steps=10, output_dir=tmp_path)
+    assert (built.per_device_train_batch_size, built.generation_batch_size) == (4, 16)
+    assert (built.max_steps, built.logging_steps) == (60, 6)
+    assert (built.num_generations, built.num_iterations, built.seed) == (4, 3, 7)
+    assert (built.beta, built.epsilon, built.epsilon_high) == (0.1, 0.3, 0.4)
+    assert (built.loss_type, built.scale_rewards, built.temperature) == ("cispo", "none", 0.6)
+    assert built.reward_weights == [1.0, 0.5]
+    assert built.vllm_importance_sampling_correction
+    assert not built.use_vllm
+    assert not built.bf16
+    assert not built.gradient_checkpointing
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("adam_beta3", 0.9, r"training\.trl\.adam_beta3: .* did you mean training\.trl\.adam_beta"),
+        ("entropy_coeff", 0.1, r"did you mean training\.trl\.entropy_coef\?"),
+        ("qqqqqqqq", 1, r"training\.trl\.qqqqqqqq: TRL's GRPOConfig has no such option$"),
+        ("adam_beta2", "high", r"training\.trl\.adam_beta2 = 'high': Input should be a valid num"),
+        (
+            "lr_scheduler_type",
+            "wavy",
+            r"trl\.lr_scheduler_type = 'wavy': .*SchedulerType",
+        ),
+        ("fp16", "yes", r"training\.trl\.fp16 = 'yes': Input should be a valid boolean"),
+        ("auto_find_batch_size", True, r"training\.trl\.auto_find_batch_size = True: auto_find"),
+        ("logging_steps", 5, r"training\.trl\.logging_steps cannot be set: every train step"),
+        ("vllm_gpu_memory_utilization", 0.5, r"cannot be set: the rollout workers sample"),
+        ("repetition_penalty", 1.1, r"cannot be set: tokens are drawn by temperature, top_p"),
+        ("shuffle_dataset", False, r"cannot be set: use data\.shuffle"),
+        ("enable_jit_checkpoint", True, r"cannot be set: a run that is stopped saves its state"),
+        ("dataloader_prefetch_factor", 2, r"cannot be set: the actor has no data loader"),
+        ("lr_scheduler_type", "greedy", r"= 'greedy' cannot be used: it follows evaluations"),
+        ("callbacks", [], r"trl\.callbacks is an argument of GRPOTrainer, not an option"),
+        ("peft_config", {}, r"use training\.use_lora and \[training\.lora\]"),
+    ],
+)
+def test_a_bad_option_is_named(option, value, message):
+    with pytest.raises(ConfigError, match=message):
+        check_trl_options(make_config(trl={"weight_decay": 0.1, option: value}))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "package"),
+    [
+        ("optim", "adamw_8bit", "bitsandbytes"),
+        ("optim", "galore_adamw", "galore_torch"),
+        ("optim", "lomo", "lomo_optim"),
+        ("optim", "schedule_free_sgd", "schedulefree"),
+        ("optim", "adamw_torch_4bit", "torchao"),
+        ("optim", "stable_adamw", "torch-optimi"),
+        ("optim", "grokadamw", "grokadamw"),
+        ("optim", "adamw_anyprecision", "torchdistx"),
+        ("use_liger_kernel", True, "liger-kernel"),
+    ],
+)
+def test_a_package_that_is_missing_is_named(option, value, package):
+    modules = {"torch-optimi": "optimi", "liger-kernel": "liger_kernel"}
+    if importlib.util.find_spec(modules.get(package, package)):
+        pytest.skip(f"{package} is installed")
+    message = rf"training\.trl\.{option} = {value!r}: .*{package}"
+    with pytest.raises(ConfigError, match=message):
+        check_trl_options(make_config(trl={option: value}))
+
+
+def test_an_option_without_effect_is_told_of():
+    chosen = {"save_total_limit": 2, "ddp_timeout": 5, "adam_beta2": 0.9, "eval_delay": 1}
+    told = check_trl_options(make_config(trl=chosen))
+    assert [sentence.split()[0] for sentence in told] == [
+        f"training.trl.{name}" for name in chosen if name != "adam_beta2"
+    ]
+    assert told[1] == (
+        "training.trl.ddp_timeout changes nothing: the actor is one process on one device"
+    )
+
+
+def test_every_reason_is_about_an_option_that_trl_has():
+    known = {field.name for field in dataclasses.fields(GRPOConfig)}
+    for entry in [*REFUSED, *IDLE]:
+        assert any(fnmatchcase(name, entry) for name in known), entry
+    assert not known & TRAINER_ARGUMENTS.keys()
+    ours = [name for name in TRL_OPTIONS_WE_SET if idle_options({name: 0})]
+    assert set(ours) <= {"save_strategy", "save_steps", "eval_strategy", "eval_steps"}
+
+
+def test_a_bad_value_of_our_own_is_passed_on():
+    config = make_config(importance_sampling_correction=True, loss_type="vespo")
+    with pytest.raises(ConfigError, match=r"vllm_importance_sampling_mode = 'sequence_mask': the"):
+        check_trl_options(config)
+    check_trl_options(make_config(loss_type="vespo"))
+
+
+def test_what_is_delivered_is_scored_without_autocast(model_path, tmp_path):
+    """As an engine does that has the same weights and knows nothing of the trainer's autocast."""
+    found = []
+    for bf16 in (False, True):  # one after the other: accelerate has one precision a process
+        config = make_config(trl={"bf16": bf16})
+        stepper = GRPOStepper(config, model_path=model_path, num_steps=1, output_dir=tmp_path)
+        stepper.begin()
+        scores = stepper.score([5, 6, 7, 8, 9])
+        metrics = stepper.train_step(make_batch(config, 0), seed=0)
+        found.append((scores, metrics["entropy"], str(stepper.place())))
+    plain, mixed = found
+    assert mixed[0] == plain[0]
+    assert mixed[1] != plain[1]
+    assert plain[2].startswith("on cpu in float32 (1 thread")
+    assert mixed[2].startswith("on cpu in float32 under bf16 autocast (1 thread")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "autocast", "bf16"),
+    [
+        ({}, None, torch.cuda.is_available()),
+        ({}, True, True),
+        ({"bf16": False}, True, False),
+        ({"fp16": True}, True, False),
+        ({"bf16": True}, False, True),
+    ],
+)
+def test_autocast_is_chosen_by_the_run_then_by_what_it_began_with(tmp_path, chosen, autocast, bf16):
+    config = make_config(trl=chosen)
+    built = build_trl_config(config, num_steps=1, output_dir=tmp_path, autocast=autocast)
+    assert built.bf16 == bf16
+
+
+def test_good_options_pass():
+    check_trl_options(RunConfig())
+    check_trl_options(
+        make_config(
+            trl={
+                "optim": "sgd",
+                "warmup_steps": 3,
+                "lr_scheduler_kwargs": {},
+                "importance_sampling_level": "sequence",
+                "chat_template_kwargs": {"enable_thinking": False},
+            }
+        )
+    )
+
+
+@pytest.mark.parametrize("option", ["learning_rate", "seed", "reward_weights", "max_steps"])
+def test_an_option_with_a_key_of_its_own_is_refused(option):
+    with pytest.raises(ConfigError, match=rf"trl\.{option} is set by "):
+        parse_config({"training": {"trl": {option: 1}}})
+
+
+def test_no_option_of_ours_can_be_overridden_by_accident(tmp_path):
+    ours = set(_our_options(make_config(), num_steps=1, output_dir=tmp_path)) | {"use_cpu"}
+    harmless = {"bf16", "use_cache", "dataloader_pin_memory"}
+    assert ours - set(TRL_OPTIONS_WE_SET) - set(REFUSED) == harmless
+
+
+def test_what_only_the_trainer_can_refuse_is_a_config_error(model_path, tmp_path):
+    for training, message in [
+        ({"use_lora": True, "lora": {"target_modules": ["lm_head"]}}, "lm_head"),
+        ({"use_lora": True, "lora": {"target_modules": ["nothing"]}}, "nothing"),
+        ({"trl": {"sync_ref_model": True}}, "sync_ref_model"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            GRPOStepper(
+                make_config(**training), model_path=model_path, num_steps=1, output_dir=tmp_path
+            )
+
+
+def test_reward_names_are_unique():
+    def names(*functions):
+        return reward_names(RunConfig(rewards={"functions": functions}))
+
+    assert names("a:exact", "path/b.py:length") == ("exact", "length")
+    assert names("a:exact", "b:exact", "b:length") == ("a:exact", "b:exact", "length")

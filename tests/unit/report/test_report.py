@@ -1,0 +1,244 @@
+"""What a run reports of steps that reward functions failed on."""
+
+import json
+
+import pytest
+from matplotlib.figure import Figure
+
+from mortal.terminal.display import console, show_run
+from mortal_steps.config import RewardsConfig, RunConfig
+from mortal_steps.report.curve import draw_reward_curve
+from mortal_steps.report.evaluations import mean_metrics, mean_scores
+from mortal_steps.report.recorder import Recorder
+from mortal_steps.report.summary import summarize
+from mortal_steps.runs.run import Run
+from mortal_steps.store import RunStore
+from mortal_steps.types import (
+    BatchRef,
+    Evaluation,
+    GenerationRef,
+    RewardedShard,
+    RewardFailure,
+    RewardRef,
+    StageTiming,
+    StepResult,
+)
+from tests.support.run_info import NO_FILE, run_info
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    def make(on_error):
+        rewards = RewardsConfig(functions=("m:a", "m:b"), on_error=on_error)
+        run = Run(RunStore(tmp_path / "run"), RunConfig(rewards=rewards), run_info(tmp_path))
+        run.update()
+        return run
+
+    return make
+
+
+def failure(problem_id, function="a", message="raised KeyError: 'x'"):
+    return RewardFailure(
+        function=function,
+        problem_id=problem_id,
+        num_completions=2,
+        kind="exception",
+        message=message,
+        attempts=4,
+    )
+
+
+def record_step(
+    run, recorder, step, *, failures=(), failed_calls=None, reward_sum=1.0, metrics=None
+):
+    """A step of one shard of one problem with two completions."""
+    timing = StageTiming(stage="x", step=step)
+    rewarded = RewardedShard(
+        step=step, shard=0, generation_sha256="", rewards=[], failures=tuple(failures)
+    )
+    generation = GenerationRef(
+        step=step,
+        shard=0,
+        file=NO_FILE,
+        num_completions=2,
+        num_tokens=5,
+        policy_version=step,
+        timing=timing,
+    )
+    reward = RewardRef(
+        step=step,
+        shard=0,
+        file=run.store.write_record(f"rewards-{step}.json", rewarded, RewardedShard),
+        generation=generation,
+        reward_sum=0.0 if failures else reward_sum,
+        num_scored=0 if failures else 2,
+        timing=timing,
+        failed_calls=failed_calls or {},
+        metrics=metrics or {},
+        masked={failure.function: 2 for failure in failures},
+    )
+    result = StepResult(
+        step=step,
+        metrics={"loss": 0.0},
+        optimizer_steps=step + 1,
+        batch_sha256="",
+        state_id="",
+        random_sha256="",
+        weights=None,
+        timing=timing,
+    )
+    batch = BatchRef(step=step, file=NO_FILE, num_problems=1, timing=timing)
+    return recorder.step(batch, [reward], result)
+
+
+def test_failed_calls_are_counted_where_there_are_any(make_run):
+    run = make_run("raise")
+    recorder = Recorder(run)
+    record_step(run, recorder, 0)
+    record_step(run, recorder, 1, failed_calls={"b": 1})
+    counts = [{k: v for k, v in row.items() if k.startswith("rewards/")} for row in run.metrics()]
+    assert counts == [{}, {"rewards/b/failed_calls": 1}]
+
+
+def test_what_functions_log_stands_beside_what_trl_does(make_run):
+    run = make_run("raise")
+    recorder = Recorder(run)
+    record_step(run, recorder, 0)
+    record_step(run, recorder, 1, metrics={"accuracy": 0.25, "loss": 3.0, "reward": 4.0})
+    before, row = run.metrics()
+    assert row.keys() - before.keys() == {"accuracy", "log_metric/loss", "log_metric/reward"}
+    assert (row["accuracy"], row["loss"], row["log_metric/loss"]) == (0.25, 0.0, 3.0)
+
+
+def test_a_logged_metric_is_the_mean_over_all_completions():
+    shards = [({"accuracy": 1.0, "rare": 2.0}, 8), ({"accuracy": 0.5}, 4)]
+    assert mean_metrics(shards) == {"accuracy": 10 / 12, "rare": 2.0}
+
+
+def test_functions_called_as_our_own_columns_keep_their_means():
+    config = RunConfig(rewards={"functions": ("m:reward", "m:step"), "weights": (1.0, 3.0)})
+    shard = RewardedShard(
+        step=0,
+        shard=0,
+        generation_sha256="",
+        rewards=[[{"reward": 1.0, "step": 2.0}]],
+        metrics={"step": 5.0, "accuracy": 0.5},
+    )
+    assert mean_scores(config, [shard]) == {
+        "rewards/reward": 1.0,
+        "rewards/step": 2.0,
+        "reward": 7.0,
+        "log_metric/step": 5.0,
+        "accuracy": 0.5,
+    }
+
+
+def test_a_step_without_scores_has_no_reward_rather_than_0(make_run):
+    run = make_run("mask")
+    recorder = Recorder(run)
+    whole = record_step(run, recorder, 0, reward_sum=3.0)
+    assert whole.text().startswith("reward 1.500  loss")
+    report = record_step(run, recorder, 1, failures=[failure("p")], failed_calls={"a": 4})
+    assert report.text().startswith("reward -  1 masked  loss")
+    first, second = run.metrics()
+    zeros = {f"rewards/{name}/{count}": 0 for name in "ab" for count in ("failed_calls", "masked")}
+    assert zeros.items() <= first.items()
+    assert {**zeros, "rewards/a/failed_calls": 4, "rewards/a/masked": 2}.items() <= second.items()
+    assert (first["reward"], second["reward"]) == (1.5, None)
+    assert summarize(run).reward_last20 == run.score(2) == 1.5
+    timing = StageTiming(stage="evaluate", step=2)
+    recorder.evaluation(Evaluation(step=2, num_problems=1, metrics={}, timing=timing))
+    recorder.draw()
+    assert run.store.path("reward_curve.png").exists()
+
+
+def test_quarantined_problems_are_listed(make_run):
+    run = make_run("mask")
+    recorder = Recorder(run)
+    record_step(run, recorder, 0, failures=[failure("p")])
+    twice = [failure("q", "b"), failure("p", message="[late]"), failure("p", "b")]
+    assert record_step(run, recorder, 1, failures=twice).num_masked == 2
+    evaluation = Evaluation(
+        step=2,
+        num_problems=1,
+        metrics={},
+        timing=StageTiming(stage="evaluate", step=2),
+        failures=(failure("held-out"),),
+    )
+    recorder.evaluation(evaluation)
+    summary = summarize(run)
+    assert [
+        (one.problem_id, one.function, one.times, one.last_step) for one in summary.quarantined
+    ] == [
+        ("p", "a", 2, 2),
+        ("q", "b", 1, 2),
+        ("p", "b", 1, 2),
+        ("held-out", "a", 1, 2),
+    ]
+    with console.capture() as shown:
+        show_run(summary)
+    assert "3 problems that a reward function failed on" in shown.get()
+    assert "[late]" in shown.get()
+    rows = [json.loads(line) for line in run.store.path("quarantine.jsonl").open()]
+    assert [row["stage"] for row in rows] == ["reward"] * 4 + ["evaluate"]
+    run.go_back_to(1)
+    assert [one.problem_id for one in summarize(run).quarantined] == ["p"]
+
+
+def test_copies_that_people_put_beside_records_are_left_alone(make_run):
+    run = make_run("raise")
+    for name in ("steps/000003.bak", "evaluations/000002.bak", "evaluations/000002"):
+        run.store.path(name).mkdir(parents=True)
+    run.store.path("metrics.jsonl").write_text("damaged\n")
+    run.store.path("evaluations.jsonl").write_text("damaged\n")
+    run.acquire()
+    run.update(step=2)
+    run.store.path("evaluations.jsonl").write_text("damaged again\n")
+    Recorder(run)
+    run.release()
+    assert run.store.path("steps/000003.bak").is_dir()
+    assert run.store.path("evaluations/000002.bak").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "expected"),
+    [(0, None), (1, None), (3, (0, 2, 1)), (41, (9.5, 30.5, 20))],
+)
+def test_the_two_ends_of_a_short_run_do_not_overlap(make_run, num_steps, expected):
+    run = make_run("raise")
+    run.append("metrics.jsonl", *({"step": n + 1, "reward": float(n)} for n in range(num_steps)))
+    trend = summarize(run).reward_trend
+    assert (trend and (trend["first"], trend["last"], trend["steps"])) == expected
+
+
+def test_the_picture_says_how_its_rewards_were_sampled(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    row = {"step": 1, "reward": 0.5}
+    draw_reward_curve(
+        tmp_path / "x.png", "x", [row], [row], training_temperature=0.9, held_out_temperature=0.0
+    )
+    _, labels = drawn[0].axes[0].get_legend_handles_labels()
+    assert labels[0] == "training, each step (sampled, temperature 0.9)"
+    assert labels[-1] == "held-out problems (greedy, temperature 0)"
+
+
+def test_a_run_that_goes_on_is_drawn_now_and_then(make_run, monkeypatch):
+    run = make_run("raise")
+    recorder = Recorder(run)
+    record_step(run, recorder, 0)
+    recorder.draw_now_and_then()
+    picture = run.store.path("reward_curve.png")
+    assert not picture.exists()
+    monkeypatch.setattr("mortal_steps.report.recorder.DRAW_EVERY_S", 0.0)
+    recorder.draw_now_and_then()
+    assert picture.exists()
+
+
+def test_a_picture_that_cannot_be_written_hides_no_error(make_run, caplog):
+    run = make_run("raise")
+    recorder = Recorder(run)
+    record_step(run, recorder, 0)
+    run.store.path("reward_curve.png").mkdir()
+    recorder.draw_at_early_end()
+    assert "the reward curve is not drawn: cannot write" in caplog.text

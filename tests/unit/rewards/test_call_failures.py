@@ -1,0 +1,132 @@
+"""mortal_steps.rewards.dispatch: functions are never believed; what fails is named."""
+
+import asyncio
+import time
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from mortal_steps.errors import TransientError
+from mortal_steps.rewards.calls import CallFailure, CallScores
+from tests.support.rewards.calling import call, slow
+
+
+def raises(**kwargs: Any) -> list[float]:
+    def inner() -> None:
+        raise KeyError("column")
+
+    inner()
+    return []
+
+
+async def raises_later(**kwargs: Any) -> list[float]:
+    raise KeyError("column")
+
+
+def exits(**kwargs: Any) -> list[float]:
+    raise SystemExit(2)
+
+
+def no_kwargs(completions: list[str]) -> list[float]:
+    return [0.0] * len(completions)
+
+
+def bad_metric(log_metric: Any, **kwargs: Any) -> list[float]:
+    log_metric("length", "long")
+    return []
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (
+            raises,
+            [
+                "raised KeyError: 'column'",
+                "in inner",
+                'raise KeyError("column")',
+                "It is given prompts, completions, ",
+            ],
+        ),
+        (raises_later, ["raised KeyError: 'column'", "in raises_later"]),
+        (exits, ["raised SystemExit: 2"]),
+        (no_kwargs, ["unexpected keyword argument", "and **kwargs"]),
+        (bad_metric, ["log_metric('length', 'long')", "no finite number"]),
+    ],
+)
+def test_what_raises_is_named(function: Any, expected: list[str]) -> None:
+    failure = call(f=function)["f"]
+    assert isinstance(failure, CallFailure)
+    assert failure.kind == "exception"
+    assert "\n" not in failure.message
+    for part in expected:
+        assert part in f"{failure.message} {failure.remedy} {failure.trace}"
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        ([1.0], "returned 1 scores for 4 completions"),
+        ([1.0] * 5, "returned 5 scores for 4 completions"),
+        (3, "returned 3 (int)"),
+        (None, "returned None (NoneType)"),
+        ("1111", "returned '1111' (str)"),
+        ({"a": 1}, "returned {'a': 1} (dict)"),
+        (torch.tensor(1.0), "returned 1.0 (float)"),
+        ([0, 0, 0, float("nan")], "returned nan (float) for problem train-1 (completion 1 of it)"),
+        ([0, float("inf"), 0, 0], "returned inf (float) for problem train-0 (completion 1 of it)"),
+        ([0, 0, 1e39, 0], "returned 1e+39 (float) for problem train-1 (completion 0 of it)"),
+        ([10**400, 0, 0, 0], "... (int) for problem train-0"),
+        (["1", 0, 0, 0], "'1' (str) for problem train-0"),
+        ([[1.0], 0, 0, 0], "[1.0] (list) for problem train-0"),
+        (numpy.ones((4, 2)), "[1.0, 1.0] (list) for problem train-0"),
+    ],
+)
+def test_what_are_no_scores_is_named(returned: Any, expected: str) -> None:
+    failure = call(f=lambda **kwargs: returned)["f"]
+    assert isinstance(failure, CallFailure)
+    assert failure.kind == "invalid"
+    assert expected in failure.message
+
+
+def test_the_failure_of_one_is_not_that_of_the_others() -> None:
+    outcomes = call(bad=raises, later=raises_later, good=slow)
+    assert [type(outcomes[name]) for name in ("bad", "later", "good")] == [
+        CallFailure,
+        CallFailure,
+        CallScores,
+    ]
+
+
+def test_an_async_function_has_its_own_timeout() -> None:
+    async def sleeps(**kwargs: Any) -> list[float]:
+        await asyncio.sleep(30)
+        return []
+
+    async def times_out_itself(**kwargs: Any) -> list[float]:
+        raise TimeoutError("the judge")
+
+    began = time.monotonic()
+    outcomes: dict[str, Any] = call(timeout_s=0.2, a=sleeps, b=slow, c=times_out_itself)
+    assert time.monotonic() - began < 5
+    assert (outcomes["a"].kind, outcomes["a"].message) == ("timeout", "gave no answer within 0.2 s")
+    assert "in sleeps" in outcomes["a"].trace
+    assert outcomes["b"].scores == [1.0] * 4
+    assert (outcomes["c"].kind, outcomes["c"].message) == (
+        "exception",
+        "raised TimeoutError: the judge",
+    )
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_errors_that_may_pass_stay_what_they_are(is_async: bool) -> None:
+    def unreachable(**kwargs: Any) -> list[float]:
+        raise TransientError("the judge is busy")
+
+    async def unreachable_async(**kwargs: Any) -> list[float]:
+        raise TransientError("the judge is busy")
+
+    with pytest.raises(TransientError, match="the judge is busy"):
+        call(f=unreachable_async if is_async else unreachable)

@@ -1,0 +1,126 @@
+"""mortal_steps.rewards.loading: from a spec to the function."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.errors import RewardError
+from mortal_steps.rewards.functions import exact_match
+from mortal_steps.rewards.loading import load_reward
+
+SOURCE = """
+import helper_of_rewards
+
+def short(completions, **kwargs):
+    return [helper_of_rewards.ONE for _ in completions]
+
+def long(completions, **kwargs):
+    return [2.0 for _ in completions]
+
+class Environment:
+    def __call__(self, completions, **kwargs):
+        return [3.0 for _ in completions]
+
+ready = Environment()
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def working_folder(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    folder = tmp_path_factory.mktemp("work")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (folder / "my_rewards_module.py").write_text(SOURCE)
+    (folder / "helper_of_rewards.py").write_text("ONE = 1.0")
+    yield folder
+    for name in ("my_rewards_module", "helper_of_rewards"):
+        sys.modules.pop(name, None)
+
+
+def test_from_an_installed_module() -> None:
+    assert load_reward("mortal_steps.rewards.functions:exact_match") is exact_match
+
+
+def test_from_a_file_with_a_neighbour(working_folder: Path) -> None:
+    (working_folder / "deep").mkdir()
+    for file in ("my_rewards_module.py", "helper_of_rewards.py"):
+        (working_folder / file).rename(working_folder / "deep" / file)
+    assert load_reward("deep/my_rewards_module.py:short")(completions=["a"]) == [1.0]
+    assert load_reward(f"{working_folder}/deep/my_rewards_module.py:long")(completions=["a"]) == [2]
+
+
+def test_from_a_module_of_the_working_folder() -> None:
+    assert load_reward("my_rewards_module:ready")(completions=["a"]) == [3.0]
+
+
+def test_two_functions_of_a_file_share_its_module() -> None:
+    short, long = (load_reward(f"my_rewards_module.py:{name}") for name in ("short", "long"))
+    assert short.__globals__ is long.__globals__
+
+
+def test_an_edited_file_is_read_anew(working_folder: Path) -> None:
+    assert load_reward("my_rewards_module.py:long")(completions=["a"]) == [2.0]
+    edited = SOURCE.replace("2.0", "5.0")
+    (working_folder / "my_rewards_module.py").write_text(edited)
+    assert load_reward("my_rewards_module.py:long")(completions=["a"]) == [5.0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("exact_match", ["names no function", "package.module:function"]),
+        ("my_rewards_module.py", ["names no function"]),
+        ("my_rewards_module:", ["names no function"]),
+        (":short", ["names no function"]),
+        ("my rewards:short", ["names no function"]),
+        ("my_reward_module.py:short", ["cannot read", "did you mean ./my_rewards_module.py?"]),
+        ("nowhere/rewards.py:short", ["cannot read", "nowhere/rewards.py"]),
+        ("my_rewards_modul:short", ["no module", "did you mean my_rewards_module?"]),
+        ("no_such_module_at_all:short", ["no module 'no_such_module_at_all' from"]),
+        (
+            "mortal_steps.reward.functions:exact_match",
+            ["no module 'mortal_steps.reward'", "did you mean mortal_steps.rewards?"],
+        ),
+        (
+            "mortal_steps.rewards.function:exact_match",
+            ["no module", "did you mean mortal_steps.rewards.functions?"],
+        ),
+        ("my_rewards_module.inner:short", ["no module 'my_rewards_module.inner'"]),
+        ("my_rewards_module.py:shrt", ["has no 'shrt'", "did you mean short?"]),
+        ("my_rewards_module.py:zzz", ["has no 'zzz'"]),
+        ("my_rewards_module.py:number", ["of type int, not a function"]),
+        ("my_rewards_module.py:Environment", ["is a class, not a function"]),
+    ],
+)
+def test_bad_specs_are_named(spec: str, expected: list[str]) -> None:
+    with pytest.raises(RewardError) as caught:
+        load_reward(spec)
+    assert str(caught.value).startswith(f"rewards.functions: {spec!r}")
+    for part in expected:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import no_such_module_at_all", ["ModuleNotFoundError: No module named 'no_such_module"]),
+        ("value = 1 / 0", ["ZeroDivisionError: division by zero", "line 1", "value = 1 / 0"]),
+        ("def f(:", ["SyntaxError"]),
+        ("raise SystemExit(1)", ["SystemExit: 1"]),
+    ],
+)
+@pytest.mark.parametrize("form", ["{}.py:f", "{}:f"])
+def test_failing_imports_are_named(
+    working_folder: Path, source: str, expected: list[str], form: str
+) -> None:
+    spec = form.format("broken_rewards_module")
+    (working_folder / "broken_rewards_module.py").write_text(source)
+    with pytest.raises(RewardError) as caught:
+        load_reward(spec)
+    assert str(caught.value).startswith(f"rewards.functions: {spec!r} cannot be imported: ")
+    for part in expected:
+        assert part in str(caught.value)

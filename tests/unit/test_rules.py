@@ -1,0 +1,33 @@
+"""What the tests hold among themselves."""
+
+import ast
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+TESTS = ROOT / "tests"
+MODULES = [path for path in sorted(TESTS.rglob("*.py")) if "modal_plane" not in path.parts]
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, and every name that it takes from one."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+    return found
+
+
+def of_tests(path: Path) -> set[str]:
+    """What a file imports from the tests or from the benchmarks."""
+    return {name for name in imported(path) if name.split(".")[0] in ("tests", "benchmarks")}
+
+
+def test_what_is_shared_is_in_support():
+    """No test imports another test, a conftest or a benchmark."""
+    shared = ("tests.support", "tests.modal_plane")
+    taken = {path: {n for n in of_tests(path) if not n.startswith(shared)} for path in MODULES}
+    assert {str(path): names for path, names in taken.items() if names - {"tests"}} == {}
+    assert any(names for names in map(of_tests, MODULES)), "there is something to look at"
