@@ -109,8 +109,8 @@ def report(version: str, code: Path, folder: Path, source: str) -> None:
         took = measure(code, folder, stage, run_id, source)
         print(
             f"{version:>8} {stage:>11} {run_id:>6}: {took['wall_s']:6.1f} s, CPU "
-            f"{took['cpu_s']:5.1f} + {took['children_cpu_s']:5.1f} s, peak {took['peak_mb']:5.0f} MB, children's "
-            f"{took['children_peak_mb']:5.0f} MB",
+            f"{took['cpu_s']:5.1f} + {took['children_cpu_s']:5.1f} s, peak "
+            f"{took['peak_mb']:5.0f} MB, children's {took['children_peak_mb']:5.0f} MB",
             flush=True,
         )
     for run_id in ("first", "second"):
