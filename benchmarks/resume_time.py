@@ -165,7 +165,7 @@ class Bench:
     def _records(self, step: int) -> Iterator[Path]:
         """Those of the step that a run goes on with, and of the next."""
         for number in (step, step + 1):
-            yield from self._store.path(f"steps/{number:06d}").glob("[!.]*.json")
+            yield from self._store.path(f"steps/{number:06d}").glob("[!.]*.*")
 
     def _copy(self, folder: Path) -> Kept:
         shutil.copytree(self._store.root, folder / "run")

@@ -59,6 +59,9 @@ def policy_version(step: int, *, staleness: int = 0, sync_weights_every: int = 1
 
     With `staleness` k, weights of step t - k are the newest there can be; of those, the last
     published one counts. `sync_weights_every=3`: steps 0..7 sample with 0 0 0 3 3 3 6 6.
+
+    Asynchronous systems bound this age, as AReaL does (https://arxiv.org/abs/2505.24298); here it
+    is fixed, so that it depends on nothing but the step.
     """
     newest = max(0, step - staleness)
     return PolicyVersion(newest - newest % sync_weights_every)

@@ -9,9 +9,14 @@ import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-TOGETHER = {"tests/e2e/own_server/": None, "tests/e2e/": "e2e", "tests/integration/modal/": "modal"}
-"""Folders whose tests share a server, which one of pytest's processes starts; they come first,
-since they take longest. None: each file has servers of its own."""
+LONG = {
+    "tests/integration/modal/": "modal",
+    "tests/e2e/test_recovery.py": "recovery",
+    "tests/e2e/own_server/": None,
+    "tests/e2e/": "e2e",
+}
+"""What takes longest begins first. The tests of a group share a server, so that one of pytest's
+processes has them all; where there is no group, the tests of a file do."""
 
 
 def pytest_addoption(parser):
@@ -21,12 +26,14 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(items):
-    """For `--dist loadgroup`: tests of a file stay together, for the fixtures that they share."""
-    for item in items:
+    """The order, and the groups of `--dist loadgroup`."""
+    places = {item: _place(item.nodeid) for item in items}
+    for item, place in places.items():
         file = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(_folder_group(file) or file))
-    items.sort(key=lambda item: _folder_group(item.nodeid) is None)
+        item.add_marker(pytest.mark.xdist_group(LONG.get(place) or file))
+    order = [*LONG, ""]
+    items.sort(key=lambda item: order.index(places[item]))
 
 
-def _folder_group(nodeid):
-    return next((group for folder, group in TOGETHER.items() if nodeid.startswith(folder)), None)
+def _place(nodeid):
+    return next((place for place in LONG if nodeid.startswith(place)), "")

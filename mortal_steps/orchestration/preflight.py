@@ -1,6 +1,6 @@
 """Everything that can be found out about a configuration before anything is started.
 
-Options that do not work yet, the runs directory, the model folder, the dataset and its columns, the
+The runs directory, the model folder, the dataset and its columns, the
 interpreters; then, each in a process of its own that ends with the check, the reward functions
 (called once), what TRL says of its options, and whether every prompt fits the model's context. This
 process imports no torch.
@@ -24,14 +24,14 @@ from mortal_steps.data.shared import read_or_share
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, read_context
-from mortal_steps.orchestration.settling import has_vllm, rollout_interpreter
+from mortal_steps.orchestration.settling import lacks, rollout_interpreter
 from mortal_steps.rollout.fitting import keep_fitting
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
 logger = logging.getLogger(__name__)
 
-REHEARSED_PROBLEMS = 2
+DRY_RUN_PROBLEMS = 2
 HIGHEST_OF_VLLM = 2.0
 """Temperature."""
 WORTH_A_WORD = 20_000
@@ -55,7 +55,6 @@ def check(
     is told of every check that may take a while.
     """
     say = say or _say_nothing
-    refuse_what_does_not_work_yet(config)
     check_runs_dir(Path(config.runs_dir))
     check_model(config)
     if config.compute.backend == "modal":
@@ -71,7 +70,7 @@ def check(
     check_interpreters(config)
     check_engine(config)
     check_devices(config)
-    if config.rewards.rehearse:
+    if config.rewards.dry_run:
         say("calling the reward functions with a made-up completion")
     else:
         say("importing the reward functions")
@@ -91,18 +90,6 @@ def _read(config: RunConfig) -> Problems:
 
 def _say_nothing(text: str) -> None:
     """For callers who do not want to hear."""
-
-
-def refuse_what_does_not_work_yet(config: RunConfig) -> None:
-    """Options that have a place in the configuration and no code behind them."""
-    waiting = {
-        "rollout.weight_sync_method = 'direct'": config.rollout.weight_sync_method == "direct",
-        "rewards.functions = 'sandbox'": "sandbox" in config.rewards.functions,
-        "logging.use_wandb": config.logging.use_wandb,
-    }
-    for option, wanted in waiting.items():
-        if wanted:
-            raise ConfigError(f"{option} does not work yet; leave it out")
 
 
 def check_runs_dir(runs_dir: Path) -> None:
@@ -155,11 +142,16 @@ def check_interpreters(config: RunConfig) -> None:
             raise ConfigError(f"compute.local.{role}.python: no such interpreter: {python}")
     if config.rollout.engine == "vllm":
         python = rollout_interpreter(config)
-        if not has_vllm(python):
+        if lacks(python, "vllm"):
             raise ConfigError(
                 f"rollout.engine = 'vllm', but {python} has no vllm; set "
                 "compute.local.rollout.python to an interpreter with vllm (`make vllm-env` makes "
                 "one), or use rollout.engine = 'transformers'"
+            )
+        if lacks(python, "pyarrow"):
+            raise ConfigError(
+                f"{python}, under which rollout workers run, has no pyarrow, in which they write "
+                f"completions; install it there: {python} -m pip install pyarrow"
             )
 
 
@@ -168,9 +160,11 @@ def check_modal(config: RunConfig) -> None:
     if config.compute.backend == "modal":
         # Imported where used: a local run needs no client of Modal's.
         from mortal_steps.compute.modal.deployed import check_deployed
+        from mortal_steps.compute.modal.prices import check_prices
         from mortal_steps.compute.modal.project import project_files
         from mortal_steps.compute.modal.retry import run_in_thread
 
+        check_prices(config.compute)
         if config.compute.modal.rewards == "modal":
             project_files(config)
         run_in_thread(check_deployed(config))
@@ -178,19 +172,13 @@ def check_modal(config: RunConfig) -> None:
 
 def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
     """Every reward function can be imported and scores a made-up completion."""
-    if not config.rewards.functions:
+    if not config.rewards.all_terms:
         raise ConfigError(
             "rewards.functions is empty; name at least one, as `module:function` or "
             "`path/file.py:function`"
         )
-    weights = config.rewards.weights
-    if weights is not None and len(weights) != len(config.rewards.functions):
-        raise ConfigError(
-            f"rewards.weights has {len(weights)} numbers for {len(config.rewards.functions)} "
-            "functions; give one number for each function"
-        )
-    sample = problems[:REHEARSED_PROBLEMS] if config.rewards.rehearse else []
-    call_once(_passing_worker(config, "reward"), "rehearse", problems=sample)
+    sample = problems[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
+    call_once(_passing_worker(config, "reward"), "dry_run", problems=sample)
 
 
 def check_training(

@@ -22,6 +22,7 @@ from mortal_steps.errors import WorkerLostError
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import policy_version, sampling_version, shard_bounds
 from mortal_steps.store import RunStore
+from mortal_steps.store.shard_files import shard_file
 from mortal_steps.types import (
     ActorReady,
     BatchRef,
@@ -133,7 +134,7 @@ class Session:
                 stop=rollout.stop,
             ),
             weights=weights,
-            output=f"steps/{batch.step:06d}/generations-{shard}.json",
+            output=shard_file(f"steps/{batch.step:06d}", "generations", shard),
         )
         return await self._call(GenerationRef, "rollout", "generate", request)
 
@@ -142,7 +143,7 @@ class Session:
         request = RewardRequest(
             stage="reward",
             generation=generation,
-            output=f"steps/{generation.step:06d}/rewards-{generation.shard}.json",
+            output=shard_file(f"steps/{generation.step:06d}", "rewards", generation.shard),
         )
         return await self._call(RewardRef, "reward", "reward", request)
 
@@ -200,11 +201,11 @@ class Session:
                     stop=self.config.rollout.stop,
                 ),
                 weights=weights,
-                output=f"{folder}/generations-{shard}.json",
+                output=shard_file(folder, "generations", shard),
             ),
         )
         request = RewardRequest(
-            stage="evaluate", generation=generation, output=f"{folder}/rewards-{shard}.json"
+            stage="evaluate", generation=generation, output=shard_file(folder, "rewards", shard)
         )
         return await self._call(RewardRef, "reward", "reward", request)
 

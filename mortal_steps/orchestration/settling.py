@@ -39,10 +39,10 @@ def rollout_interpreter(config: RunConfig) -> str:
     return config.compute.local.rollout.python or sys.executable
 
 
-def has_vllm(python: str) -> bool:
-    """Whether this interpreter would find vLLM; it is not imported."""
-    probe = "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"
-    return subprocess.run([python, "-P", "-c", probe], check=False).returncode == 0
+def lacks(python: str, package: str) -> bool:
+    """Whether this interpreter would not find a package; it is not imported."""
+    probe = f"import importlib.util as u, sys; sys.exit(u.find_spec({package!r}) is None)"
+    return subprocess.run([python, "-P", "-c", probe], check=False).returncode != 0
 
 
 def _find_engine(config: RunConfig) -> Engine:
@@ -51,7 +51,7 @@ def _find_engine(config: RunConfig) -> Engine:
     if config.compute.backend == "modal":
         return "vllm"  # deployments/images.py has it
     python = rollout_interpreter(config)
-    return "vllm" if shutil.which(python) and has_vllm(python) else "transformers"
+    return "vllm" if shutil.which(python) and not lacks(python, "vllm") else "transformers"
 
 
 def _find_context(model: ModelConfig) -> int | None:

@@ -27,6 +27,7 @@ from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ActorStateError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.policy import checkpoints, journal, prompt_lengths, recovery, weights
+from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.base_model import base_of
 from mortal_steps.policy.held import Held
 from mortal_steps.policy.journal import JournalEntry
@@ -77,15 +78,14 @@ class Actor:
     def check(
         self, *, train: Sequence[Problem], held_out: Sequence[Problem]
     ) -> tuple[tuple[str, ...], PromptLengths | None]:
-        """Raise the `ConfigError` that TRL has about the run's options, then measure all prompts
-        (`prompt_lengths.measure`); needs no weights, no GPU.
+        """Raise the `ConfigError` that the algorithm has about the run's options, then measure all
+        prompts (`prompt_lengths.measure`); needs no weights, no GPU.
 
         Returns a sentence for each option that does nothing here, and the lengths.
         """
-        from mortal_steps.policy.trl_options import check_trl_options
-
         prompts = chain(prompts_of(train), prompts_of(held_out))
-        return check_trl_options(self._config), prompt_lengths.measure(self._config, prompts)
+        idle = algorithm_of(self._config).check(self._config)
+        return idle, prompt_lengths.measure(self._config, prompts)
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model the run begins with; nothing to do if it is there whole.
@@ -212,8 +212,6 @@ class Actor:
 
     def _restored(self, saved: Checkpoint | None) -> Held:
         """The state that a checkpoint holds, or the first; what was held before is given up."""
-        from mortal_steps.policy.trl_adapter import GRPOStepper
-
         self._discard()
         self._remove_leftovers()
         if saved is None:
@@ -222,7 +220,7 @@ class Actor:
         if saved is not None:
             folder = checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
             state = checkpoints.read_state(self._store, saved.path)
-        stepper = GRPOStepper(
+        stepper = algorithm_of(self._config).stepper(
             self._config,
             model_path=model_folder(self._model_path, self._config.model),
             num_steps=self._num_steps,

@@ -6,11 +6,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ConfigError, CorruptFileError, DataError, ModelError
+from mortal_steps.errors import CorruptFileError, DataError, ModelError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.rollout import responses
 from mortal_steps.rollout.engine import Engine, SampledTokens
@@ -18,6 +19,7 @@ from mortal_steps.rollout.prompts import check_lengths, template_options, tokeni
 from mortal_steps.rollout.weight_sync import load_weights
 from mortal_steps.schedule import completion_seed, derive_seed
 from mortal_steps.store import RunStore
+from mortal_steps.store.shard_files import file_in_use
 from mortal_steps.types import (
     Completion,
     FileRef,
@@ -73,6 +75,7 @@ class RolloutWorker:
 
         Raises what `sync_weights` raises, and `DataError` for prompts that cannot be used.
         """
+        request = replace(request, output=file_in_use(self._store, request.output))
         committed = self._find_committed(request)
         if committed is not None:
             return _reference(request, *committed, busy_s=0.0)
@@ -101,11 +104,6 @@ class RolloutWorker:
     def _started_engine(self) -> Engine:
         if self._engine is not None:
             return self._engine
-        if self._config.rollout.weight_sync_method == "direct":
-            raise ConfigError(
-                "rollout.weight_sync_method = 'direct' does not work yet: actor and rollout "
-                "workers share no memory; use reload, volume or checkpoint"
-            )
         self._model_path = model_folder(self._model_path, self._config.model)
         if self._config.rollout.engine == "vllm":
             # Before anything imports torch: vLLM's module sets the environment torch reads.

@@ -30,7 +30,8 @@ from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
-from mortal_steps.types import FileRef, GeneratedShard, Problem, RewardedShard, StepResult
+from mortal_steps.store.shard_files import KINDS, shard_files
+from mortal_steps.types import FileRef, Problem, StepResult
 from mortal_steps.types.identity import RunInfo
 
 T = TypeVar("T")
@@ -175,9 +176,8 @@ class RunCheck:
                 yield from self._reference(shard.generation.file, outcome)
                 yield from self._reference(shard.file, outcome)
             return
-        for prefix, kind in (("generations", GeneratedShard), ("rewards", RewardedShard)):
-            for path in sorted(self._store.path(folder).glob(f"{prefix}-*.json")):
-                yield from self._record(f"{folder}/{path.name}", kind, outcome)
+        for path, content in shard_files(self._store.path(folder)):
+            yield from self._record(f"{folder}/{path.name}", KINDS[content], outcome)
 
     def _link(
         self, before: Ids, entry: JournalEntry | None, result: StepResult, fingerprint: str
@@ -198,10 +198,10 @@ class RunCheck:
             yield _checked(folder / checkpoints.STATE_FILE, damage, LOST)
 
     def _evaluations(self) -> Iterator[Checked]:
-        for path in sorted(self._store.path("evaluations").glob("*/*.json")):
-            kind = GeneratedShard if path.name.startswith("generations") else RewardedShard
-            relative = str(path.relative_to(self._store.root))
-            yield from self._record(relative, kind, PASSED_OVER)
+        for folder in sorted(self._store.path("evaluations").glob("*")):
+            for path, content in shard_files(folder):
+                relative = str(path.relative_to(self._store.root))
+                yield from self._record(relative, KINDS[content], PASSED_OVER)
 
     def _weights(self, info: RunInfo | None) -> Iterator[Checked]:
         first = info.first_step if info else 0

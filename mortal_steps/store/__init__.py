@@ -1,15 +1,14 @@
 """The run directory on disk: what lies where, and how it is committed and checked.
 
-run_store   records and folders, written atomically, verified when read     `RunStore`
-files       single files: whole or not at all, digested
+run_store                    records and folders, written atomically, verified: `RunStore`
+json_record, shard_columns   the two ways of writing a record
+columns, seal                columns in a Parquet file that proves itself
+shard_files                  where the completions and scores of a step lie
+files                        single files: whole or not at all, digested
+formats                      which format this code writes, and which it refuses
 """
 
-from mortal_steps.store.run_store import (
-    FOLDER_MANIFEST,
-    FORMAT,
-    RunStore,
-    check_format,
-    listed_files,
-)
+from mortal_steps.store.formats import FORMAT, check_format
+from mortal_steps.store.run_store import FOLDER_MANIFEST, RunStore, listed_files
 
 __all__ = ["FOLDER_MANIFEST", "FORMAT", "RunStore", "check_format", "listed_files"]

@@ -8,9 +8,9 @@
       manifest.json        where the run stands: status, step, logs, checkpoints, final model
       lock lease.json      who drives it
       data/                the problems, as read at the start (train.parquet, eval.json)
-      steps/000012/        batch.json, generations-<shard>.json, rewards-<shard>.json, journal.json,
-                           result.json
-      evaluations/000012/  generations-<shard>.json, rewards-<shard>.json of the held-out problems
+      steps/000012/        batch.json, generations-<shard>.parquet, rewards-<shard>.parquet,
+                           journal.json, result.json
+      evaluations/000012/  generations and rewards of the held-out problems
       weights/v12/         published weights, immutable
       checkpoints/step-12/ whole states of the actor
       final/               the trained model, a plain `from_pretrained` folder
@@ -19,9 +19,9 @@
       costs.jsonl calls/ settings/   of a run on Modal: what it cost, its calls, its workers
 
 Everything is written beside its place, synced to disk, then renamed, so a partial file is never
-taken for a whole one. A *record* is a JSON file of two lines: the sha256 of its body and the format
-that it is written in, then the body. A *folder* carries a `manifest.json` with the sha256 of each
-of its files. Reading verifies both.
+taken for a whole one. A *record* is one value of a known type with its digest and its format: JSON
+(json_record.py), or, where its name ends in `.parquet`, columns (shard_columns.py, seal.py). A
+*folder* carries a `manifest.json` with the sha256 of each of its files. Reading verifies both.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
-from mortal_steps.errors import CorruptFileError, NewerFormatError, StoreError
+from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.store import json_record
 from mortal_steps.store.files import (
     digest_file,
     failed_write,
@@ -47,6 +46,7 @@ from mortal_steps.store.files import (
     sync_to_disk,
     write_atomically,
 )
+from mortal_steps.store.seal import check_seal
 from mortal_steps.types import FileRef
 from mortal_steps.types.paths import check_below
 
@@ -54,11 +54,8 @@ T = TypeVar("T")
 
 FOLDER_MANIFEST = "manifest.json"
 
-FORMAT = 2
-"""Of what is written here. It grows when older code could no longer read, or would misread, what
-newer code writes; a new field with a default is no new format. What names none is of the first.
-
-1: training problems are a record. 2: they are a problem file (`problem_files`)."""
+COLUMNS = ".parquet"
+"""What the name of a record in columns ends in."""
 
 
 class RunStore:
@@ -80,14 +77,17 @@ class RunStore:
                 raise CorruptFileError(f"{self.root}: {error}") from None
         return self.root / relative
 
-    # records: one JSON value of a known type per file
+    # records: one value of a known type per file
 
     def write_record(self, relative: str, body: T, kind: type[T]) -> FileRef:
         """Commit `body` under `relative`; an existing file is replaced."""
-        payload = _adapter(kind).dump_json(body)
-        digest = hashlib.sha256(payload).hexdigest()
-        head = json.dumps({"sha256": digest, "format": FORMAT})
-        content = b"%s\n%s\n" % (head.encode(), payload)
+        if relative.endswith(COLUMNS):
+            # Imported where columns are: the flow's process writes and reads none.
+            from mortal_steps.store.shard_columns import pack
+
+            digest, content = pack(self.path(relative), body, kind)
+        else:
+            digest, content = json_record.pack(body, kind)
         write_atomically(self.path(relative), content)
         return FileRef(path=relative, sha256=digest)
 
@@ -106,40 +106,31 @@ class RunStore:
 
     def check_record(self, ref: FileRef) -> None:
         """Raise `CorruptFileError` unless the file is, byte for byte, what `ref` stands for."""
-        found, _ = self._read(ref.path)
-        _check_digest(self.path(ref.path), found, ref.sha256)
+        path, content = self.path(ref.path), self._content(ref.path)
+        if ref.path.endswith(COLUMNS):
+            found = check_seal(path, content).sha256
+        else:
+            found, _ = json_record.check(path, content)
+        _check_digest(path, found, ref.sha256)
 
     def _load(self, relative: str, kind: type[T]) -> tuple[FileRef, T]:
-        digest, payload = self._read(relative)
-        try:
-            body: T = _adapter(kind).validate_json(payload)
-        except ValidationError as error:
-            name = getattr(kind, "__name__", kind)
-            raise CorruptFileError(f"{self.path(relative)} is no {name}: {error}") from None
-        return FileRef(path=relative, sha256=digest), body
+        path, content = self.path(relative), self._content(relative)
+        if relative.endswith(COLUMNS):
+            from mortal_steps.store.shard_columns import unpack
 
-    def _read(self, relative: str) -> tuple[str, bytes]:
-        """Digest and body of a record whose digest is right; raises `CorruptFileError`, and
-        `NewerFormatError`."""
+            seal = check_seal(path, content)
+            return FileRef(path=relative, sha256=seal.sha256), unpack(path, content, seal, kind)
+        digest, payload = json_record.check(path, content)
+        return FileRef(path=relative, sha256=digest), json_record.unpack(path, payload, kind)
+
+    def _content(self, relative: str) -> bytes:
         path = self.path(relative)
         try:
-            content = path.read_bytes()
+            return path.read_bytes()
         except FileNotFoundError:
             raise CorruptFileError(f"{path} is missing") from None
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror}") from error
-        head, _, payload = content.removesuffix(b"\n").partition(b"\n")
-        digest = hashlib.sha256(payload).hexdigest()
-        try:
-            recorded, written_in = _read_head(head)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise CorruptFileError(f"{path} is damaged: its first line is no digest") from None
-        check_format(path, written_in)
-        if digest != recorded or not content.endswith(b"\n"):
-            raise CorruptFileError(
-                f"{path} is damaged: its content hashes to {digest[:12]}, recorded {recorded[:12]}"
-            )
-        return digest, payload
 
     # folders: many files that exist together or not at all
 
@@ -251,25 +242,6 @@ class RunStore:
                 leftover.unlink(missing_ok=True)
 
 
-_adapters: dict[Any, TypeAdapter[Any]] = {}
-
-
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
-    """Kept: building one takes milliseconds, and a step reads and writes a dozen records."""
-    if kind not in _adapters:
-        _adapters[kind] = TypeAdapter(kind)
-    return _adapters[kind]
-
-
-def _read_head(head: bytes) -> tuple[str, int]:
-    """Digest and format that a record's first line tells; raises what a damaged one leads to."""
-    said = json.loads(head)
-    written_in = said.get("format", 1)
-    if written_in < 1 or (written_in <= FORMAT and said.keys() - {"sha256", "format"}):
-        raise ValueError("no format has such a line")
-    return said["sha256"], written_in
-
-
 def listed_files(manifest: bytes, origin: Path | str) -> dict[str, str]:
     """sha256 of each file that a folder's manifest lists; raises `CorruptFileError`, which begins
     with the `origin`, for what is none, or lists files outside of the folder."""
@@ -282,15 +254,6 @@ def listed_files(manifest: bytes, origin: Path | str) -> dict[str, str]:
         why = f"its list of files is wrong: {error}" if outside else "it lists no files"
         raise CorruptFileError(f"{origin} is damaged: {why}") from None
     return files
-
-
-def check_format(path: Path, written_in: int) -> None:
-    """Raise `NewerFormatError` for a format that this code does not know."""
-    if written_in > FORMAT:
-        raise NewerFormatError(
-            f"{path} is of format {written_in}, and this version of MORTAL knows none beyond "
-            f"{FORMAT}: a newer version wrote it; continue with that one"
-        )
 
 
 def _check_digest(path: Path, found: str, expected: str) -> None:

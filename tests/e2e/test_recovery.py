@@ -1,4 +1,5 @@
-"""Every way back of a killed deployment run ends with the same bits, the automatic one too."""
+"""Ways back of a killed deployment run: by itself, and by another one. By `prefect flow-run retry`:
+test_schedule.py."""
 
 import contextlib
 import os
@@ -7,13 +8,12 @@ import sqlite3
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from mortal_steps.runs.lease import read_lease
 from mortal_steps.runs.run import find_run
-from mortal_steps.store import RunStore
-from tests.support.command import Mortal, wait_for_step
+from tests.support.command import Mortal, assert_saved, end_driver, wait_for_step
 from tests.support.deployments import as_parameter, tiny_config
 from tests.support.project import write_project
 from tests.support.undisturbed import assert_same, begun, undisturbed
@@ -44,12 +44,6 @@ def automations(mortal, prefect):
     assert mortal("automate", "--remove").count("removed") == 3
 
 
-def kill_at(mortal, run_id, step, sign=signal.SIGKILL):
-    """Signal the process that drives a run, once it has done `step` steps."""
-    wait_for_step(mortal, run_id, step)
-    os.kill(read_lease(RunStore(mortal.folder / "runs" / run_id)).pid, sign)
-
-
 @contextlib.contextmanager
 def writing_to_the_servers_database():
     """Somebody else writes half of the time, in transactions of 5 ms."""
@@ -75,68 +69,55 @@ def writing_to_the_servers_database():
         writer.join()
 
 
-def assert_saved(mortal, run_id, since):
-    """The run was stopped with a checkpoint of all that it had trained, at least `since` steps."""
-    run = find_run(mortal.folder / "runs", run_id)
-    assert run.manifest.status == "stopped"
-    assert "state saved" in run.manifest.error
-    assert run.manifest.checkpoints[-1].step >= max(since, run.manifest.step)
-
-
 def named(states, *names):
     """Those of the states that have one of these names, in order."""
     return [state for state in states if state in names]
 
 
-def test_a_stopped_run_comes_back_by_retry_and_by_a_new_deployment_run(prefect, mortal, whole):
-    """Stopped by SIGKILL, and by Prefect."""
-    config = tiny_config(mortal.folder, "by-hand", max_steps=STEPS)
+@pytest.fixture(scope="module")
+def lost(prefect, mortal, automations):
+    """A flow run that loses its process and its worker at once, comes back by itself and is
+    cancelled then; beside it one that dies whenever it starts. The states of both."""
+    config = tiny_config(mortal.folder, "lost", max_steps=STEPS)
     config["checkpoints"]["save_steps"] = STEPS
-    begun(mortal.folder, config, "by-hand")
-    with prefect.worker():
-        first = prefect.run_deployment(config)
-        kill_at(mortal, "by-hand", 3)
-        prefect.wait_for(first, "Crashed")
-        prefect.wait_for_worker(first)
-        prefect("flow-run", "retry", first)
-        wait_for_step(mortal, "by-hand", 6)
-        prefect.cancel(first)
-        states = prefect.wait_for(first, "Cancelled")
-        assert named(states, "Running", "Crashed") == ["Running", "Crashed", "Running"]
-        assert_saved(mortal, "by-hand", 6)
-        prefect("deployment", "run", "grpo-train/local", "--param", as_parameter(config), "--watch")
-    assert_same(mortal.folder, "by-hand", whole)
-
-
-def test_automations_bring_a_run_back_but_not_for_ever(prefect, mortal, whole, automations):
-    """One run is told to go, as on a machine that is taken away, then loses its process and its
-    worker at once; beside it one dies whenever it starts.
-
-    The latter's command ends before Prefect starts, so Prefect never counts it as run.
-    """
-    assert f"grpo-train/local, grpo-train/nightly after {SILENCE_S} s" in automations
+    begun(mortal.folder, config, "lost")
     with prefect.worker() as worker:
-        config = tiny_config(mortal.folder, "lost", max_steps=STEPS)
-        begun(mortal.folder, config, "lost")
         lost = prefect.run_deployment(config)
+        # Its command ends before Prefect starts, so Prefect never counts it as run.
         dying = prefect.run_deployment(
             tiny_config(mortal.folder, "dying"), "nightly", command="sh -c 'kill -9 $$'"
         )
-        kill_at(mortal, "lost", 3, signal.SIGTERM)
-        wait_for_step(mortal, "lost", 6)
+        wait_for_step(mortal, "lost", 3)
         worker.kill()
-        kill_at(mortal, "lost", 6)
+        end_driver(mortal, "lost", signal.SIGKILL)
     with prefect.worker():
-        states = prefect.wait_for(lost, "Completed")
+        wait_for_step(mortal, "lost", 6)
+        prefect.cancel(lost)
+        states = prefect.wait_for(lost, "Cancelled")
+        dead = prefect.wait_for(dying, "Crashed")
+    return SimpleNamespace(config=config, states=states, dead=dead)
+
+
+def test_automations_bring_a_run_back(automations, lost):
+    assert f"grpo-train/local, grpo-train/nightly after {SILENCE_S} s" in automations
+    wanted = ("Running", "Crashed", "Recovering", "AwaitingRetry", "Cancelled")
+    assert named(lost.states, *wanted) == [*wanted[:4], "Running", "Cancelled"]
+
+
+def test_automations_give_up_what_dies_whenever_it_starts(lost):
+    assert lost.dead.count("Pending") == ATTEMPTS
+    assert lost.dead.count("AwaitingRetry") == ATTEMPTS - 1
+
+
+def test_a_cancelled_run_is_saved(mortal, lost):
+    assert_saved(find_run(mortal.folder / "runs", "lost"), 6)
+
+
+def test_a_new_deployment_run_goes_on_to_the_same_bits(prefect, mortal, lost, whole):
+    config = as_parameter(lost.config)
+    with prefect.worker():
+        prefect("deployment", "run", "grpo-train/local", "--param", config, "--watch")
     assert_same(mortal.folder, "lost", whole)
-    back = ["Recovering", "AwaitingRetry", "Running"]
-    assert named(states, "Crashed", "Completed", *back) == [
-        *("Running", "Crashed", *back),
-        *("Crashed", *back, "Completed"),
-    ]
-    states = prefect.wait_for(dying, "Crashed")
-    assert states.count("Pending") == ATTEMPTS
-    assert states.count("AwaitingRetry") == ATTEMPTS - 1
 
 
 def test_a_busy_database_neither_loses_nor_doubles_a_crash(prefect, mortal, automations):

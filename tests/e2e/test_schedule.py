@@ -1,17 +1,23 @@
-"""The nightly job: a deployed cron, a process worker, one night after the other."""
+"""The nightly job: a deployed cron, a process worker, a night whose machine is taken away.
 
+That every night has a run of its own, tests/unit/flow/test_flow_settings.py shows.
+"""
+
+import signal
 import time
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
 from mortal_steps.runs.run import find_run
-from tests.support.command import Mortal
+from tests.support.command import Mortal, assert_saved, end_driver, wait_for_step
 from tests.support.deployments import PATIENCE_S, as_parameter, tiny_config
 from tests.support.project import write_project
 from tests.support.undisturbed import assert_same, undisturbed
 
 NIGHTS = 2
+STEPS = 12
 
 
 def scheduled_runs(prefect, deployment):
@@ -44,51 +50,81 @@ def project(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def mortal(project, server):
+    return Mortal(project, server.api_url)
+
+
+@pytest.fixture(scope="module")
 def settings(project):
     """Of the deployment, which names no run."""
-    config = tiny_config(project, "", max_steps=2)
+    config = tiny_config(project, "", max_steps=STEPS)
+    config["checkpoints"]["save_steps"] = STEPS
     del config["run_id"], config["evaluation"]
     return config
 
 
 @pytest.fixture(scope="module")
-def runs(prefect, project, settings):
-    """What is there after the nights, the first one first."""
+def nights(prefect, settings):
+    """The flow runs that the deployment's schedule makes."""
     prefect(
         *("--no-prompt", "deploy", "flows/grpo_train.py:grpo_train", "--name", "nights"),
         *("--pool", "local", "--cron", "0 3 * * *", "--param", as_parameter(settings)),
     )
-    nights = scheduled_runs(prefect, "nights")
-    assert all(night["auto_scheduled"] for night in nights)
+    return scheduled_runs(prefect, "nights")
+
+
+@pytest.fixture(scope="module")
+def night(prefect, mortal, nights):
+    """The first of them, killed and retried by hand, then told to go as on a machine that is taken
+    away: its states, and the run as that left it."""
+    flow_run_id = nights[0]["id"]
     with prefect.worker():
-        for night in nights:
-            let_it_be_night(prefect, night["id"])
-            assert (
-                prefect.wait_for(night["id"], "Completed", "Failed", "Crashed")[-1] == "Completed"
-            )
-    found = [find_run(path.parent, path.name) for path in (project / "runs").glob("tiny-*")]
-    return sorted(found, key=lambda run: run.info.created_at)
+        let_it_be_night(prefect, flow_run_id)
+        run_id = the_run(mortal)
+        wait_for_step(mortal, run_id, 2)
+        end_driver(mortal, run_id, signal.SIGKILL)
+        prefect.wait_for(flow_run_id, "Crashed")
+        prefect.wait_for_worker(flow_run_id)
+        prefect("flow-run", "retry", flow_run_id)
+        wait_for_step(mortal, run_id, 4)
+        end_driver(mortal, run_id, signal.SIGTERM)
+        states = prefect.wait_for(flow_run_id, "Crashed")
+    return SimpleNamespace(states=states, run=find_run(mortal.folder / "runs", run_id))
 
 
-def test_each_night_trains_a_model_of_its_own(runs):
-    assert len(runs) == NIGHTS
-    assert all(run.is_complete() and len(run.metrics()) == 2 for run in runs)
-    assert len({run.manifest.ui_url for run in runs}) == NIGHTS
+def the_run(mortal):
+    """The id of the one run there, as soon as there is one."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := list((mortal.folder / "runs").glob("tiny-*/run.json"))):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found[0].parent.name
 
 
-def test_a_deployments_run_has_the_bits_of_the_bare_loop(runs, project, settings):
-    undisturbed(project, settings)
-    for run in runs:
-        assert_same(project, run.info.run_id, find_run(project / "runs", "undisturbed"))
+def test_a_schedule_makes_flow_runs(nights):
+    assert len({night["id"] for night in nights}) == NIGHTS
+    assert all(night["auto_scheduled"] for night in nights)
 
 
-def test_the_server_knows_every_stage_of_a_deployments_run(runs, project, server):
+def test_a_night_that_is_killed_is_retried_and_one_whose_machine_goes_is_saved(night):
+    told = [state for state in night.states if state in ("Running", "Crashed")]
+    assert told == ["Running", "Crashed"] * 2
+    assert_saved(night.run, 4)
+
+
+def test_the_server_knows_every_stage_until_then(mortal, night):
     known = {}
     deadline = time.monotonic() + PATIENCE_S
-    while not ({"COMPLETED"} == set(known.values()) and "save_final" in known):
+    trained = {f"train_step/{step}" for step in range(night.run.manifest.step)}
+    while not trained <= set(known):
         assert time.monotonic() < deadline, known
-        found = Mortal(project, server.api_url).runs_of_flow(runs[0].info.run_id)
+        found = mortal.runs_of_flow(night.run.info.run_id)
         known = {run["name"]: run["state_type"] for run in found}
         time.sleep(0.2)
-    assert {f"train_step/{step}" for step in range(2)} <= set(known)
-    assert {f"generate/{step}/3" for step in range(2)} <= set(known)
+    assert {f"generate/{step}/3" for step in range(4)} <= set(known)
+
+
+def test_gone_on_with_it_ends_with_the_bits_of_the_bare_loop(mortal, night, settings):
+    run_id = night.run.info.run_id
+    undisturbed(mortal.folder, night.run.config.model_dump(), run_id)
+    assert_same(mortal.folder, run_id, undisturbed(mortal.folder, settings))

@@ -12,13 +12,14 @@ from typer.testing import CliRunner
 
 from mortal.cli import app
 from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.policy import journal
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, TIMINGS, read_lines
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store import RunStore
-from tests.support.bare_flow import Killed, go_on, project_config, stripped
+from tests.support.bare_flow import Killed, go_on, project_config, stripped, unchecked
 from tests.support.damage import flip_a_bit
 from tests.support.verified import damaged_files, same_bits
 
@@ -28,7 +29,7 @@ KILLED_AFTER = 3
 REPLAYED, HISTORY, UNNOTED = "steps/000002", "steps/000000", f"steps/{KILLED_AFTER:06d}"
 STEP_FILES = (
     *("batch.json", "journal.json", "result.json"),
-    *("generations-0.json", "rewards-1.json"),
+    *("generations-0.parquet", "rewards-1.parquet"),
 )
 RECOVERED = (
     *("manifest.json", "base_model.json"),
@@ -42,7 +43,7 @@ RECOVERED = (
 )
 NOT_NEEDED = (
     *(f"{HISTORY}/{name}" for name in STEP_FILES),
-    *("evaluations/000002/generations-0.json", "evaluations/000002/rewards-1.json"),
+    *("evaluations/000002/generations-0.parquet", "evaluations/000002/rewards-1.parquet"),
 )
 LOST = ("run.json", "config.toml", "data/train.parquet", "data/eval.json", "reward_sources.json")
 FINAL = ("final/model.safetensors", "final/manifest.json", "final/tokenizer.json")
@@ -51,6 +52,7 @@ FINAL = ("final/model.safetensors", "final/manifest.json", "final/tokenizer.json
 @pytest.fixture(scope="module")
 def patch():
     with stripped() as patch:
+        patch.setattr(preflight, "check", unchecked)
         yield patch
 
 
@@ -135,7 +137,7 @@ def test_logs_removed_or_altered_in_mid_run_are_made_again(killed, whole, patch,
         if result.step == 4:
             for name in (METRICS, EVALUATIONS, TIMINGS):
                 (root / name).unlink()
-            (root / "steps/000004/.rewards-0.json.0a1b2c3d.partial").touch()
+            (root / "steps/000004/.rewards-0.parquet.0a1b2c3d.partial").touch()
         report = take(recorder, batch, rewards, result)
         if result.step == 5:  # the last one
             os.truncate(root / METRICS, 100)

@@ -4,11 +4,12 @@ import random
 
 import pytest
 
+from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.opening import create_run
 from mortal_steps.policy.weights import weights_digest
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
-from tests.support.bare_flow import Killed, go_on, project_config, stripped
+from tests.support.bare_flow import Killed, go_on, project_config, stripped, unchecked
 from tests.support.commits import in_a_process_killed_at, leftovers
 
 NUM_KILLS = 6
@@ -17,6 +18,7 @@ NUM_KILLS = 6
 @pytest.fixture(scope="module")
 def patch():
     with stripped() as patch:
+        patch.setattr(preflight, "check", unchecked)
         yield patch
 
 

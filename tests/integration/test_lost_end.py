@@ -14,8 +14,8 @@ from tests.support.undisturbed import undisturbed
 
 DAMAGED = (
     "final/model.safetensors",
-    "steps/000004/generations-1.json",
-    "steps/000004/rewards-2.json",
+    "steps/000004/generations-1.parquet",
+    "steps/000004/rewards-2.parquet",
     "steps/000004/batch.json",
 )
 

@@ -23,7 +23,7 @@ from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.recorder import Recorder
 from tests.support import bare
-from tests.support.bare_flow import project_config, stripped
+from tests.support.bare_flow import bare_in, project_config
 from tests.support.workers import TESTS_IMPORTABLE
 
 KEY = CallKey(run_id="test", stage="test", step=0)
@@ -196,8 +196,7 @@ def test_between_two_stages_the_run_is_saved_too(tmp_path):
         async with driver.open_session(run) as session:
             await bare.train(session)
 
-    with stripped() as patch:
-        patch.chdir(tmp_path)
+    with bare_in(tmp_path) as patch:
         patch.setattr(grpo, "Recorder", Interrupted)
         run = open_run(project_config(tmp_path, **{"checkpoints.save_steps": 6}))
         with pytest.raises(RunStoppedError, match="stopped by SIGTERM after 3 of 6 steps, state"):

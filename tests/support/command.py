@@ -11,7 +11,9 @@ import httpx
 import pytest
 
 from mortal_steps.errors import RunNotFoundError
+from mortal_steps.runs.lease import read_lease
 from mortal_steps.runs.run import find_run
+from mortal_steps.store import RunStore
 from tests.support.deployments import PATIENCE_S
 
 
@@ -27,6 +29,18 @@ def wait_for_step(mortal, run_id, step, process=None):
             pass  # not there yet
         time.sleep(0.02)
     pytest.fail(f"run {run_id} did not reach step {step}")
+
+
+def end_driver(mortal, run_id, sign):
+    """Signal the process that drives a run."""
+    os.kill(read_lease(RunStore(mortal.folder / "runs" / run_id)).pid, sign)
+
+
+def assert_saved(run, since):
+    """The run was stopped with a checkpoint of all that it had trained, at least `since` steps."""
+    assert run.manifest.status == "stopped"
+    assert "state saved" in run.manifest.error
+    assert run.manifest.checkpoints[-1].step >= max(since, run.manifest.step)
 
 
 class Mortal:

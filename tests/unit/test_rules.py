@@ -1,6 +1,7 @@
 """What the tests hold among themselves."""
 
 import ast
+import re
 from pathlib import Path
 
 from tests.support.paths import ROOT
@@ -31,3 +32,18 @@ def test_what_is_shared_is_in_support():
     taken = {path: {n for n in of_tests(path) if not n.startswith(shared)} for path in MODULES}
     assert {str(path): names for path, names in taken.items() if names - {"tests"}} == {}
     assert any(names for names in map(of_tests, MODULES)), "there is something to look at"
+
+
+def test_every_test_is_in_a_tier():
+    """`make test-fast` and testpaths know no other folders."""
+    tiers = {"unit", "integration", "e2e", "modal_plane"}
+    tests = [path.relative_to(TESTS) for path in TESTS.rglob("test_*.py")]
+    assert {path.parts[0] for path in tests} == tiers
+
+
+def test_the_files_that_hold_the_guarantees_are_there():
+    text = (ROOT / "docs" / "guarantees.md").read_text()
+    named = set(re.findall(r"`([\w/]*test_\w+\.py)`", text))
+    there = [str(path) for path in TESTS.rglob("test_*.py")]
+    assert named
+    assert {name for name in named if not any(path.endswith(f"/{name}") for path in there)} == set()

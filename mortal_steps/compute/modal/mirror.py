@@ -26,6 +26,7 @@ from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.store import FOLDER_MANIFEST, RunStore, listed_files
 from mortal_steps.store.files import write_atomically
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
+from mortal_steps.store.shard_files import shard_files
 from mortal_steps.types import FileRef, FinalModel
 
 IDENTITY = (CONFIG_FILE, *PROBLEMS, IDENTITY_FILE)
@@ -107,7 +108,9 @@ class Mirror:
         """No request refers to scores of an evaluation: a kill may have kept them from going up."""
         there = set(await self._volume.files(self._remote(EVALUATIONS)))
         root = self._store.root
-        names = [str(path.relative_to(root)) for path in root.glob(f"{EVALUATIONS}/*/*.json")]
+        folders = root.glob(f"{EVALUATIONS}/*")
+        files = [path for folder in folders for path, _ in shard_files(folder)]
+        names = [str(path.relative_to(root)) for path in files]
         self._due |= {name: "" for name in names if self._remote(name) not in there}
 
     def _has(self, ref: FileRef) -> bool:

@@ -1,10 +1,10 @@
 """Every process of a run killed with SIGKILL: `make chaos` in short."""
 
 import pytest
-import torch
 
 from mortal_steps.config.loader import load_config
-from tests.support.bare_flow import go_on, strip_prefect
+from mortal_steps.orchestration.opening import open_run
+from tests.support.bare_flow import bare_in, go_on
 from tests.support.chaos.schedule import STARTING, Shot
 from tests.support.chaos.server import KillableServer
 from tests.support.chaos.variant import Variant
@@ -45,10 +45,10 @@ def server(tmp_path_factory):
     server.kill()
 
 
-def test_a_run_killed_everywhere_ends_with_the_same_bits(server, tmp_path, monkeypatch):
+def test_a_run_killed_everywhere_ends_with_the_same_bits(server, tmp_path):
     """Generating beside training; `make chaos` kills every variant of a run 200 times."""
     variant = Variant("staleness-1", tmp_path, server, STEPS, print)
-    metrics = train_in_this_process(variant, "whole", monkeypatch)
+    metrics = train_in_this_process(variant)
     versions = [row["policy_version"] for row in metrics]
     assert versions == [max(0, step - 1) for step in range(STEPS)]
     variant.expect("whole", USUAL_S)
@@ -60,11 +60,10 @@ def test_a_run_killed_everywhere_ends_with_the_same_bits(server, tmp_path, monke
     assert sorted(killed) == sorted(victim for shot in shots for victim in shot.victims)
 
 
-def train_in_this_process(variant, run_id, monkeypatch):
-    """The metrics of a run without Prefect, servers and workers, which takes a few seconds."""
-    torch.set_num_threads(1)
+def train_in_this_process(variant):
+    """The metrics of a run without Prefect, servers and workers, which takes a few seconds; beside
+    it the one to be killed is made."""
     config = load_config(variant.folder / "chaos.toml", variant.settings)
-    with monkeypatch.context() as patch:
-        patch.chdir(variant.folder)
-        strip_prefect(patch)
-        return go_on(config.model_copy(update={"run_id": run_id}), patch).metrics()
+    with bare_in(variant.folder) as patch:
+        open_run(config.model_copy(update={"run_id": "killed-1"}))
+        return go_on(config.model_copy(update={"run_id": "whole"}), patch).metrics()

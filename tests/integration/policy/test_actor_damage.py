@@ -33,8 +33,8 @@ def damaged(run, name):
     [
         ("journal.json", "flipped"),
         ("journal.json", "missing"),
-        ("generations-0.json", "missing"),
-        ("rewards-1.json", "flipped"),
+        ("generations-0.parquet", "missing"),
+        ("rewards-1.parquet", "flipped"),
     ],
 )
 def test_the_run_goes_back_to_the_step_of_a_lost_record(run, uninterrupted, caplog, name, how):
@@ -78,7 +78,7 @@ def test_a_damaged_result_of_a_step_the_actor_holds_is_made_again(run):
 
 
 def test_records_before_the_checkpoint_are_not_needed(run):
-    flip_a_byte(run.store.path("steps/000000/generations-0.json"))
+    flip_a_byte(run.store.path("steps/000000/generations-0.parquet"))
     assert run.actor().prepare(step=4).step == 4
 
 
@@ -91,13 +91,13 @@ def test_with_staleness_the_run_goes_back_far_enough_to_sample_with_the_older_ve
     actor.checkpoint(step=4, best_score=None)
     assert run.actor().prepare(step=4).step == 4
     run.store.remove_folder("weights/v2")  # samples step 4, and is led to by steps 0 and 1
-    flip_a_byte(run.store.path("steps/000001/generations-0.json"))
+    flip_a_byte(run.store.path("steps/000001/generations-0.parquet"))
     ready = run.actor().prepare(step=4)
     assert (ready.step, [w.version for w in ready.weights]) == (1, [0, 1])
 
 
 def test_scores_made_again_with_other_side_metrics_are_journaled(run):
-    path = damaged(run, "rewards-0.json")
+    path = damaged(run, "rewards-0.parquet")
     flip_a_byte(path)
     actor = run.actor()
     actor.prepare(step=4)

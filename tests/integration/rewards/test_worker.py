@@ -86,13 +86,13 @@ def make_worker() -> Iterator[Callable[..., RewardWorker]]:
 
 
 def make_request(
-    store: RunStore, shard: GeneratedShard, stage: str = "reward", output: str = "rewards-0.json"
+    store: RunStore, shard: GeneratedShard, stage: str = "reward", output: str = "rewards-0.parquet"
 ) -> RewardRequest:
     completions = [c for group in shard.groups for c in group.completions]
     generation = GenerationRef(
         step=shard.step,
         shard=shard.shard,
-        file=store.write_record("generations-0.json", shard, GeneratedShard),
+        file=store.write_record("generations-0.parquet", shard, GeneratedShard),
         num_completions=len(completions),
         num_tokens=sum(len(c.token_ids) for c in completions),
         policy_version=shard.policy_version,
@@ -149,10 +149,10 @@ def test_a_committed_score_is_the_answer(store: RunStore, make_worker: Any) -> N
 
 
 def of_other_generations(store: RunStore, path: Path) -> None:
-    stale = store.find_record("rewards-0.json", RewardedShard)
+    stale = store.find_record("rewards-0.parquet", RewardedShard)
     assert stale is not None
     other = RewardedShard(step=4, shard=0, generation_sha256="0" * 64, rewards=stale[1].rewards)
-    store.write_record("rewards-0.json", other, RewardedShard)
+    store.write_record("rewards-0.parquet", other, RewardedShard)
 
 
 def cut_short(store: RunStore, path: Path) -> None:
@@ -169,7 +169,7 @@ def test_what_is_no_whole_score_of_these_generations_is_scored_again(
 ) -> None:
     request = make_request(store, make_shard(("ba", "b")))
     first = make_worker("counted").reward(request=request)
-    spoil(store, store.path("rewards-0.json"))
+    spoil(store, store.path("rewards-0.parquet"))
     again = make_worker("counted").reward(request=request)
     assert again.file == first.file
     assert len(calls()) == 2
@@ -177,44 +177,44 @@ def test_what_is_no_whole_score_of_these_generations_is_scored_again(
 
 def test_damaged_generations_are_never_scored(store: RunStore, make_worker: Any) -> None:
     request = make_request(store, make_shard(("ba", "b")))
-    store.path("generations-0.json").write_bytes(b"{}\n")
-    with pytest.raises(CorruptFileError, match=r"generations-0\.json"):
+    store.path("generations-0.parquet").write_bytes(b"{}\n")
+    with pytest.raises(CorruptFileError, match=r"generations-0\.parquet"):
         make_worker("counted").reward(request=request)
-    assert not store.path("rewards-0.json").exists()
+    assert not store.path("rewards-0.parquet").exists()
 
 
 def test_a_failure_commits_nothing(store: RunStore, make_worker: Any) -> None:
     request = make_request(store, make_shard(("ba", "b")))
     with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError"):
         make_worker("counted", "broken").reward(request=request)
-    assert not store.path("rewards-0.json").exists()
+    assert not store.path("rewards-0.parquet").exists()
 
 
 def problems(count: int) -> list[Problem]:
     return [Problem(id=f"train-{i}", prompt="ab=", columns={"answer": "ba"}) for i in range(count)]
 
 
-def test_rehearsal_finds_what_is_broken(store: RunStore, make_worker: Any) -> None:
-    make_worker("counted", "if_long").rehearse(problems=problems(3))
+def test_a_dry_run_finds_what_is_broken(store: RunStore, make_worker: Any) -> None:
+    make_worker("counted", "if_long").dry_run(problems=problems(3))
     assert calls() == ["0 30"]
     assert not store.root.exists()
     with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError") as caught:
-        make_worker("broken").rehearse(problems=problems(1))
-    assert "in the rehearsal" in str(caught.value)
-    assert "rewards.rehearse = false" in str(caught.value)
+        make_worker("broken").dry_run(problems=problems(1))
+    assert "in the dry run" in str(caught.value)
+    assert "rewards.dry_run = false" in str(caught.value)
 
 
-def test_rehearsal_without_problems_imports_alone(make_worker: Any) -> None:
-    make_worker("counted", "broken").rehearse(problems=[])
+def test_a_dry_run_without_problems_imports_alone(make_worker: Any) -> None:
+    make_worker("counted", "broken").dry_run(problems=[])
     assert calls() == []
     with pytest.raises(RewardError, match="did you mean broken"):
-        make_worker("brokn").rehearse(problems=[])
+        make_worker("brokn").dry_run(problems=[])
     with pytest.raises(RewardError, match="did you mean broken"):
         make_worker("brokn").start()
 
 
 def test_the_same_function_twice_is_refused(make_worker: Any) -> None:
-    with pytest.raises(RewardError, match=r"names 'my_rewards.py:never' twice"):
+    with pytest.raises(RewardError, match=r"'my_rewards.py:never' stands there twice"):
         make_worker("never", "never").start()
 
 
@@ -255,10 +255,10 @@ def test_masked_problems_are_part_of_the_record(store: RunStore, make_worker: An
     assert (again.failed_calls, again.masked) == (ref.failed_calls, ref.masked)
 
 
-def test_a_rehearsal_neither_masks_nor_retries(make_worker: Any) -> None:
+def test_a_dry_run_neither_masks_nor_retries(make_worker: Any) -> None:
     worker = make_worker("broken", on_error="mask", retries=50)
     with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError"):
-        worker.rehearse(problems=problems(1))
+        worker.dry_run(problems=problems(1))
 
 
 STRANGE = '"\\ud83d\\u0000\\u001b[2J' + "x" * 400_000 + ' raise"'
@@ -303,7 +303,7 @@ def test_rows_from_elsewhere_are_no_rows_of_reasoning_gym(store: RunStore) -> No
         config = RunConfig(rewards={"functions": functions}, data={"source": "rows.jsonl"})
         worker = RewardWorker(run_dir="run", config=config, num_steps=1)
         with pytest.raises(RewardError, match="taken from reasoning_gym itself alone"):
-            worker.rehearse(problems=[problem])
+            worker.dry_run(problems=[problem])
         worker.close()
     assert not Path("ran").exists()
 
@@ -315,7 +315,7 @@ async def test_what_functions_start_ends_with_the_worker(tmp_path: Path, by: str
     spec = WorkerSpec(factory="mortal_steps.rewards.worker:RewardWorker", kwargs=kwargs)
     compute = LocalCompute({"reward": spec}, working_dir=tmp_path, log_dir=tmp_path)
     key = CallKey(run_id="test", stage="reward", step=0)
-    await compute.call("reward", "rehearse", key=key, problems=problems(1))
+    await compute.call("reward", "dry_run", key=key, problems=problems(1))
     daemon = int(Path("daemon").read_text())
     assert is_alive(daemon)
     if by == "kill":
@@ -340,7 +340,7 @@ async def test_a_killed_worker_leaves_no_host_behind(tmp_path: Path) -> None:
     worker = compute.processes()["reward-0"]
     (warden,) = children(worker)
     (host,) = children(warden)
-    hanging = asyncio.create_task(compute.call("reward", "rehearse", key=key, problems=regex))
+    hanging = asyncio.create_task(compute.call("reward", "dry_run", key=key, problems=regex))
     await asyncio.sleep(0.3)  # into the regular expression
     assert is_alive(host)
     try:

@@ -27,8 +27,10 @@ from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store import FORMAT
+from mortal_steps.store.shard_files import shard_files
 from mortal_steps.types import Problem
 from tests.support.bare_flow import go_on, stripped, unchecked
+from tests.support.damage import flip_a_byte
 
 ARCHIVE = Path(__file__).with_name("begun_in_format_1.tar.gz")
 SETTINGS = "tiny.toml"
@@ -106,6 +108,28 @@ def test_it_goes_on_to_its_end_though_there_is_another_key_by_now(gone_on):
     assert checkpoints.read_state(run.store, saved.path).fingerprint == run.info.fingerprint
 
 
+def test_its_steps_stay_as_they_were_written_and_new_ones_are_columns(gone_on):
+    run, _ = gone_on
+    kinds = [
+        {path.suffix for path, _ in shard_files(run.store.path(f"steps/{step:06d}"))}
+        for step in range(6)
+    ]
+    assert kinds == [{".json"}] * KNOWN + [{".parquet"}] * (6 - KNOWN)
+
+
+@pytest.mark.parametrize("how", ["damaged", "lost"])
+def test_completions_of_the_first_format_are_made_again_as_they_were(begun, patch, how):
+    """The journal names them by their digest, and so does the chain of states."""
+    run = find_run(Path("runs").absolute(), "run")
+    for path, _ in shard_files(run.store.path("steps/000002")):
+        if path.stem in ("generations-0", "rewards-1"):
+            flip_a_byte(path) if how == "damaged" else path.unlink()
+    go_on(resumed(), patch)
+    assert run.store.path("steps/000002/generations-0.json").exists()
+    assert states_of(run, KNOWN) == begun.state_ids[:KNOWN]
+    assert whole(find_run(Path("runs").absolute(), "run"))
+
+
 def test_it_ends_with_the_bits_that_the_older_code_would_have_ended_with(gone_on, tmp_path, patch):
     run, ended = gone_on
     patch.chdir(run.store.root.parents[1])
@@ -167,16 +191,17 @@ def test_what_newer_code_wrote_is_refused_by_its_format(begun, caplog):
     newer = json.dumps({**json.loads(head), "format": FORMAT + 1}).encode()
     path.write_bytes(newer + b"\n" + body)
     with pytest.raises(
-        NewerFormatError, match=r"run\.json is of format 3, .* none beyond 2: a newer"
+        NewerFormatError,
+        match=rf"run\.json is of format {FORMAT + 1}, .* none beyond {FORMAT}: a newer",
     ):
         find_run(Path("runs"), "run")
     assert list_runs(Path("runs")) == []
-    assert "of format 3" in caplog.text
+    assert f"of format {FORMAT + 1}" in caplog.text
     path.write_bytes(head + b"\n" + body)
     run = find_run(Path("runs"), "run")
     state = run.store.path("checkpoints/step-2/state.json")
     state.write_text(json.dumps({**json.loads(state.read_text()), "format": FORMAT + 1, "new": 1}))
-    with pytest.raises(NewerFormatError, match=r"state\.json is of format 3"):
+    with pytest.raises(NewerFormatError, match=rf"state\.json is of format {FORMAT + 1}"):
         checkpoints.read_state(run.store, "checkpoints/step-2")
 
 

@@ -87,9 +87,9 @@ def test_without_changes_it_ends_with_its_parents_bits(parent, patch):
     assert (fork.manifest.step, fork.info.first_step, fork.status()) == (2, 2, "created")
     assert len(fork.metrics()) == 2
     assert is_whole(fork)
-    for name in ("checkpoints/step-2/optimizer.pt", "steps/000002/generations-1.json"):
+    for name in ("checkpoints/step-2/optimizer.pt", "steps/000002/generations-1.parquet"):
         assert same_file(fork, parent, name)
-    assert not fork.store.path("steps/000002/rewards-0.json").exists()
+    assert not fork.store.path("steps/000002/rewards-0.parquet").exists()
     assert not fork.store.path("steps/000003").exists()
     fork = go_on(fork.config, patch)
     same_bits(fork.store.root, parent)
@@ -104,7 +104,7 @@ def test_with_staleness_too(stale, patch):
     # Step 3 is sampled with version 2, step 4 with 2 and not yet with 4.
     assert {path.name for path in fork.store.path("weights").iterdir()} == {"v2"}
     for step in (3, 4):
-        assert same_file(fork, stale, f"steps/{step:06d}/generations-0.json")
+        assert same_file(fork, stale, f"steps/{step:06d}/generations-0.parquet")
     assert not fork.store.path("steps/000005").exists()
     fork = go_on(fork.config, patch)
     same_bits(fork.store.root, stale)
@@ -188,7 +188,7 @@ def test_other_rewards_temperature_and_kl(parent, project, patch):
 )
 def test_completions_are_reused_where_they_would_be_the_same(parent, change, reused):
     fork = fork_run(parent, [change], at_step=2)
-    assert fork.store.path("steps/000002/generations-0.json").exists() == reused
+    assert fork.store.path("steps/000002/generations-0.parquet").exists() == reused
     assert not fork.store.path("steps/000003").exists()
 
 

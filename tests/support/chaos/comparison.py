@@ -7,6 +7,7 @@ journal), and how often the calls of a reward function failed, which a killed ho
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mortal_steps.store import RunStore
+from mortal_steps.store.shard_files import KINDS, Content, shard_files
 from tests.support.chaos.worker_logs import Event
 
 Digests = Mapping[str, str]
@@ -28,8 +31,8 @@ def digests(run_dir: Path, num_steps: int) -> Digests:
         "optimizer and scheduler": _of(_files(state)),
         "random streams": _of([result["random_sha256"] for result in results]),
         "states": _of([[result["step"], result["state_id"]] for result in results]),
-        "generations": _of(_ledger(run_dir, "generations-*.json")),
-        "rewards": _of(_ledger(run_dir, "rewards-*.json")),
+        "generations": _of(_ledger(run_dir, "generations")),
+        "rewards": _of(_ledger(run_dir, "rewards")),
         "metrics": _of(_rows(run_dir / "metrics.jsonl")),
         "evaluations": _of(_rows(run_dir / "evaluations.jsonl")),
     }
@@ -49,11 +52,16 @@ def _files(folder: Path) -> Iterator[tuple[str, str]]:
         yield path.name, hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _ledger(run_dir: Path, pattern: str) -> Iterator[tuple[str, Any]]:
+def _ledger(run_dir: Path, wanted: Content) -> Iterator[tuple[str, Any]]:
     """Every record of a kind, training and evaluation."""
+    store = RunStore(run_dir)
     for folder in ("steps", "evaluations"):
-        for path in sorted(run_dir.glob(f"{folder}/*/{pattern}")):
-            yield str(path.relative_to(run_dir)), _without_failures(_record(path))
+        for place in sorted(run_dir.glob(f"{folder}/*")):
+            for path, content in shard_files(place):
+                name = str(path.relative_to(run_dir))
+                found = store.find_record(name, KINDS[content]) if content == wanted else None
+                if found is not None:
+                    yield name, _without_failures(dataclasses.asdict(found[1]))
 
 
 def _rows(log: Path) -> Iterator[Mapping[str, Any]]:
@@ -98,9 +106,8 @@ def work_of(run_dir: Path, events: list[Event], num_steps: int, updates_per_step
     surplus = sum(found > due for found, due in zip(updates, wanted, strict=True))
     taken = [event for event in events if event.kind in ("taking", "replaying")]
     sizes = {
-        str(path.relative_to(run_dir)): sum(len(group["completions"]) for group in body["groups"])
-        for path in sorted(run_dir.glob("*/*/generations-*.json"))
-        for body in [_record(path)]
+        name: sum(len(group["completions"]) for group in body["groups"])
+        for name, body in _ledger(run_dir, "generations")
     }
     attempts, cut_off, needlessly = _sampling(events)
     return Work(

@@ -2,7 +2,7 @@
 
 2026-01-31 23:59:58,100 INFO ...container: process 77 is a mortal_steps.rollout.worker:RolloutWorker
 2026-01-31 23:59:58,200 INFO ...container: generate/3/1 begins
-2026-01-31 23:59:58,201 INFO ...worker: sampling steps/000003/generations-1.json with v3
+2026-01-31 23:59:58,201 INFO ...worker: sampling steps/000003/generations-1.parquet with v3
 2026-01-31 23:59:58,300 INFO ...container: generate/3/1 ends
 """
 

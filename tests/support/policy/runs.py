@@ -90,7 +90,7 @@ class MadeRun:
         )
         folder = f"steps/{step:06d}"
         file = self.store.write_record(
-            f"{folder}/generations-{shard}.json", generated, GeneratedShard
+            f"{folder}/generations-{shard}.parquet", generated, GeneratedShard
         )
         rewarded = RewardedShard(
             step=step,
@@ -112,7 +112,9 @@ class MadeRun:
         return RewardRef(
             step=step,
             shard=shard,
-            file=self.store.write_record(f"{folder}/rewards-{shard}.json", rewarded, RewardedShard),
+            file=self.store.write_record(
+                f"{folder}/rewards-{shard}.parquet", rewarded, RewardedShard
+            ),
             generation=generation,
             reward_sum=0.0,
             num_scored=0,

@@ -105,7 +105,7 @@ def test_shards_of_another_step_are_noticed(run, actor):
 def test_a_shard_altered_on_disk_is_noticed(run, actor):
     request = run.request(0)
     flip_a_byte(run.store.path(request.rewards[1].generation.file.path))
-    with pytest.raises(CorruptFileError, match=r"generations-1\.json is damaged"):
+    with pytest.raises(CorruptFileError, match=r"generations-1\.parquet is damaged"):
         actor.train_step(request=request)
 
 

@@ -68,7 +68,7 @@ def record_step(
     reward = RewardRef(
         step=step,
         shard=0,
-        file=run.store.write_record(f"rewards-{step}.json", rewarded, RewardedShard),
+        file=run.store.write_record(f"rewards-{step}.parquet", rewarded, RewardedShard),
         generation=generation,
         reward_sum=0.0 if failures else reward_sum,
         num_scored=0 if failures else 2,

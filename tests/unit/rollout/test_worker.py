@@ -11,7 +11,6 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import (
-    ConfigError,
     CorruptFileError,
     DataError,
     EngineError,
@@ -80,7 +79,7 @@ def request(batch: FileRef, weights: WeightsRef, **changes) -> GenerateRequest:
         num_generations=3,
         sampling=SamplingParams(max_tokens=6),
         weights=weights,
-        output="steps/000003/generations-1.json",
+        output="steps/000003/generations-1.parquet",
     )
     return replace(whole, **changes)
 
@@ -130,7 +129,7 @@ def test_a_damaged_shard_is_sampled_again(store, worker, batch, v0, caplog):
     with caplog.at_level(logging.WARNING, logger="mortal_steps.rollout.worker"):
         again = worker.generate(request=request(batch, v0))
     assert again.file == first.file
-    assert "sampling steps/000003/generations-1.json again" in caplog.text
+    assert "sampling steps/000003/generations-1.parquet again" in caplog.text
     assert "damaged" in caplog.text
 
 
@@ -149,13 +148,13 @@ def test_a_fresh_worker_catches_up_and_samples_the_same(store, worker, model_a, 
     assert (timing.stage, timing.step) == ("sync_weights", 1) and timing.busy_s > 0
     first = worker.generate(request=request(batch, v1))
     other = worker_for(store, model_a).generate(
-        request=request(batch, v1, output="steps/000003/elsewhere.json")
+        request=request(batch, v1, output="steps/000003/elsewhere.parquet")
     )
     assert first.file.sha256 == other.file.sha256
 
 
 def test_how_a_batch_is_cut_into_shards_does_not_change_its_tokens(store, worker, batch, v0):
-    whole = worker.generate(request=request(batch, v0, start=0, output="whole.json"))
+    whole = worker.generate(request=request(batch, v0, start=0, output="whole.parquet"))
     half = worker.generate(request=request(batch, v0))
     assert sampled_tokens(store, whole)[6:] == sampled_tokens(store, half)
 
@@ -183,7 +182,7 @@ def test_one_flipped_bit_in_the_weights_is_refused(store, worker, batch, v0):
     flip_a_byte(store.path("weights/v0/model.safetensors"))
     with pytest.raises(CorruptFileError, match=r"model\.safetensors is damaged"):
         worker.generate(request=request(batch, v0))
-    assert not store.path("steps/000003/generations-1.json").exists()
+    assert not store.path("steps/000003/generations-1.parquet").exists()
 
 
 def test_whole_weights_that_are_not_the_actors_are_refused(store, worker, model_a, model_b, batch):
@@ -191,7 +190,7 @@ def test_whole_weights_that_are_not_the_actors_are_refused(store, worker, model_
     for _ in range(2):
         with pytest.raises(WeightsMismatchError, match=r"weights/v5.*canary_tolerance"):
             worker.generate(request=request(batch, swapped))
-    assert not store.path("steps/000003/generations-1.json").exists()
+    assert not store.path("steps/000003/generations-1.parquet").exists()
 
 
 def test_weights_replaced_since_they_were_published_are_refused(store, worker, v0, model_b):
@@ -211,7 +210,7 @@ def test_after_a_refusal_good_weights_load_again(store, worker, other_shape, bat
     with pytest.raises(EngineError):
         worker.sync_weights(weights=publish(store, 6, other_shape))
     fresh = worker_for(store, worker._model_path)
-    expected = fresh.generate(request=request(batch, v0, output="expected.json"))
+    expected = fresh.generate(request=request(batch, v0, output="expected.parquet"))
     assert worker.generate(request=request(batch, v0)).file.sha256 == expected.file.sha256
 
 
@@ -232,11 +231,6 @@ def test_prompts_that_do_not_fit_are_a_data_error(worker, batch, v0):
 def test_a_shard_beyond_the_batch_is_a_data_error(worker, batch, v0):
     with pytest.raises(DataError, match="holds 4 problems; asked for 2 to 9"):
         worker.generate(request=request(batch, v0, stop=9))
-
-
-def test_direct_sync_is_refused(store, model_a):
-    with pytest.raises(ConfigError, match=r"direct.*reload, volume or checkpoint"):
-        worker_for(store, model_a, weight_sync_method="direct").start()
 
 
 def test_a_folder_without_a_model_is_a_model_error(store, tmp_path):

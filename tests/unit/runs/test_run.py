@@ -38,7 +38,7 @@ def test_a_step_that_is_done_holds_nothing_of_killed_writes(tmp_path):
     folders = [run.store.path(name) for name in ("steps/000000", "steps/000001")]
     for folder in (*folders, run.store.path("evaluations/000001")):
         folder.mkdir(parents=True)
-        (folder / ".rewards-0.json.1a2b3c4d.partial").write_text("half")
+        (folder / ".rewards-0.parquet.1a2b3c4d.partial").write_text("half")
     run.update(step=1)
     left = {path.parent for path in run.store.root.rglob(".rewards-*")}
     assert left == {run.store.path("steps/000001")}

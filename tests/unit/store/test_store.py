@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mortal_steps.errors import CorruptFileError, NewerFormatError, StoreError
+from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import link_file, write_atomically
 from mortal_steps.types import Completion, FileRef, PolicyVersion, Problem
@@ -57,7 +57,7 @@ def test_every_flipped_bit_of_a_record_is_noticed(store):
         damaged = bytearray(whole)
         damaged[position] ^= 1
         path.write_bytes(damaged)
-        with pytest.raises((CorruptFileError, NewerFormatError), match=r"r\.json"):
+        with pytest.raises(StoreError, match=r"r\.json"):  # of a newer format, it seems, or damaged
             store.read_record(ref, Completion)
     for length in range(len(whole)):
         path.write_bytes(whole[:length])

@@ -163,6 +163,7 @@ class _SampledElsewhere:
 
 
 def let_trl_correct_importance(trainer: GRPOTrainer) -> None:
+    """Switch on TRL's truncated importance sampling (https://fengyao.notion.site/off-policy-rl)."""
     # TRL ties the correction to its own vLLM engine. Switching that on after the constructor gives
     # the correction without the engine.
     trainer.use_vllm = True

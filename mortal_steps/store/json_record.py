@@ -1,0 +1,69 @@
+"""A record in JSON, two lines: the sha256 of its body and the format, then the body."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.store.formats import FORMAT, check_format
+
+T = TypeVar("T")
+
+
+def pack(body: T, kind: type[T]) -> tuple[str, bytes]:
+    """Digest of the body, and the file."""
+    payload = _adapter(kind).dump_json(body)
+    digest = hashlib.sha256(payload).hexdigest()
+    head = json.dumps({"sha256": digest, "format": FORMAT})
+    return digest, b"%s\n%s\n" % (head.encode(), payload)
+
+
+def check(path: Path, content: bytes) -> tuple[str, bytes]:
+    """Digest and body of a file whose digest is right; raises `CorruptFileError`, and
+    `NewerFormatError`."""
+    head, _, payload = content.removesuffix(b"\n").partition(b"\n")
+    digest = hashlib.sha256(payload).hexdigest()
+    try:
+        recorded, written_in = _read_head(head)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise CorruptFileError(f"{path} is damaged: its first line is no digest") from None
+    check_format(path, written_in)
+    if digest != recorded or not content.endswith(b"\n"):
+        raise CorruptFileError(
+            f"{path} is damaged: its content hashes to {digest[:12]}, recorded {recorded[:12]}"
+        )
+    return digest, payload
+
+
+def unpack(path: Path, payload: bytes, kind: type[T]) -> T:
+    """What a body says; raises `CorruptFileError` for one of another kind."""
+    try:
+        body: T = _adapter(kind).validate_json(payload)
+    except ValidationError as error:
+        name = getattr(kind, "__name__", kind)
+        raise CorruptFileError(f"{path} is no {name}: {error}") from None
+    return body
+
+
+_adapters: dict[Any, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    """Kept: building one takes milliseconds, and a step reads and writes a dozen records."""
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
+
+
+def _read_head(head: bytes) -> tuple[str, int]:
+    """Digest and format that a record's first line tells; raises what a damaged one leads to."""
+    said = json.loads(head)
+    written_in = said.get("format", 1)
+    if written_in < 1 or (written_in <= FORMAT and said.keys() - {"sha256", "format"}):
+        raise ValueError("no format has such a line")
+    return said["sha256"], written_in

@@ -1,0 +1,270 @@
+"""Shards as columns: a row per completion, and one for a group without any.
+
+    generations-<shard>.parquet                      rewards-<shard>.parquet
+
+    step shard group generation                      step shard group generation
+    problem_id prompt prompt_messages* columns*      rewards/<function>, one column each
+    prompt_ids own_prompt_ids                        extra/<column>, what functions logged
+    completion token_ids logprobs turns
+    finish_reason seed policy_version
+    message* messages* outcome*                      * JSON; of a chat, prompt_messages
+
+The rows of both files belong together by step, shard, group and generation.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow
+from pydantic import TypeAdapter
+
+from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.store import columns
+from mortal_steps.store.columns import (
+    LOGPROBS,
+    TOKEN_IDS,
+    dump_json,
+    json_column,
+    json_values,
+    lists_column,
+    lists_of,
+    plain_column,
+    plain_values,
+)
+from mortal_steps.store.seal import Seal
+from mortal_steps.types import (
+    Completion,
+    EpisodeOutcome,
+    GeneratedGroup,
+    GeneratedShard,
+    Problem,
+    Prompt,
+    RewardedShard,
+    RewardFailure,
+    Turn,
+)
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+Table = Mapping[str, pyarrow.Array]
+
+TURNS = pyarrow.list_(
+    pyarrow.struct(
+        [
+            ("start", pyarrow.int32()),
+            ("stop", pyarrow.int32()),
+            ("seed", pyarrow.int64()),
+            ("finish_reason", pyarrow.string()),
+            ("round", pyarrow.int32()),
+        ]
+    )
+)
+REWARDS, EXTRA = "rewards/", "extra/"
+"""What the columns of scores and of logged values begin with."""
+
+
+def pack(path: Path, body: Any, kind: type[Any]) -> tuple[str, bytes]:
+    """Digest of the content, and the file to write there; raises `StoreError` for what columns
+    cannot hold."""
+    to_columns, _ = _FORMS[kind]
+    try:
+        return columns.encode(kind.__name__, *to_columns(body))
+    except (ValueError, TypeError, OverflowError, struct.error) as error:
+        raise StoreError(f"{path} cannot hold this {kind.__name__}: {error}") from error
+
+
+def unpack(path: Path, content: bytes, seal: Seal, kind: type[T]) -> T:
+    """What a file holds; raises `CorruptFileError` for one of another kind."""
+    if seal.kind != kind.__name__:
+        raise CorruptFileError(f"{path} is no {kind.__name__} but a {seal.kind}")
+    _, from_columns = _FORMS[kind]
+    body: T = from_columns(*columns.decode(path, content))
+    return body
+
+
+# generations
+
+
+def _from_generated(shard: GeneratedShard) -> tuple[Any, Table]:
+    rows = _rows([group.completions for group in shard.groups])
+    made: list[Completion | None] = [completion for _, _, completion in rows]
+
+    def of_groups(value: Callable[[GeneratedGroup], Any]) -> list[Any]:
+        values = [value(group) for group in shard.groups]
+        return [values[group] for group, _, _ in rows]
+
+    text = pyarrow.string()
+    table = _places(shard, rows) | {
+        "problem_id": pyarrow.array(of_groups(lambda group: group.problem.id), text),
+        "prompt": pyarrow.array(of_groups(lambda group: _as_text(group.problem.prompt)), text),
+        "prompt_messages": pyarrow.array(of_groups(lambda g: _as_messages(g.problem.prompt)), text),
+        "columns": pyarrow.array(of_groups(lambda g: dump_json(dict(g.problem.columns))), text),
+        "prompt_ids": lists_column(of_groups(lambda group: group.prompt_ids), TOKEN_IDS),
+        "own_prompt_ids": pyarrow.array([c and c.prompt_ids for c in made], TOKEN_IDS),
+        "completion": pyarrow.array([c and c.text for c in made], text),
+        "token_ids": lists_column([c.token_ids if c else () for c in made], TOKEN_IDS),
+        "logprobs": lists_column([c.logprobs if c else () for c in made], LOGPROBS),
+        "turns": pyarrow.array([_as_plain(c.turns) if c else [] for c in made], TURNS),
+        "finish_reason": pyarrow.array([c and c.finish_reason for c in made], text),
+        "seed": pyarrow.array([c and c.seed for c in made], pyarrow.int64()),
+        "policy_version": pyarrow.array([c and c.policy_version for c in made], pyarrow.int64()),
+        "message": json_column([c and c.message and dict(c.message) for c in made]),
+        "messages": json_column([c and ([dict(m) for m in c.messages] or None) for c in made]),
+        "outcome": json_column([c and c.outcome and asdict(c.outcome) for c in made]),
+    }
+    return {"policy_version": shard.policy_version, **_place(shard)}, table
+
+
+def _to_generated(header: Any, table: Table) -> GeneratedShard:
+    grouped = _grouped(table)
+    prompts_ids = lists_of(table["prompt_ids"], [first for first, _ in grouped])
+    values: dict[str, Sequence[Any]]
+    values = {name: lists_of(table[name]) for name in ("token_ids", "logprobs")}
+    values |= {name: json_values(table[name]) for name in ("message", "messages", "outcome")}
+    rest = [name for name in table if name not in {*values, "prompt_ids"}]
+    values |= {name: table[name].to_pylist() for name in rest}
+    groups = []
+    for (first, rows), prompt_ids in zip(grouped, prompts_ids, strict=True):
+        text, messages = values["prompt"][first], values["prompt_messages"][first]
+        problem = Problem(
+            id=values["problem_id"][first],
+            prompt=json.loads(messages) if text is None else text,
+            columns=json.loads(values["columns"][first]),
+        )
+        made = [_completion({name: values[name][row] for name in values}) for row in rows]
+        groups.append(GeneratedGroup(problem=problem, prompt_ids=prompt_ids, completions=made))
+    return GeneratedShard(groups=groups, **header)
+
+
+def _completion(row: Mapping[str, Any]) -> Completion:
+    return Completion(
+        token_ids=row["token_ids"],
+        logprobs=row["logprobs"],
+        text=row["completion"],
+        finish_reason=row["finish_reason"],
+        seed=row["seed"],
+        policy_version=row["policy_version"],
+        message=row["message"],
+        turns=tuple(Turn(**turn) for turn in row["turns"]),
+        messages=tuple(row["messages"] or ()),
+        prompt_ids=row["own_prompt_ids"],
+        outcome=None if row["outcome"] is None else _outcomes.validate_python(row["outcome"]),
+    )
+
+
+_outcomes = TypeAdapter(EpisodeOutcome)
+
+
+def _as_text(prompt: Prompt) -> str | None:
+    return prompt if isinstance(prompt, str) else None
+
+
+def _as_messages(prompt: Prompt) -> str | None:
+    return None if isinstance(prompt, str) else dump_json(prompt)
+
+
+def _as_plain(turns: Sequence[Turn]) -> list[dict[str, Any]]:
+    return [asdict(turn) for turn in turns]
+
+
+# scores
+
+
+def _from_rewarded(shard: RewardedShard) -> tuple[Any, Table]:
+    rows = _rows(shard.rewards)
+    scores = [scored for _, _, scored in rows if scored is not None]
+    names = list(scores[0]) if scores else []
+    if any(scored.keys() != set(names) for scored in scores):
+        raise ValueError("not every completion is scored by the same functions")
+    table = _places(shard, rows)
+    for name in names:
+        values = [None if scored is None else scored[name] for _, _, scored in rows]
+        table[REWARDS + name] = pyarrow.array(values, pyarrow.float64())
+    kinds = {}
+    for name, logged in shard.extra.items():
+        if len(logged) != len(scores):
+            raise ValueError(f"{name!r} has {len(logged)} values for {len(scores)} completions")
+        of_each = iter(logged)
+        values = [None if scored is None else next(of_each) for _, _, scored in rows]
+        table[EXTRA + name], kinds[name] = plain_column(values)
+    header = {
+        **_place(shard),
+        "generation_sha256": shard.generation_sha256,
+        "metrics": dict(shard.metrics),
+        "failures": [asdict(failure) for failure in shard.failures],
+        "failed_calls": dict(shard.failed_calls),
+        "extra": kinds,
+    }
+    return header, table
+
+
+def _to_rewarded(header: Any, table: Table) -> RewardedShard:
+    grouped = _grouped(table)
+    scores = {
+        name.removeprefix(REWARDS): table[name].to_pylist()
+        for name in table
+        if name.startswith(REWARDS)
+    }
+    extra = {}
+    for name, kind in header.pop("extra").items():
+        values = plain_values(table[EXTRA + name], kind)
+        extra[name] = [values[row] for _, rows in grouped for row in rows]
+    failures = tuple(RewardFailure(**failure) for failure in header.pop("failures"))
+    rewards = [
+        [{name: values[row] for name, values in scores.items()} for row in rows]
+        for _, rows in grouped
+    ]
+    return RewardedShard(rewards=rewards, extra=extra, failures=failures, **header)
+
+
+# rows
+
+
+def _rows(groups: Sequence[Sequence[Item]]) -> list[tuple[int, int | None, Item | None]]:
+    """Group, generation and item of each row; a group without items has a row of its own."""
+    rows: list[tuple[int, int | None, Item | None]] = []
+    for group, items in enumerate(groups):
+        rows.extend((group, generation, item) for generation, item in enumerate(items))
+        if not items:
+            rows.append((group, None, None))
+    return rows
+
+
+def _place(shard: GeneratedShard | RewardedShard) -> dict[str, int]:
+    return {"step": shard.step, "shard": shard.shard}
+
+
+def _places(
+    shard: GeneratedShard | RewardedShard, rows: Sequence[tuple[int, int | None, Any]]
+) -> dict[str, pyarrow.Array]:
+    """The columns that both files begin with."""
+    return {
+        "step": pyarrow.array([shard.step] * len(rows), pyarrow.int64()),
+        "shard": pyarrow.array([shard.shard] * len(rows), pyarrow.int32()),
+        "group": pyarrow.array([group for group, _, _ in rows], pyarrow.int32()),
+        "generation": pyarrow.array([generation for _, generation, _ in rows], pyarrow.int32()),
+    }
+
+
+def _grouped(table: Table) -> list[tuple[int, list[int]]]:
+    """Of each group, its first row, and the rows that are completions."""
+    generations = table["generation"].to_pylist()
+    grouped: dict[int, tuple[int, list[int]]] = {}
+    for row, group in enumerate(table["group"].to_pylist()):
+        _, completions = grouped.setdefault(group, (row, []))
+        if generations[row] is not None:
+            completions.append(row)
+    return list(grouped.values())
+
+
+_FORMS: Mapping[Any, tuple[Callable[[Any], tuple[Any, Table]], Callable[[Any, Table], Any]]] = {
+    GeneratedShard: (_from_generated, _to_generated),
+    RewardedShard: (_from_rewarded, _to_rewarded),
+}

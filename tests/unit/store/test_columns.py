@@ -1,0 +1,311 @@
+"""Completions and scores as columns: they come back exactly, and damage never goes unnoticed."""
+
+import json
+import math
+from array import array
+from dataclasses import replace
+
+import pyarrow
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mortal_steps.errors import CorruptFileError, NewerFormatError, StoreError
+from mortal_steps.store import FORMAT, RunStore, columns, seal
+from mortal_steps.store.shard_files import file_in_use, shard_file, shard_files
+from mortal_steps.types import (
+    Completion,
+    EpisodeFailure,
+    EpisodeOutcome,
+    GeneratedGroup,
+    GeneratedShard,
+    Problem,
+    RewardedShard,
+    RewardFailure,
+    Turn,
+)
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+ANY_TEXT = st.text(max_size=5)
+FLOATS = st.floats(allow_nan=True)
+SMALL = st.integers(0, 2**31 - 1)
+SEEDS = st.integers(0, 2**63 - 1)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | FLOATS | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+OBJECTS = st.dictionaries(ANY_TEXT, JSON, max_size=3)
+FAILURES = st.builds(
+    EpisodeFailure,
+    boundary=st.sampled_from(["environment", "tool", "judge"]),
+    kind=st.sampled_from(["exception", "crash"]),
+    message=ANY_TEXT,
+)
+OUTCOMES = st.builds(
+    EpisodeOutcome,
+    rewards=st.dictionaries(TEXT, st.none() | FLOATS, max_size=2),
+    stop=st.sampled_from(["done", "max_turns", "length", "failed"]),
+    environment_sha256=TEXT,
+    metrics=st.dictionaries(TEXT, FLOATS, max_size=2),
+    failure=st.none() | FAILURES,
+)
+TURNS = st.builds(
+    Turn,
+    start=SMALL,
+    stop=SMALL,
+    seed=SEEDS,
+    finish_reason=st.sampled_from(["stop", "length"]),
+    round=SMALL,
+)
+
+
+@st.composite
+def completions(draw):
+    logprobs = draw(st.lists(FLOATS, max_size=4))
+    return Completion(
+        token_ids=draw(st.lists(SMALL, min_size=len(logprobs), max_size=len(logprobs))),
+        logprobs=logprobs,
+        text=draw(TEXT),
+        finish_reason=draw(st.sampled_from(["stop", "length"])),
+        seed=draw(SEEDS),
+        policy_version=draw(SMALL),
+        message=draw(st.none() | OBJECTS),
+        turns=draw(st.lists(TURNS, max_size=2).map(tuple)),
+        messages=draw(st.lists(OBJECTS, max_size=2).map(tuple)),
+        prompt_ids=draw(st.none() | st.lists(SMALL, max_size=3)),
+        outcome=draw(st.none() | OUTCOMES),
+    )
+
+
+GROUPS = st.builds(
+    GeneratedGroup,
+    problem=st.builds(
+        Problem, id=TEXT, prompt=TEXT | st.lists(OBJECTS, max_size=2), columns=OBJECTS
+    ),
+    prompt_ids=st.lists(SMALL, max_size=3),
+    completions=st.lists(completions(), max_size=3),
+)
+GENERATED = st.builds(
+    GeneratedShard,
+    step=SMALL,
+    shard=SMALL,
+    policy_version=SMALL,
+    groups=st.lists(GROUPS, max_size=3),
+)
+
+
+@st.composite
+def rewarded(draw):
+    names = draw(st.lists(TEXT, max_size=2, unique=True))
+    scores = st.fixed_dictionaries({name: st.none() | FLOATS for name in names})
+    rewards = draw(st.lists(st.lists(scores, max_size=3), max_size=3))
+    size = sum(map(len, rewards))
+    plain = st.sampled_from([st.none() | ANY_TEXT, st.booleans(), st.integers(), FLOATS, JSON])
+    logged = st.lists(draw(plain), min_size=size, max_size=size)
+    return RewardedShard(
+        step=draw(SMALL),
+        shard=draw(SMALL),
+        generation_sha256=draw(TEXT),
+        rewards=rewards,
+        metrics=draw(st.dictionaries(TEXT, FLOATS, max_size=2)),
+        extra=draw(st.dictionaries(TEXT, logged, max_size=2)),
+        failures=tuple(
+            RewardFailure(
+                function=name,
+                problem_id="train-0",
+                num_completions=2,
+                kind="timeout",
+                message=draw(ANY_TEXT),
+                attempts=3,
+            )
+            for name in names
+        ),
+        failed_calls=draw(st.dictionaries(TEXT, SMALL, max_size=2)),
+    )
+
+
+def same(found, written):
+    """Equal, with NaN equal to itself and -0.0 other than 0.0."""
+    if isinstance(written, float):
+        return isinstance(found, float) and found.hex() == written.hex()
+    if isinstance(written, dict):
+        return found.keys() == written.keys() and all(same(found[k], written[k]) for k in written)
+    if isinstance(found, array):
+        return same(list(found), written)
+    if isinstance(written, list | tuple):
+        return len(found) == len(written) and all(map(same, found, written))
+    fields = getattr(type(written), "__dataclass_fields__", None)
+    if fields:
+        return all(same(getattr(found, name), getattr(written, name)) for name in fields)
+    return type(found) is type(written) and found == written
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return RunStore(tmp_path_factory.mktemp("run"))
+
+
+def check_round_trip(store, shard):
+    kind = type(shard)
+    ref = store.write_record("r.parquet", shard, kind)
+    first = store.path("r.parquet").read_bytes()
+    assert same(store.read_record(ref, kind), shard)
+    store.check_record(ref)
+    assert store.write_record("r.parquet", shard, kind) == ref
+    assert store.path("r.parquet").read_bytes() == first
+    header, table = columns.decode(store.path("r.parquet"), first)
+    assert columns.content_digest(kind.__name__, columns.dump_json(header), table) == ref.sha256
+
+
+@settings(deadline=None, max_examples=30)
+@given(shard=GENERATED)
+def test_completions_of_any_content_come_back_to_the_bit(store, shard):
+    check_round_trip(store, shard)
+
+
+@settings(deadline=None, max_examples=30)
+@given(shard=rewarded())
+def test_scores_of_any_content_come_back_to_the_bit(store, shard):
+    check_round_trip(store, shard)
+
+
+def test_a_digest_is_of_the_content_and_stays_what_it_is(store):
+    """Journals and states name it, so that it must not move with this code or with pyarrow."""
+    ref = store.write_record("r.parquet", small_shard(), GeneratedShard)
+    assert ref.sha256 == "7f6eb140d995e64a587d40c0f36e8700e6dfec175e6d4edb2d229e77539591e9"
+    scores = store.write_record("s.parquet", small_scores(), RewardedShard)
+    assert scores.sha256 == "c7b01f0e8f770c2e1721ecb7b786a18946fb1b6ea6ba018be87f010a37c1f190"
+    other = replace(small_shard(), step=4)
+    assert store.write_record("r.parquet", other, GeneratedShard).sha256 != ref.sha256
+
+
+def small_shard():
+    made = Completion(
+        token_ids=[7, 40, 5],
+        logprobs=[-0.1, 0.0, -2.5],
+        text="bä",
+        finish_reason="stop",
+        seed=2**63 - 1,
+        policy_version=3,
+        turns=(
+            Turn(start=0, stop=1, seed=5, finish_reason="stop", round=0),
+            Turn(start=2, stop=3, seed=6, finish_reason="length", round=1),
+        ),
+    )
+    groups = [
+        GeneratedGroup(
+            problem=Problem(id="train-0", prompt="ab=", columns={"answer": "ba"}),
+            prompt_ids=[3, 4],
+            completions=[made, replace(made, turns=(), logprobs=[-0.1, -0.2, math.ulp(0.0)])],
+        )
+    ]
+    return GeneratedShard(step=3, shard=0, policy_version=3, groups=groups)
+
+
+def small_scores():
+    return RewardedShard(
+        step=3,
+        shard=0,
+        generation_sha256="0" * 64,
+        rewards=[[{"exact": 1.0, "short": None}, {"exact": 0.0, "short": 0.25}]],
+        extra={"length": [3, None]},
+    )
+
+
+@pytest.mark.parametrize("shard", [small_shard(), small_scores()], ids=["generated", "rewarded"])
+def test_every_flipped_bit_and_every_cut_is_noticed(store, shard):
+    kind = type(shard)
+    ref = store.write_record("r.parquet", shard, kind)
+    path = store.path("r.parquet")
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << position % 8
+        with pytest.raises(CorruptFileError, match=r"r\.parquet is damaged"):
+            seal.check_seal(path, bytes(damaged))
+        with pytest.raises(CorruptFileError, match=r"r\.parquet is damaged"):
+            seal.check_seal(path, whole[:position])
+    for content in (b"", whole[:-1], whole + b"\n", whole[4:], b"PAR1" * 3):
+        path.write_bytes(content)
+        for read in (
+            lambda: store.find_record("r.parquet", kind),
+            lambda: store.read_record(ref, kind),
+            lambda: store.check_record(ref),
+        ):
+            with pytest.raises(CorruptFileError, match=r"r\.parquet is damaged"):
+                read()
+    path.unlink()
+    assert store.find_record("r.parquet", kind) is None
+    with pytest.raises(CorruptFileError, match=r"r\.parquet is missing"):
+        store.read_record(ref, kind)
+
+
+def test_a_replaced_file_is_not_the_one_referred_to(store):
+    ref = store.write_record("r.parquet", small_shard(), GeneratedShard)
+    store.write_record("r.parquet", replace(small_shard(), shard=1), GeneratedShard)
+    with pytest.raises(CorruptFileError, match="it was replaced after it was committed"):
+        store.read_record(ref, GeneratedShard)
+
+
+def test_a_file_of_another_kind_is_refused(store):
+    ref = store.write_record("r.parquet", small_shard(), GeneratedShard)
+    with pytest.raises(CorruptFileError, match="is no RewardedShard but a GeneratedShard"):
+        store.read_record(ref, RewardedShard)
+
+
+def test_a_newer_format_is_refused_by_name(store, monkeypatch):
+    with monkeypatch.context() as newer:
+        newer.setattr(columns, "FORMAT", FORMAT + 1)
+        ref = store.write_record("r.parquet", small_shard(), GeneratedShard)
+    said = rf"r\.parquet is of format {FORMAT + 1}, .* none beyond {FORMAT}"
+    with pytest.raises(NewerFormatError, match=said):
+        store.read_record(ref, GeneratedShard)
+
+
+def test_a_parquet_file_of_somebody_else_is_refused(store):
+    path = store.path("r.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({"step": [1]}), path)
+    with pytest.raises(CorruptFileError, match="it has no seal"):
+        store.find_record("r.parquet", GeneratedShard)
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({"rewards": [[{"a": 1.0}, {"b": 1.0}]], "extra": {}}, "not every completion is scored"),
+        ({"extra": {"length": [1]}}, "'length' has 1 values for 2 completions"),
+    ],
+)
+def test_scores_that_are_no_table_are_not_written(store, changes, wrong):
+    with pytest.raises(StoreError, match=rf"r\.parquet cannot hold this RewardedShard: {wrong}"):
+        store.write_record("r.parquet", replace(small_scores(), **changes), RewardedShard)
+
+
+def test_a_token_beyond_every_vocabulary_is_not_written(store):
+    group = small_shard().groups[0]
+    group = replace(group, prompt_ids=[2**31])
+    with pytest.raises(StoreError, match=r"r\.parquet cannot hold this GeneratedShard"):
+        store.write_record("r.parquet", replace(small_shard(), groups=[group]), GeneratedShard)
+
+
+def test_a_record_of_the_first_format_made_again_is_the_same(store):
+    """It knew no turns, and a journal names it by its digest."""
+    group = small_shard().groups[0]
+    plain = replace(small_shard(), groups=[replace(group, completions=group.completions[1:])])
+    ref = store.write_record("old/generations-0.json", plain, GeneratedShard)
+    body = json.loads(store.path(ref.path).read_text().splitlines()[1])
+    fields = ["token_ids", "logprobs", "text", "finish_reason", "seed", "policy_version"]
+    assert list(body["groups"][0]["completions"][0]) == fields
+    assert store.read_record(ref, GeneratedShard) == plain
+
+
+def test_a_folder_that_older_code_began_is_completed_in_its_format(store):
+    new = shard_file("steps/000007", "rewards", 1)
+    assert file_in_use(store, new) == new == "steps/000007/rewards-1.parquet"
+    store.write_record("steps/000007/generations-0.json", small_shard(), GeneratedShard)
+    assert file_in_use(store, new) == "steps/000007/rewards-1.json"
+    store.write_record(new, small_scores(), RewardedShard)
+    assert file_in_use(store, new) == new
+    found = [(path.name, content) for path, content in shard_files(store.path("steps/000007"))]
+    assert found == [("generations-0.json", "generations"), ("rewards-1.parquet", "rewards")]
