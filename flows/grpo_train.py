@@ -83,7 +83,7 @@ async def grpo_train(
     get_run_logger().info("attempt %d, from step %d", flow_run.run_count, run.manifest.step)
     stop = Stop()
     try:
-        async with watch_server(run.config.logging.server_patience_s) as server:
+        async with watch_server(run.config.logging.server_timeout_s) as server:
             async with open_session(run, flow_run_url(), stop.request) as session:
                 with stop.on_signals(get_run_logger().warning, sigterm_raises=_is_deployed()):
                     await Training(session, stop, server).run()

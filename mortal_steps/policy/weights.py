@@ -36,7 +36,7 @@ SHORTEST_PROBE, LONGEST_PROBE = 8, 64
 
 
 class Policy(Protocol):
-    """What can be published; `GRPOStepper` is one."""
+    """What can be published; a `Stepper` is one."""
 
     def export_weights(self, folder: Path) -> None: ...
 

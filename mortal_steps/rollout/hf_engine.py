@@ -46,7 +46,7 @@ UNIFORMS_PER_BLOCK = 64
 class TransformersEngine:
     """Samples with transformers on the GPU if there is one, else on the CPU.
 
-    Weights are replaced in place, whatever `rollout.weight_sync_method` says: there is no server
+    Weights are replaced in place, whatever `rollout.weight_sync` says: there is no server
     to restart and nothing derived from them. `rollout.engine_options` are passed on to
     `from_pretrained`. Raises `ModelError` where the model cannot be loaded.
     """

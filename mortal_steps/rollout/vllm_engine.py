@@ -50,7 +50,7 @@ class VllmEngine:
         self._on_cpu = self._vllm.platforms.current_platform.is_cpu()
         if self._on_cpu:
             _keep_weights_plain()
-        self._method = rollout.weight_sync_method
+        self._method = rollout.weight_sync
         self._model_config = _read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
         self.max_model_len = context_length(self._model_config, model.max_model_len)
@@ -72,7 +72,7 @@ class VllmEngine:
         self.dtype = str(dtype).removeprefix("torch.")
 
     def load(self, folder: Path) -> None:
-        """Replace the weights in the way that `rollout.weight_sync_method` says.
+        """Replace the weights in the way that `rollout.weight_sync` says.
 
         An update that fails midway leaves vLLM unusable; the engine is then started anew from the
         folder. Raises `EngineError` if the folder's tensors are not the model's, or if that fails.

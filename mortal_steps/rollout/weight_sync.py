@@ -50,7 +50,7 @@ def check_canary(engine: Engine, folder: Path, tolerance: float) -> None:
         raise WeightsMismatchError(
             f"the engine does not compute with the weights of {folder}: its logprobs of the probe "
             f"differ from the actor's by up to {max(differences):.3g} nats, allowed "
-            f"{tolerance:g} (rollout.canary_tolerance). Try another rollout.weight_sync_method, "
+            f"{tolerance:g} (rollout.canary_tolerance). Try another rollout.weight_sync, "
             "or a wider tolerance if the two run in different precision"
         )
 

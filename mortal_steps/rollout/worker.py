@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ConfigError, CorruptFileError, DataError, ModelError
+from mortal_steps.errors import CorruptFileError, DataError, ModelError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.rollout import responses
 from mortal_steps.rollout.engine import Engine, SampledTokens
@@ -104,11 +104,6 @@ class RolloutWorker:
     def _started_engine(self) -> Engine:
         if self._engine is not None:
             return self._engine
-        if self._config.rollout.weight_sync_method == "direct":
-            raise ConfigError(
-                "rollout.weight_sync_method = 'direct' does not work yet: actor and rollout "
-                "workers share no memory; use reload, volume or checkpoint"
-            )
         self._model_path = model_folder(self._model_path, self._config.model)
         if self._config.rollout.engine == "vllm":
             # Before anything imports torch: vLLM's module sets the environment torch reads.

@@ -1,6 +1,7 @@
 """What the tests hold among themselves."""
 
 import ast
+import re
 from pathlib import Path
 
 from tests.support.paths import ROOT
@@ -38,3 +39,11 @@ def test_every_test_is_in_a_tier():
     tiers = {"unit", "integration", "e2e", "modal_plane"}
     tests = [path.relative_to(TESTS) for path in TESTS.rglob("test_*.py")]
     assert {path.parts[0] for path in tests} == tiers
+
+
+def test_the_files_that_hold_the_guarantees_are_there():
+    text = (ROOT / "docs" / "guarantees.md").read_text()
+    named = set(re.findall(r"`([\w/]*test_\w+\.py)`", text))
+    there = [str(path) for path in TESTS.rglob("test_*.py")]
+    assert named
+    assert {name for name in named if not any(path.endswith(f"/{name}") for path in there)} == set()

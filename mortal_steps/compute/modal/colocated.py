@@ -100,7 +100,7 @@ def on_one_node(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[Rol
     python = os.environ.get(VLLM_PYTHON) if config.rollout.engine == "vllm" else None
     actor = replace(specs["actor"], python=None, devices=(), env={})
     rollout = replace(specs["rollout"], python=python, devices=(), env={})
-    if config.compute.modal.vllm_mode == "serve":
+    if config.compute.modal.vllm_mode == "server":
         *others, last = map(str, range(gpu_count(config.compute.modal.gpu)))
         actor = replace(actor, devices=(",".join(others),))
         rollout = replace(rollout, devices=(last,))

@@ -92,7 +92,7 @@ class Line:
     ) -> None:
         options = settings.config.compute.modal
         self.mirror = Mirror(volume, store)
-        self.calls = Calls(store, options.deadline_s)
+        self.calls = Calls(store, options.call_timeout_s)
         self.meter = Meter(store, settings.config.compute)
         self._lease = held
         self._release = this_release()

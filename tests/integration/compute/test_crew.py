@@ -76,7 +76,7 @@ def test_on_one_gpu_vllm_leaves_memory_to_the_actor(monkeypatch):
 
 
 def test_with_several_gpus_the_last_one_samples(monkeypatch):
-    plain, node = specs_on(monkeypatch, "vllm", gpu="A100:3", vllm_mode="serve")
+    plain, node = specs_on(monkeypatch, "vllm", gpu="A100:3", vllm_mode="server")
     assert (node["actor"].devices, node["rollout"].devices) == (("0,1",), ("2",))
     assert node["rollout"].kwargs == plain["rollout"].kwargs
 

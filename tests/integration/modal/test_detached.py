@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from mortal.cli import app
+from mortal_steps.compute.modal.prices import DOLLARS_PER_SECOND, WITHOUT_GPU
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.modal.volume_lease import find_lease
 from mortal_steps.config import NewModelConfig
-from mortal_steps.config.gpus import DOLLARS_PER_SECOND, WITHOUT_GPU
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.report.summary import summarize

@@ -26,7 +26,7 @@ def start(model: str, method: str = "volume", **chosen: Any) -> VllmEngine:
     return VllmEngine(
         model_path=model,
         model=ModelConfig(**chosen),
-        rollout=RolloutConfig(weight_sync_method=method),
+        rollout=RolloutConfig(weight_sync=method),
     )
 
 
