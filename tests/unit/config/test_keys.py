@@ -150,7 +150,7 @@ def test_only_keys_that_affect_something_are_in_the_identity():
         value = found
         for part in key.split("."):
             value = value.get(part, "absent") if isinstance(value, dict) else "absent"
-        later = key in ("data.on_long", "rewards.terms")
+        later = key in ("data.on_long", "rewards.terms", "rollout.source", "rollout.source_options")
         optional = key.startswith(("model.new.", "model.warm_start."))  # tables that are not there
         expected = affected_by(RunConfig, key) and not later and not optional
         assert (value != "absent") == bool(expected), key

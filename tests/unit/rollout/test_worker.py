@@ -96,7 +96,7 @@ def test_a_shard_holds_its_problems_completions(store, worker, batch, v0, tokeni
     assert (shard.step, shard.shard, shard.policy_version) == (3, 1, 0)
     assert [group.problem for group in shard.groups] == PROBLEMS[2:4]
     for group in shard.groups:
-        assert group.prompt_ids == tokenizer(group.problem.prompt)["input_ids"]
+        assert list(group.prompt_ids) == tokenizer(group.problem.prompt)["input_ids"]
         assert len({tuple(c.token_ids) for c in group.completions}) == 3
         for generation, completion in enumerate(group.completions):
             assert completion.seed == completion_seed(42, 3, group.problem.id, generation)
