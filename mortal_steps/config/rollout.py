@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-from mortal_steps.config.marks import Affects, Decides, Trl
+from mortal_steps.config.batch_sources import GENERATE, BatchSourceName
+from mortal_steps.config.engines import EngineName
+from mortal_steps.config.marks import Affects, Decides, Later, Trl
 from mortal_steps.config.section import Options, Section
-
-Engine = Literal["transformers", "vllm"]
-WeightSync = Literal["reload", "volume", "checkpoint"]
+from mortal_steps.config.weight_sync import WeightSyncName
 
 
 class RolloutConfig(Section):
     """`[rollout]`: how completions are sampled."""
 
-    engine: Annotated[Engine | None, Affects.SAMPLING, Decides("use_vllm")] = None
-    """Inference engine. Default: vllm if it is installed for the rollout workers when the run
-    begins (on Modal it is), otherwise transformers."""
+    engine: Annotated[EngineName | None, Affects.SAMPLING, Decides("use_vllm")] = None
+    """Inference engine: `vllm`, `transformers` or, on this machine, an engine of your own, written
+    as `module:name`. Default: vllm if it is installed for the rollout workers when the run begins
+    (on Modal it is), otherwise transformers."""
     num_rollout_workers: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
     """Number of rollout worker processes. Default: 2; single-node mode has exactly 1. The number of
     workers does not affect a run's bits."""
@@ -43,9 +44,10 @@ class RolloutConfig(Section):
     every token."""
     stop: Annotated[tuple[str, ...], Affects.SAMPLING] = ()
     """Strings that end a completion."""
-    weight_sync: Annotated[WeightSync, Affects.FINGERPRINT] = "reload"
-    """How vLLM receives new weights. `reload`: it sleeps, wakes up and reloads; `volume`: it
-    reloads from the store; `checkpoint`: a new engine starts."""
+    weight_sync: Annotated[WeightSyncName, Affects.FINGERPRINT] = "reload"
+    """How the engine receives new weights. `reload`: the memory of the old ones is released first;
+    `volume`: the new ones are read over them; `checkpoint`: a new engine starts; or a way of your
+    own, written as `module:name`. transformers replaces weights in place with all three."""
     sync_weights_every: Annotated[int, Affects.TRAINING] = Field(1, ge=1)
     """Publish new weights to the rollout workers every N steps."""
     staleness: Annotated[int, Affects.TRAINING] = Field(0, ge=0)
@@ -55,3 +57,10 @@ class RolloutConfig(Section):
     log-probabilities of the probe tokens."""
     engine_options: Annotated[Options, Affects.SAMPLING] = Field(default_factory=dict)
     """Additional keyword arguments for the engine (for vLLM: of `LLM(...)`)."""
+    source: Annotated[BatchSourceName, Affects.SAMPLING | Affects.SCORES, Later()] = GENERATE
+    """Where the rollouts of each step come from. `generate`: the run's own rollout workers sample
+    and its reward functions score; or a batch source of your own, written as `module:name`."""
+    source_options: Annotated[Options, Affects.SAMPLING | Affects.SCORES, Later()] = Field(
+        default_factory=dict
+    )
+    """Settings for a batch source of your own."""

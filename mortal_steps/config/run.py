@@ -11,9 +11,11 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from mortal_steps.config.algorithm import Algorithm, grpo
+from mortal_steps.config.batch_sources import GENERATE
 from mortal_steps.config.checkpoints import CheckpointsConfig
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.config.evaluation import EvaluationConfig
 from mortal_steps.config.history import migrated, under_first_names
 from mortal_steps.config.keys import identity_of, trl_options_decided
@@ -21,7 +23,7 @@ from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.marks import Affects, Decides, Trl
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardsConfig
-from mortal_steps.config.rollout import Engine, RolloutConfig
+from mortal_steps.config.rollout import RolloutConfig
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.config.training import TrainingConfig
 
@@ -105,14 +107,16 @@ class RunConfig(Section):
         """
         chosen = self.training.importance_sampling_correction
         stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
-        return chosen if chosen is not None else stale or self.rollout.engine == "vllm"
+        engine = engine_kind(self.rollout.engine or ALWAYS_THERE)
+        differs = engine.corrects_importance or self.rollout.source != GENERATE
+        return chosen if chosen is not None else stale or differs
 
     def settled(
         self,
         *,
         cores: int,
         commit: str | None = None,
-        engine: Engine = "transformers",
+        engine: str = ALWAYS_THERE,
         context: int | None = None,
     ) -> RunConfig:
         """The same with values for what defaults to the machine and the model.
@@ -148,7 +152,7 @@ class RunConfig(Section):
         num_shards: int,
         threads: Mapping[str, int | None],
         commit: str | None,
-        engine: Engine | None,
+        engine: str | None,
         max_tokens: int | None,
     ) -> RunConfig:
         values = self.model_dump()

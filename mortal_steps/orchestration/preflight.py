@@ -20,10 +20,12 @@ from mortal_steps.compute.devices import check_devices
 from mortal_steps.compute.local import call_once
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.data.shared import read_or_share
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, read_context
+from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.settling import lacks, rollout_interpreter
 from mortal_steps.rollout.fitting import keep_fitting
 from mortal_steps.system.scratch import Scratch
@@ -32,8 +34,6 @@ from mortal_steps.types import Problem
 logger = logging.getLogger(__name__)
 
 DRY_RUN_PROBLEMS = 2
-HIGHEST_OF_VLLM = 2.0
-"""Temperature."""
 WORTH_A_WORD = 20_000
 """Prompts that take seconds to count the tokens of."""
 
@@ -69,6 +69,7 @@ def check(
         )
     check_interpreters(config)
     check_engine(config)
+    batch_source(config)
     check_devices(config)
     if config.rewards.dry_run:
         say("calling the reward functions with a made-up completion")
@@ -123,12 +124,14 @@ def check_model(config: RunConfig) -> None:
 
 def check_engine(config: RunConfig) -> None:
     """The engine samples as it is asked to."""
+    name = config.rollout.engine or ALWAYS_THERE
+    highest = engine_kind(name).highest_temperature
     asked = {"rollout": config.rollout.temperature, "evaluation": config.evaluation.temperature}
     for table, temperature in asked.items():
-        if config.rollout.engine == "vllm" and temperature > HIGHEST_OF_VLLM:
+        if temperature > highest:
             raise ConfigError(
-                f"{table}.temperature = {temperature:g}: vLLM accepts at most {HIGHEST_OF_VLLM:g}; "
-                "lower it, or use rollout.engine = 'transformers'"
+                f"{table}.temperature = {temperature:g}: {name} accepts at most {highest:g}; "
+                f"lower it, or use rollout.engine = {ALWAYS_THERE!r}"
             )
 
 
@@ -140,19 +143,23 @@ def check_interpreters(config: RunConfig) -> None:
         python = getattr(config.compute.local, role).python
         if python and shutil.which(python) is None:
             raise ConfigError(f"compute.local.{role}.python: no such interpreter: {python}")
-    if config.rollout.engine == "vllm":
-        python = rollout_interpreter(config)
-        if lacks(python, "vllm"):
-            raise ConfigError(
-                f"rollout.engine = 'vllm', but {python} has no vllm; set "
-                "compute.local.rollout.python to an interpreter with vllm (`make vllm-env` makes "
-                "one), or use rollout.engine = 'transformers'"
-            )
-        if lacks(python, "pyarrow"):
-            raise ConfigError(
-                f"{python}, under which rollout workers run, has no pyarrow, in which they write "
-                f"completions; install it there: {python} -m pip install pyarrow"
-            )
+    name = config.rollout.engine or ALWAYS_THERE
+    kind = engine_kind(name)
+    if kind.needs is None:
+        return
+    python = rollout_interpreter(config)
+    if lacks(python, kind.needs):
+        install = f" ({kind.install})" if kind.install else ""
+        raise ConfigError(
+            f"rollout.engine = {name!r}, but {python} has no {kind.needs}; set "
+            f"compute.local.rollout.python to an interpreter with {kind.needs}{install}, or use "
+            f"rollout.engine = {ALWAYS_THERE!r}"
+        )
+    if lacks(python, "pyarrow"):
+        raise ConfigError(
+            f"{python}, under which rollout workers run, has no pyarrow, in which they write "
+            f"completions; install it there: {python} -m pip install pyarrow"
+        )
 
 
 def check_modal(config: RunConfig) -> None:

@@ -11,7 +11,7 @@ from mortal_steps.data.kept import EVAL_PROBLEMS, find_train_problems
 from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ModelError
 from mortal_steps.models.hub import is_hub_model, tokenizer_folder
-from mortal_steps.rollout.engine import context_length
+from mortal_steps.rollout.engines.base import context_length
 from mortal_steps.rollout.fitting import check_fitting
 from mortal_steps.rollout.prompts import PromptLengths, measure_prompts, template_options
 from mortal_steps.store import RunStore

@@ -24,7 +24,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data.kept import find_train_problems
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
 from mortal_steps.rollout.prompts import template_options, tokenize_prompts
-from mortal_steps.rollout.weight_sync import PROBE_FILE
+from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.types import PolicyVersion, WeightsRef

@@ -136,7 +136,11 @@ def refusal(tmp_path, monkeypatch):
             ["compute.local.actor.python=/no/python"],
             ["compute.local.actor.python", "/no/python"],
         ),
-        (ConfigError, ["rollout.weight_sync=direct"], ["rollout.weight_sync = 'direct'"]),
+        (
+            ConfigError,
+            ["rollout.weight_sync=direct"],
+            ["rollout.weight_sync", "'direct'"],
+        ),
         (ConfigError, ["logging.use_wandb=true"], ["logging.use_wandb: there is no reporting"]),
         (
             ConfigError,
@@ -201,7 +205,7 @@ def test_vllm_has_a_highest_temperature():
     for table in ("rollout", "evaluation"):
         values: dict[str, dict] = {"rollout": {"engine": "vllm"}, "evaluation": {}}
         values[table]["temperature"] = 2.5
-        with pytest.raises(ConfigError, match=rf"{table}\.temperature = 2\.5: vLLM accepts"):
+        with pytest.raises(ConfigError, match=rf"{table}\.temperature = 2\.5: vllm accepts"):
             check_engine(parse_config(values))
         values["rollout"]["engine"] = "transformers"
         check_engine(parse_config(values))

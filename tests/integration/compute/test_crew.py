@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.compute.modal.colocated import SHARE_OF_GPU, VLLM_PYTHON, NodeWorkers, on_one_node
+from mortal_steps.compute.modal.colocated import NodeWorkers, on_one_node
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
+from mortal_steps.config.engines import SHARE_OF_GPU, VLLM_PYTHON
 from mortal_steps.errors import DataError, WorkerLostError
 
 SPEC = WorkerSpec(factory="tests.support.workers:Counter", kwargs={})

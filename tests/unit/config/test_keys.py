@@ -70,7 +70,7 @@ FINGERPRINTS = {
 
 OLD = """
 [rollout]
-weight_sync = "volume"
+weight_sync_method = "volume"
 [rewards]
 functions = ["a.b:c"]
 rehearse = false
@@ -81,7 +81,7 @@ deadline_s = 60.0
 gpu = "A100:2"
 vllm_mode = "serve"
 [logging]
-server_timeout_s = 5.0
+server_patience_s = 5.0
 use_wandb = false
 wandb_project = "mine"
 """
@@ -173,16 +173,16 @@ def test_old_keys_are_told_the_new_ones(tmp_path):
         load_config(tmp_path / "mine.toml")
     said = str(caught.value)
     for sentence in (
-        "rollout.weight_sync is now rollout.weight_sync;",
-        "rewards.dry_run is now rewards.dry_run;",
-        "compute.modal.call_timeout_s is now compute.modal.call_timeout_s;",
-        "logging.server_timeout_s is now logging.server_timeout_s;",
+        "rollout.weight_sync_method is now rollout.weight_sync;",
+        "rewards.rehearse is now rewards.dry_run;",
+        "compute.modal.deadline_s is now compute.modal.call_timeout_s;",
+        "logging.server_patience_s is now logging.server_timeout_s;",
         "logging.use_wandb: there is no reporting to Weights & Biases",
         "logging.wandb_project: there is no",
     ):
         assert sentence in said
     with pytest.raises(ConfigError, match=r"rewards\.rehearse is now rewards\.dry_run"):
-        load_config(ROOT / "deployments/configs/demo.toml", ["rewards.dry_run=false"])
+        load_config(ROOT / "deployments/configs/demo.toml", ["rewards.rehearse=false"])
 
 
 def test_a_configuration_that_earlier_code_wrote_is_read(tmp_path):
@@ -195,11 +195,11 @@ def test_a_configuration_that_earlier_code_wrote_is_read(tmp_path):
     (tmp_path / "config.toml").write_text(dump_toml(config))
     assert load_config(tmp_path / "config.toml") == config
     with pytest.raises(ConfigError, match=r"rewards\.rehearse is now"):
-        load_stored_config(tmp_path / "config.toml", ["rewards.dry_run=true"])
+        load_stored_config(tmp_path / "config.toml", ["rewards.rehearse=true"])
 
 
 def test_parameters_of_a_flow_run_that_began_earlier_are_read():
-    began = {"rewards": {"functions": ["a:b"], "dry_run": False}, "logging": {"use_wandb": False}}
+    began = {"rewards": {"functions": ["a:b"], "rehearse": False}, "logging": {"use_wandb": False}}
     assert RunConfig.model_validate(began).rewards.dry_run is False
 
 

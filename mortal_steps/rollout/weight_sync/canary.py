@@ -15,7 +15,8 @@ import json
 from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
-from mortal_steps.rollout.engine import Engine
+from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.weight_sync.base import WeightSync
 from mortal_steps.store import RunStore
 from mortal_steps.types import WeightsRef
 
@@ -24,14 +25,17 @@ HALF_PRECISION_TOLERANCE = 0.3
 """Two correct implementations differ by as much (nats) in bfloat16."""
 
 
-def load_weights(store: RunStore, engine: Engine, weights: WeightsRef, tolerance: float) -> None:
-    """Make the engine sample with `weights`.
+def load_weights(
+    store: RunStore, engine: Engine, sync: WeightSync, weights: WeightsRef, tolerance: float
+) -> None:
+    """Make the engine sample with `weights`, which it takes by `sync`.
 
     Raises `CorruptFileError` for a folder that is not what was published, `EngineError` for one
     that the engine cannot load, `WeightsMismatchError` if the canary fails.
     """
     folder = store.verify_folder(weights.path, weights.sha256)
-    engine.load(folder)
+    engine.check(folder)
+    sync.load(engine, folder)
     check_canary(engine, folder, tolerance)
 
 
