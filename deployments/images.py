@@ -7,9 +7,9 @@ from pathlib import Path
 
 import modal
 
-from mortal_steps.compute.modal.colocated import VLLM_PYTHON
 from mortal_steps.compute.modal.release import VOLUME_VARIABLE
 from mortal_steps.config import ModalConfig
+from mortal_steps.config.engines import VLLM_PYTHON
 
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
 PYTHON = "3.11"

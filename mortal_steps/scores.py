@@ -9,22 +9,23 @@ from mortal_steps.types import RewardedShard
 
 
 def reward_names(config: RunConfig) -> tuple[str, ...]:
-    """One unique name per entry of `rewards.functions`, in its order.
+    """One name per reward, in their order.
 
-    The name is the function's own, the part after the last `:`; where two functions share it, each
-    goes by its whole `module:function`.
+    The name is the one that the reward was given, or its function's own, the part after the last
+    `:`; where two functions share it, each goes by its whole `module:function`.
     """
-    specs = config.rewards.functions
-    names = [spec.rpartition(":")[2] for spec in specs]
+    terms = config.rewards.all_terms
+    names = [term.name or term.called.rpartition(":")[2] for term in terms]
     return tuple(
-        name if names.count(name) == 1 else spec for spec, name in zip(specs, names, strict=True)
+        name if names.count(name) == 1 else term.name or term.called
+        for term, name in zip(terms, names, strict=True)
     )
 
 
 def reward_weights(config: RunConfig) -> dict[str, float]:
     """Weight of each reward function by name; 1 where none are given."""
-    names = reward_names(config)
-    return dict(zip(names, config.rewards.weights or [1.0] * len(names), strict=True))
+    weights = [term.weight for term in config.rewards.all_terms]
+    return dict(zip(reward_names(config), weights, strict=True))
 
 
 def weighted_sum(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:

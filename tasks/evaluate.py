@@ -1,34 +1,14 @@
 """evaluate: scores on the held-out problems."""
 
-import asyncio
-
 from prefect import task
 
+from mortal_steps.orchestration import evaluation
 from mortal_steps.orchestration.session import Session
-from mortal_steps.report.evaluations import mean_scores
-from mortal_steps.schedule import shard_bounds
-from mortal_steps.types import Evaluation, RewardedShard, StageTiming, WeightsRef
+from mortal_steps.types import Evaluation, WeightsRef
 from mortal_tasks.durability import DURABLE
 
 
 @task(name="evaluate", task_run_name="evaluate/{step}", **DURABLE)
 async def evaluate(session: Session, step: int, weights: WeightsRef) -> Evaluation:
     """Sample the held-out problems with `weights` and average what the rewards say."""
-    num_problems = session.run.info.num_eval_problems
-    num_shards = len(shard_bounds(num_problems, session.config.num_shards))
-    shards = await asyncio.gather(
-        *(session.evaluate_shard(step, shard, weights) for shard in range(num_shards))
-    )
-    rewarded = [session.store.read_record(shard.file, RewardedShard) for shard in shards]
-    return Evaluation(
-        step=step,
-        num_problems=num_problems,
-        metrics=mean_scores(session.config, rewarded),
-        timing=StageTiming(
-            stage="evaluate",
-            step=step,
-            busy_s=sum(s.timing.busy_s + s.generation.timing.busy_s for s in shards),
-            wait_s=sum(s.timing.wait_s + s.generation.timing.wait_s for s in shards),
-        ),
-        failures=tuple(failure for shard in rewarded for failure in shard.failures),
-    )
+    return await evaluation.evaluate(session, step, weights)

@@ -1,7 +1,7 @@
 """The Prefect server may go away in mid-run and come back.
 
 Training needs no server: task runs are told by events, which wait in memory while it is away. A run
-goes on without it for `logging.server_patience_s`, as long as what waits is less than the server
+goes on without it for `logging.server_timeout_s`, as long as what waits is less than the server
 can take in at once, and its history is whole in the end. After that it ends as if interrupted.
 
 A server that did not hear of a run for a while may have given it up meanwhile. The run is alive, so
@@ -136,7 +136,7 @@ class ServerWatch:
         if self._lost:
             raise ServerError(
                 f"the Prefect server at {self._client.api_url} has not answered for "
-                f"{self._seconds_away():.0f} s (logging.server_patience_s is "
+                f"{self._seconds_away():.0f} s (logging.server_timeout_s is "
                 f"{self._patience_s:g})"
             )
 

@@ -1,7 +1,7 @@
 """One measured run, in a process of its own: `python -m benchmarks.overhead.variants JOB`.
 
-- flow: grpo_train as it is, with real workers
-- bare: the very same loop and workers, every task replaced by the function it wraps
+- flow: what grpo_train does, with real workers
+- bare: the very same loop and workers, every stage a plain function
 - floor: as many empty task runs
 - persisted: as many empty task runs, results kept where grpo_train keeps them
 """
@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import mortal_flows.grpo_train as grpo
+from prefect import flow
+
 from benchmarks.jobs import answer_job
 from benchmarks.overhead.floor import make_floor
 from benchmarks.overhead.meter import StepMeter
+from mortal_flows.grpo_train import drive
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.recorder import Recorder
+from mortal_steps.runs.run import Run
 from tests.support import bare
 
 
@@ -39,8 +43,7 @@ def _run(variant: str, config: RunConfig, meter: StepMeter) -> UUID | None:
         asyncio.run(_bare(config, meter))
         return None
     if variant == "flow":
-        _meter_steps(meter)
-        state = asyncio.run(grpo.grpo_train(config, return_state=True))
+        state = asyncio.run(_flow(meter)(config, return_state=True))
     else:
         steps = config.training.max_steps
         floor = make_floor(config, steps, meter, persisted=variant == "persisted")
@@ -50,20 +53,30 @@ def _run(variant: str, config: RunConfig, meter: StepMeter) -> UUID | None:
     return state.state_details.flow_run_id
 
 
+def _flow(meter: StepMeter) -> Any:
+    @flow(name="grpo-train", persist_result=False)
+    async def metered(config: RunConfig) -> Any:
+        return await drive(open_run(config), partial(MeteredRecorder, meter=meter))
+
+    return metered
+
+
 async def _bare(config: RunConfig, meter: StepMeter) -> None:
-    _meter_steps(meter)
-    bare.strip_prefect()
     async with open_session(open_run(config)) as session:
-        await bare.train(session)
+        await bare.train(session, MeteredRecorder(session.run, meter=meter))
 
 
-def _meter_steps(meter: StepMeter) -> None:
-    class MeteredRecorder(Recorder):
-        def begin_step(self) -> None:
-            meter.mark()
-            super().begin_step()
+class MeteredRecorder(Recorder):
+    """Also stamps the start of each step."""
 
-    grpo.Recorder = MeteredRecorder
+    def __init__(self, run: Run, *, meter: StepMeter) -> None:
+        super().__init__(run)
+        self._meter = meter
+
+    def begin_step(self) -> None:
+        """See `Recorder`."""
+        self._meter.mark()
+        super().begin_step()
 
 
 if __name__ == "__main__":

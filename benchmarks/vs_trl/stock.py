@@ -20,8 +20,8 @@ from benchmarks.overhead.meter import StepMeter
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.data import load_problems
-from mortal_steps.policy.trl_options import build_trl_config
-from mortal_steps.rewards.loading import load_reward
+from mortal_steps.policy.algorithms.grpo.options import build_trl_config
+from mortal_steps.rewards.loading import load_term
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def train(config: RunConfig, model: str, folder: Path, meter: StepMeter) -> list
     trainer = GRPOTrainer(
         model=model,
         args=arguments,
-        reward_funcs=[load_reward(spec) for spec in config.rewards.functions],
+        reward_funcs=[load_term(term) for term in config.rewards.all_terms],
         train_dataset=Dataset.from_list(
             [{"prompt": problem.prompt, **problem.columns} for problem in problems]
         ),

@@ -5,14 +5,20 @@ turns pydantic's complaints into `ConfigError`s, `reference` prints every key;
 `mortal_steps.orchestration.preflight` checks what needs the disk.
 """
 
+from mortal_steps.config.algorithm import AlgorithmConfig
+from mortal_steps.config.checkpoints import CheckpointsConfig
 from mortal_steps.config.compute import ComputeConfig, LocalConfig, ModalConfig, RoleConfig
 from mortal_steps.config.data import DataConfig
+from mortal_steps.config.evaluation import EvaluationConfig
+from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig, NewModelConfig, WarmStartConfig
-from mortal_steps.config.rollout import EvaluationConfig, RewardsConfig, RolloutConfig
-from mortal_steps.config.run import CheckpointsConfig, LoggingConfig, RunConfig
+from mortal_steps.config.rewards import RewardsConfig, RewardTerm
+from mortal_steps.config.rollout import RolloutConfig
+from mortal_steps.config.run import RunConfig
 from mortal_steps.config.training import LoraConfig, TrainingConfig
 
 __all__ = [
+    "AlgorithmConfig",
     "CheckpointsConfig",
     "ComputeConfig",
     "DataConfig",
@@ -23,6 +29,7 @@ __all__ = [
     "ModalConfig",
     "ModelConfig",
     "NewModelConfig",
+    "RewardTerm",
     "RewardsConfig",
     "RoleConfig",
     "RolloutConfig",

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mortal_steps.config.gpus import dollars_per_second, gpu_count, modal_gpu
+from mortal_steps.config.gpus import gpu_count, modal_gpu
+from mortal_steps.config.marks import ANYTHING, Affects, Decides
 from mortal_steps.config.section import LocalPath, Section
 
 
 class RoleConfig(Section):
     """How the local processes of one role are started."""
 
-    python: LocalPath | None = None
+    python: Annotated[LocalPath | None, Affects.NOTHING] = None
     """Path of the Python interpreter; MORTAL must be installed in it. Default: the interpreter that
     runs the flow."""
-    threads: int | None = Field(None, ge=1)
+    threads: Annotated[int | None, ANYTHING] = Field(None, ge=1)
     """OMP_NUM_THREADS of each process. The number of threads decides how matrix kernels round, so
     it is part of what decides a run's bits. Default: 1; for the actor, when generation does not
     overlap training (`rollout.staleness = 0`), the number of cores of the machine on which the run
     begins, up to 4."""
-    devices: tuple[str, ...] = ()
+    devices: Annotated[tuple[str, ...], Affects.NOTHING] = ()
     """Values of CUDA_VISIBLE_DEVICES, assigned to the role's processes in turn. Empty: the
     environment's value is kept."""
-    env: dict[str, str] = Field(default_factory=dict)
+    env: Annotated[dict[str, str], Affects.NOTHING] = Field(default_factory=dict)
     """Additional environment variables. This is the only way to pass `PREFECT_*` and `MODAL_*`
     variables to reward functions."""
 
@@ -44,9 +45,9 @@ class RoleConfig(Section):
 class LocalConfig(Section):
     """`[compute.local]`: worker processes on this machine."""
 
-    actor: RoleConfig = RoleConfig()
-    rollout: RoleConfig = RoleConfig()
-    reward: RoleConfig = RoleConfig()
+    actor: Annotated[RoleConfig, Affects.TRAINING] = RoleConfig()
+    rollout: Annotated[RoleConfig, Affects.SAMPLING] = RoleConfig()
+    reward: Annotated[RoleConfig, Affects.NOTHING] = RoleConfig()
 
 
 class ModalConfig(Section):
@@ -58,7 +59,7 @@ class ModalConfig(Section):
     """GPU of each rollout worker's container."""
     rewards: Literal["flow", "modal"] = "flow"
     """Where reward functions run: beside the flow, or in a container without a GPU. That container
-    receives the Python files below the folder in which the run begins. `rewards.rehearse` always
+    receives the Python files below the folder in which the run begins. `rewards.dry_run` always
     calls the functions on the local machine."""
     app: str = "mortal"
     """Name of the Modal app that `mortal deploy` deploys."""
@@ -69,7 +70,7 @@ class ModalConfig(Section):
     it to `app`. An app has exactly one Volume, so a different Volume needs a different app."""
     secrets: tuple[str, ...] = ()
     """Modal secrets to expose to the workers as environment variables, for example HF_TOKEN."""
-    deadline_s: float = Field(7200.0, gt=0)
+    call_timeout_s: float = Field(7200.0, gt=0)
     """Longest time that one worker call may take, in seconds, including the wait for a GPU."""
     scaledown_window_s: int = Field(300, ge=2, le=3600)
     """Seconds that an idle container is kept, and billed, while the run is in progress."""
@@ -80,9 +81,9 @@ class ModalConfig(Section):
     """Dollars per second for one GPU, by GPU name, if your prices differ from the list prices."""
     gpu: str = "A100"
     """GPU of the single container in single-node mode."""
-    vllm_mode: Literal["colocate", "serve"] = "colocate"
-    """In single-node mode: `colocate` makes the rollout worker share the actor's GPU; `serve` gives
-    it the last of several GPUs to itself (`gpu = "A100:2"`)."""
+    vllm_mode: Annotated[Literal["colocate", "server"], Decides("vllm_mode")] = "colocate"
+    """In single-node mode: `colocate` makes the rollout worker share the actor's GPU; `server`
+    gives it the last of several GPUs to itself (`gpu = "A100:2"`)."""
 
     @field_validator("actor", "rollout", "gpu")
     @classmethod
@@ -98,17 +99,16 @@ class ModalConfig(Section):
                 raise ValueError(f"{gpu!r}: {rate:g} is no price per second of one GPU")
         return rates
 
-    @model_validator(mode="after")
-    def _prices_are_known(self) -> Self:
-        for gpu in (self.actor, self.rollout, self.gpu):
-            dollars_per_second(gpu, self.rates)
-        return self
+    @field_validator("vllm_mode", mode="before")
+    @classmethod
+    def _as_it_was_once_spelt(cls, mode: Any) -> Any:
+        return "server" if mode == "serve" else mode
 
     @model_validator(mode="after")
     def _serving_takes_two(self) -> Self:
-        if self.vllm_mode == "serve" and gpu_count(self.gpu) < 2:
+        if self.vllm_mode == "server" and gpu_count(self.gpu) < 2:
             raise ValueError(
-                "vllm_mode = 'serve' gives the rollout worker a GPU of its own; set gpu = "
+                "vllm_mode = 'server' gives the rollout worker a GPU of its own; set gpu = "
                 f"'{self.gpu}:2', or vllm_mode = 'colocate'"
             )
         return self
@@ -117,13 +117,13 @@ class ModalConfig(Section):
 class ComputeConfig(Section):
     """`[compute]`: where workers run."""
 
-    backend: Literal["local", "modal"] = "local"
+    backend: Annotated[Literal["local", "modal"], Affects.NOTHING] = "local"
     """Where workers run: as processes on this machine, or in containers on Modal."""
-    mode: Literal["distributed", "single_node"] = "distributed"
+    mode: Annotated[Literal["distributed", "single_node"], Affects.NOTHING] = "distributed"
     """`distributed`: the actor and the rollout workers run separately. `single_node`: the actor and
     one rollout worker take turns on one machine."""
     local: LocalConfig = LocalConfig()
-    modal: ModalConfig = ModalConfig()
+    modal: Annotated[ModalConfig, Affects.NOTHING] = ModalConfig()
 
     @model_validator(mode="after")
     def _gpus_are_of_the_mode(self) -> Self:

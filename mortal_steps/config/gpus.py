@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
 
 GPUS = (
     "T4",
@@ -24,25 +23,6 @@ GPUS = (
 ALIASES = {"A10G": "A10"}
 """Other spellings in use."""
 MOST_PER_CONTAINER = 8
-
-DOLLARS_PER_SECOND = {
-    "T4": 0.000164,
-    "L4": 0.000222,
-    "A10": 0.000306,
-    "L40S": 0.000542,
-    "A100": 0.000583,
-    "A100-40GB": 0.000583,
-    "A100-80GB": 0.000694,
-    "H100": 0.001097,
-    "H100!": 0.001097,
-    "H200": 0.001261,
-    "B200": 0.001736,
-}
-"""List prices of July 2026, processor and memory of the container not counted. Those of an account
-may differ: `compute.modal.rates` goes before them."""
-
-WITHOUT_GPU = 0.0000153
-"""Dollars per second of one core and one GiB, which is what a container of rewards is given."""
 
 
 def modal_gpu(wanted: str) -> str:
@@ -69,18 +49,3 @@ def modal_gpu(wanted: str) -> str:
 def gpu_count(wanted: str) -> int:
     """How many `A100:2` is; raises what `modal_gpu` does."""
     return int(modal_gpu(wanted).partition(":")[2] or 1)
-
-
-def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
-    """What a container with these GPUs costs; `rates` by GPU, however spelt, go before the list.
-
-    Raises `ValueError` for a GPU without a known price.
-    """
-    name = modal_gpu(wanted).partition(":")[0]
-    known = DOLLARS_PER_SECOND | {modal_gpu(gpu): rate for gpu, rate in rates.items()}
-    rate = known.get(name)
-    if rate is None:
-        raise ValueError(
-            f"no price is known of {name}; name it in compute.modal.rates, in dollars per second"
-        )
-    return rate * gpu_count(wanted)

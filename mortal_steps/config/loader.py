@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.training import TRL_OPTIONS_WE_SET
+from mortal_steps.config.history import migrated, old_keys
+from mortal_steps.config.keys import keys_of, section_of, trl_options_decided
 from mortal_steps.errors import ConfigError
 
 
@@ -22,8 +22,23 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
 
     Raises `ConfigError` that names the key, the value and the remedy.
     """
+    return _overridden(_read(path), overrides, origin=str(path))
+
+
+def load_stored_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
+    """The same of a run's config.toml, which an earlier version of this code may have written."""
+    return _overridden(migrated(_read(path)), overrides, origin=str(path))
+
+
+def _overridden(values: dict[str, Any], overrides: Iterable[str], origin: str) -> RunConfig:
+    for override in overrides:
+        _apply_override(values, override)
+    return parse_config(values, origin)
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"no such configuration file: {path}") from None
     except IsADirectoryError:
@@ -32,13 +47,13 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
-    for override in overrides:
-        _apply_override(values, override)
-    return parse_config(values, origin=str(path))
 
 
 def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> RunConfig:
-    """Plain nested values as a `RunConfig`; raises `ConfigError`."""
+    """Plain nested values as a `RunConfig`; raises `ConfigError`, for keys of old as well."""
+    old = list(old_keys(values))
+    if old:
+        raise ConfigError("\n".join([f"{origin}:", *(f"  {line}" for line in old)]))
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
@@ -103,8 +118,9 @@ def _suggest(location: list[str]) -> str:
     section = section_at(table)
     siblings = list(section.model_fields) if section else []
     of_trl = table == ["training"]
-    if of_trl and name in TRL_OPTIONS_WE_SET:
-        return f"; TRL's {name} is set by {TRL_OPTIONS_WE_SET[name]}"
+    decided = trl_options_decided(RunConfig)
+    if of_trl and name in decided:
+        return f"; TRL's {name} is set by {decided[name]}"
     near = difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)
     meant = f"; did you mean {'.'.join([*table, near[0]])}?" if near else _suggest_elsewhere(name)
     if of_trl:
@@ -116,7 +132,7 @@ def _suggest(location: list[str]) -> str:
 def _suggest_elsewhere(name: str) -> str:
     """The first of the outermost keys of nearly that name."""
     everywhere: dict[str, str] = {}
-    for key in sorted((key for key, _ in configuration_keys()), key=lambda key: key.count(".")):
+    for key in sorted((key for key, _ in keys_of(RunConfig)), key=lambda key: key.count(".")):
         everywhere.setdefault(key.rpartition(".")[2], key)
     near = difflib.get_close_matches(name, everywhere, n=1, cutoff=0.75)
     return f"; did you mean {everywhere[near[0]]}?" if near else ""
@@ -127,24 +143,5 @@ def section_at(location: Iterable[str]) -> type[BaseModel] | None:
     section: type[BaseModel] | None = RunConfig
     for part in location:
         field = section.model_fields.get(part) if section else None
-        section = _section_of(field.annotation) if field else None
+        section = section_of(field.annotation) if field else None
     return section
-
-
-def _section_of(annotation: Any) -> type[BaseModel] | None:
-    for candidate in (annotation, *get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
-
-
-def configuration_keys(
-    section: type[BaseModel] = RunConfig, prefix: str = ""
-) -> Iterator[tuple[str, FieldInfo]]:
-    """Every key of the configuration, such as `training.lora.r`, with what pydantic knows of it."""
-    for name, field in section.model_fields.items():
-        inner = _section_of(field.annotation)
-        if inner:
-            yield from configuration_keys(inner, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", field

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from mortal_steps.config.marks import Affects, Decides
 from mortal_steps.config.section import LocalPath, Section
 
 
@@ -42,18 +43,24 @@ class WarmStartConfig(Section):
 class ModelConfig(Section):
     """`[model]`: which model is trained."""
 
-    name_or_path: LocalPath = "Qwen/Qwen2.5-0.5B-Instruct"
+    name_or_path: Annotated[LocalPath, Affects.SAMPLING | Affects.STATE] = (
+        "Qwen/Qwen2.5-0.5B-Instruct"
+    )
     """A Hugging Face Hub name or a local folder; ignored if `[model.new]` is present."""
-    revision: str | None = None
+    revision: Annotated[str | None, Affects.SAMPLING | Affects.STATE] = None
     """Branch, tag or commit of a Hub model. A run keeps the commit with which it began."""
-    max_model_len: int = Field(16384, ge=2)
+    max_model_len: Annotated[int, Affects.SAMPLING] = Field(16384, ge=2)
     """Longest prompt plus completion, in tokens. If the model itself takes fewer tokens, that limit
     applies."""
-    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "auto"],
+        Affects.SAMPLING | Affects.STATE,
+        Decides("model_init_kwargs"),
+    ] = "float32"
     """Data type of the weights, in training and in sampling."""
-    trust_remote_code: bool = False
+    trust_remote_code: Annotated[bool, Affects.SAMPLING, Decides("model_init_kwargs")] = False
     """Allow code that ships with the model to run."""
-    new: NewModelConfig | None = None
+    new: Annotated[NewModelConfig | None, Affects.SAMPLING | Affects.STATE] = None
     """Build a new model instead of loading one."""
-    warm_start: WarmStartConfig | None = None
+    warm_start: Annotated[WarmStartConfig | None, Affects.SAMPLING | Affects.STATE] = None
     """Train the model by supervision before reinforcement begins."""

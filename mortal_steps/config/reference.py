@@ -14,9 +14,12 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import tomli_w
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from mortal_steps.config.loader import configuration_keys, section_at
+from mortal_steps.config import RunConfig
+from mortal_steps.config.keys import keys_of
+from mortal_steps.config.loader import section_at
 from mortal_steps.errors import ConfigError
 
 WIDTH = 100
@@ -49,9 +52,9 @@ def reference_toml(section: str | None = None) -> str:
     Raises `ConfigError` for a section that does not exist.
     """
     wanted = f"{section}." if section else ""
-    keys = [(key, field) for key, field in configuration_keys() if key.startswith(wanted)]
+    keys = [(key, field) for key, field in keys_of(RunConfig) if key.startswith(wanted)]
     if not keys:
-        sections = sorted({key.rpartition(".")[0] for key, _ in configuration_keys()} - {""})
+        sections = sorted({key.rpartition(".")[0] for key, _ in keys_of(RunConfig)} - {""})
         raise ConfigError(f"no section {section!r}; there are {', '.join(sections)}")
     tables: dict[str, list[str]] = defaultdict(list)
     for key, field in keys:
@@ -95,7 +98,7 @@ def _choices(annotation: Any) -> list[str]:
 def reference_markdown() -> str:
     """All keys as the page docs/configuration.md: a table of the page for each of the file's."""
     tables: dict[str, list[str]] = defaultdict(list)
-    for key, field in configuration_keys():
+    for key, field in keys_of(RunConfig):
         table, _, name = key.rpartition(".")
         tables[table].append(_row(name, field))
     return "\n".join([PAGE, *(_section(table, rows) for table, rows in tables.items())])
@@ -140,7 +143,9 @@ def _kind(annotation: Any) -> str:
     parts = [part for part in get_args(annotation) if part is not NoneType]
     if parts:
         return " or ".join(_kind(part) for part in parts)
-    name: str = annotation.__name__
+    if issubclass(annotation, BaseModel):
+        return "table"
+    name = str(annotation.__name__)
     return {"str": "string", "int": "integer", "bool": "true/false"}.get(name, name)
 
 

@@ -6,14 +6,24 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from mortal_steps.config.algorithm import Algorithm, grpo
+from mortal_steps.config.batch_sources import GENERATE
+from mortal_steps.config.checkpoints import CheckpointsConfig
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.config.evaluation import EvaluationConfig
+from mortal_steps.config.history import migrated, under_first_names
+from mortal_steps.config.keys import identity_of, trl_options_decided
+from mortal_steps.config.logging import LoggingConfig
+from mortal_steps.config.marks import Affects, Decides, Trl
 from mortal_steps.config.model import ModelConfig
-from mortal_steps.config.rollout import Engine, EvaluationConfig, RewardsConfig, RolloutConfig
+from mortal_steps.config.rewards import RewardsConfig
+from mortal_steps.config.rollout import RolloutConfig
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.config.training import TrainingConfig
 
@@ -26,52 +36,42 @@ MOST_THREADS = 4
 """What an actor takes of a machine's cores by default, at most."""
 
 
-class CheckpointsConfig(Section):
-    """`[checkpoints]`: when the actor's complete state is saved."""
-
-    save_steps: int = Field(100, ge=1)
-    """Save a checkpoint every N steps and at the end."""
-    keep_last: int = Field(2, ge=1)
-    """Keep the newest N checkpoints."""
-    keep_best: bool = True
-    """Also keep the checkpoint with the best evaluation reward (without evaluations: the best
-    training reward)."""
-
-
-class LoggingConfig(Section):
-    """`[logging]`: what is reported, and where."""
-
-    artifact_steps: int = Field(50, ge=1)
-    """Refresh the timing table and the progress in the Prefect UI every N steps."""
-    server_patience_s: float = Field(300.0, ge=0)
-    """Seconds for which a run continues while its Prefect server does not answer; after that it
-    saves its state and stops."""
-    use_wandb: bool = False
-    """Not implemented yet."""
-    wandb_project: str = "modal-grpo-trl"
-    """Used with `use_wandb`."""
-
-
 class RunConfig(Section):
     """One run, whole. Every section has defaults; a usable run names data and rewards."""
 
-    name: str = Field("grpo", pattern=NAME)
+    name: Annotated[str, Affects.FINGERPRINT] = Field("grpo", pattern=NAME)
     """Prefix of generated run ids."""
-    seed: int = Field(42, ge=0, lt=2**31)
+    seed: Annotated[int, Affects.SAMPLING | Affects.TRAINING, Trl("seed"), Decides("data_seed")] = (
+        Field(42, ge=0, lt=2**31)
+    )
     """Seed of the data order, sampling, training and new models."""
-    run_id: str | None = Field(None, pattern=NAME)
+    run_id: Annotated[str | None, Affects.NOTHING] = Field(None, pattern=NAME)
     """Id of the run; training again with the id of an existing run continues that run."""
-    runs_dir: LocalPath = "runs"
+    runs_dir: Annotated[LocalPath, Affects.NOTHING, Decides("output_dir")] = "runs"
     """Folder that holds all runs."""
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     rollout: RolloutConfig = RolloutConfig()
     rewards: RewardsConfig = RewardsConfig()
+    algorithm: Algorithm = Field(default_factory=grpo)
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    checkpoints: CheckpointsConfig = CheckpointsConfig()
+    checkpoints: Annotated[CheckpointsConfig, Affects.NOTHING] = CheckpointsConfig()
     compute: ComputeConfig = ComputeConfig()
-    logging: LoggingConfig = LoggingConfig()
+    logging: Annotated[LoggingConfig, Affects.NOTHING] = LoggingConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _under_present_names(cls, values: Any) -> Any:
+        return migrated(values) if isinstance(values, Mapping) else values
+
+    @model_validator(mode="after")
+    def _options_of_trl_have_one_place(self) -> Self:
+        decided = trl_options_decided(type(self))
+        for option in self.training.trl:
+            if option in decided:
+                raise ValueError(f"training.trl.{option} is set by {decided[option]}; use that")
+        return self
 
     @model_validator(mode="after")
     def _a_node_has_one_rollout_worker(self) -> Self:
@@ -107,14 +107,16 @@ class RunConfig(Section):
         """
         chosen = self.training.importance_sampling_correction
         stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
-        return chosen if chosen is not None else stale or self.rollout.engine == "vllm"
+        engine = engine_kind(self.rollout.engine or ALWAYS_THERE)
+        differs = engine.corrects_importance or self.rollout.source != GENERATE
+        return chosen if chosen is not None else stale or differs
 
     def settled(
         self,
         *,
         cores: int,
         commit: str | None = None,
-        engine: Engine = "transformers",
+        engine: str = ALWAYS_THERE,
         context: int | None = None,
     ) -> RunConfig:
         """The same with values for what defaults to the machine and the model.
@@ -150,7 +152,7 @@ class RunConfig(Section):
         num_shards: int,
         threads: Mapping[str, int | None],
         commit: str | None,
-        engine: Engine | None,
+        engine: str | None,
         max_tokens: int | None,
     ) -> RunConfig:
         values = self.model_dump()
@@ -165,23 +167,13 @@ class RunConfig(Section):
         return RunConfig.model_validate(values)
 
     def identity(self) -> dict[str, Any]:
-        """What decides the run's numbers: everything but places, workers and reporting."""
-        data = self.model_dump(mode="json", exclude={"run_id", "runs_dir", "compute", "logging"})
-        del data["rollout"]["num_rollout_workers"], data["checkpoints"]
-        data["rollout"]["num_shards"] = self.num_shards
-        if self.data.on_long == "error":  # all rows are there, as in runs begun without the key
-            del data["data"]["on_long"]
-        local = self.compute.local
-        data["compute"] = {
-            "local": {
-                "actor": {"threads": local.actor.threads},
-                "rollout": {"threads": local.rollout.threads},
-            }
-        }
-        # How a failing reward is met may be changed in mid-run: that is how a run goes on after it.
-        data["rewards"] = {key: data["rewards"][key] for key in ("functions", "weights")}
-        return data
+        """What decides the run's numbers: the keys that affect anything (`marks.Affects`)."""
+        rollout = self.rollout.model_copy(update={"num_shards": self.num_shards})
+        rewards = self.rewards.shortened()
+        meant = self.model_copy(update={"rollout": rollout, "rewards": rewards})
+        return identity_of(meant, meant.model_dump(mode="json"))
 
     def fingerprint(self) -> str:
         """Digest of `identity()`, hexadecimal sha256."""
-        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
+        identity = under_first_names(self.identity())
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

@@ -1,11 +1,12 @@
-"""`[training]`: TRL's GRPO, and which of its options have a key of their own."""
+"""`[training]`: TRL's GRPO, under the names that TRL has for its options."""
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from mortal_steps.config.marks import Affects, AffectsByOption, Decides, Trl
 from mortal_steps.config.section import Options, Section
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
@@ -24,41 +25,16 @@ GSPO (https://arxiv.org/abs/2507.18071) is no loss of its own: it is
 `importance_sampling_level = "sequence"` in `[training.trl]`.
 """
 
-TRL_OPTIONS_WE_SET = {
-    "output_dir": "--runs-dir",
-    "per_device_train_batch_size": "training.batch_size and training.num_generations",
-    "generation_batch_size": "training.batch_size and training.num_generations",
-    "num_generations": "training.num_generations",
-    "max_steps": "training.max_steps",
-    "num_train_epochs": "training.num_epochs",
-    "learning_rate": "training.learning_rate",
-    "loss_type": "training.loss_type",
-    "beta": "training.beta",
-    "epsilon": "training.epsilon",
-    "epsilon_high": "training.epsilon_high",
-    "scale_rewards": "training.scale_rewards",
-    "num_iterations": "training.num_iterations",
-    "gradient_accumulation_steps": "training.gradient_accumulation_steps",
-    "gradient_checkpointing": "training.gradient_checkpointing",
-    "max_completion_length": "training.max_completion_length",
-    "reward_weights": "rewards.weights",
-    "seed": "seed",
-    "data_seed": "seed",
-    "save_strategy": "checkpoints.save_steps",
-    "save_steps": "checkpoints.save_steps",
-    "eval_strategy": "evaluation.eval_steps",
-    "eval_steps": "evaluation.eval_steps",
-    "report_to": "logging.use_wandb",
-    "use_vllm": "rollout.engine",
-    "vllm_mode": "compute.modal.vllm_mode",
-    "vllm_importance_sampling_correction": "training.importance_sampling_correction",
-    "temperature": "rollout.temperature",
-    "top_p": "rollout.top_p",
-    "top_k": "rollout.top_k",
-    "min_p": "rollout.min_p",
-    "model_init_kwargs": "model.dtype and model.trust_remote_code",
-}
-"""GRPOConfig options with a key of their own here; `[training.trl]` refuses them."""
+OPTIONS_OF_TRL = AffectsByOption(
+    {
+        "chat_template_kwargs": Affects.SAMPLING | Affects.TRAINING,
+        "optim": Affects.TRAINING | Affects.STATE,
+        "optim_args": Affects.TRAINING | Affects.STATE,
+        "optim_target_modules": Affects.TRAINING | Affects.STATE,
+        "fp16": Affects.TRAINING | Affects.STATE,
+    }
+)
+"""What options in `[training.trl]` affect beyond training."""
 
 
 class LoraConfig(Section):
@@ -67,58 +43,77 @@ class LoraConfig(Section):
     https://arxiv.org/abs/2106.09685
     """
 
-    r: int = Field(16, ge=1)
+    r: Annotated[int, Affects.TRAINING | Affects.STATE] = Field(16, ge=1)
     """Rank of the adapter's matrices."""
-    alpha: int = Field(32, ge=1)
+    alpha: Annotated[int, Affects.TRAINING | Affects.STATE] = Field(32, ge=1)
     """The adapter's output is scaled by alpha / r."""
-    dropout: float = Field(0.05, ge=0, lt=1)
+    dropout: Annotated[float, Affects.TRAINING] = Field(0.05, ge=0, lt=1)
     """Dropout probability of the adapter's input."""
-    target_modules: str | tuple[str, ...] = "all-linear"
+    target_modules: Annotated[str | tuple[str, ...], Affects.TRAINING | Affects.STATE] = (
+        "all-linear"
+    )
     """Modules that get an adapter: `all-linear`, or their names."""
-    merge_final: bool = False
+    merge_final: Annotated[bool, Affects.FINGERPRINT] = False
     """At the end, also save the model with the adapter merged in."""
 
 
 class TrainingConfig(Section):
     """`[training]`: TRL's GRPO, stepped from outside."""
 
-    max_steps: int = -1
+    max_steps: Annotated[int, Affects.TRAINING, Decides("max_steps")] = -1
     """Number of train steps, one batch each; -1: as many as `num_epochs` takes."""
-    num_epochs: int = Field(5, ge=1)
+    num_epochs: Annotated[int, Affects.TRAINING, Decides("num_train_epochs")] = Field(5, ge=1)
     """Passes over the dataset; used only with `max_steps = -1`."""
-    batch_size: int = Field(8, ge=1)
+    batch_size: Annotated[
+        int,
+        Affects.SAMPLING | Affects.TRAINING,
+        Decides("per_device_train_batch_size", "generation_batch_size"),
+    ] = Field(8, ge=1)
     """Prompts per train step."""
-    num_generations: int = Field(4, ge=2)
+    num_generations: Annotated[
+        int,
+        Affects.SAMPLING | Affects.TRAINING,
+        Trl("num_generations"),
+        Decides("per_device_train_batch_size", "generation_batch_size"),
+    ] = Field(4, ge=2)
     """Completions per prompt (the group size G of GRPO)."""
-    learning_rate: float = Field(5e-6, ge=0)
+    learning_rate: Annotated[float, Affects.TRAINING, Trl("learning_rate")] = Field(5e-6, ge=0)
     """Peak learning rate of the schedule named by `trl.lr_scheduler_type`."""
-    loss_type: LossType = "dapo"
+    loss_type: Annotated[LossType, Affects.TRAINING, Trl("loss_type")] = "dapo"
     """TRL's loss function; docs/design/sources.md links the paper behind each."""
-    beta: float = Field(0.0, ge=0)
+    beta: Annotated[float, Affects.TRAINING, Trl("beta")] = Field(0.0, ge=0)
     """Coefficient of the KL penalty; with 0, no reference model is loaded."""
-    epsilon: float = Field(0.2, ge=0)
+    epsilon: Annotated[float, Affects.TRAINING, Trl("epsilon")] = Field(0.2, ge=0)
     """Clipping range of the probability ratio."""
-    epsilon_high: float | None = Field(None, ge=0)
+    epsilon_high: Annotated[float | None, Affects.TRAINING, Trl("epsilon_high")] = Field(None, ge=0)
     """Upper clipping range; default: `epsilon`. For cispo, choose about 5."""
-    scale_rewards: Literal["group", "batch", "none"] = "group"
+    scale_rewards: Annotated[
+        Literal["group", "batch", "none"], Affects.TRAINING, Trl("scale_rewards")
+    ] = "group"
     """Divide advantages by the standard deviation of the rewards within the group, within the
     batch, or not at all."""
-    num_iterations: int = Field(1, ge=1)
+    num_iterations: Annotated[int, Affects.TRAINING, Trl("num_iterations")] = Field(1, ge=1)
     """Optimization passes over each batch."""
-    gradient_accumulation_steps: int = Field(1, ge=1)
+    gradient_accumulation_steps: Annotated[
+        int, Affects.TRAINING, Trl("gradient_accumulation_steps")
+    ] = Field(1, ge=1)
     """Micro-batches per optimizer update."""
-    max_completion_length: int = Field(1024, ge=1)
+    max_completion_length: Annotated[int, Affects.TRAINING, Trl("max_completion_length")] = Field(
+        1024, ge=1
+    )
     """Longest completion to train on, in tokens; the rest is cut off before the loss."""
-    gradient_checkpointing: bool = True
+    gradient_checkpointing: Annotated[bool, Affects.TRAINING, Trl("gradient_checkpointing")] = True
     """Use less memory at the price of more computation."""
-    importance_sampling_correction: bool | None = None
+    importance_sampling_correction: Annotated[
+        bool | None, Affects.TRAINING, Decides("vllm_importance_sampling_correction")
+    ] = None
     """Correct for the difference between the sampler's and the trainer's log-probabilities by
     truncated importance sampling, as TRL does with vLLM. Default: on with the vllm engine and
     whenever the sampling weights may be older than the trained ones."""
-    use_lora: bool = False
+    use_lora: Annotated[bool, Affects.SAMPLING | Affects.TRAINING | Affects.STATE] = False
     """Train a LoRA adapter instead of the whole model."""
     lora: LoraConfig = LoraConfig()
-    trl: Options = Field(default_factory=dict)
+    trl: Annotated[Options, Affects.TRAINING, OPTIONS_OF_TRL] = Field(default_factory=dict)
     """Any other option of TRL's GRPOConfig, which checks it itself."""
 
     @field_validator("scale_rewards", mode="before")
@@ -135,9 +130,6 @@ class TrainingConfig(Section):
 
     @model_validator(mode="after")
     def _trl_can_split_the_batch(self) -> Self:
-        for option in self.trl:
-            if option in TRL_OPTIONS_WE_SET:
-                raise ValueError(f"trl.{option} is set by {TRL_OPTIONS_WE_SET[option]}; use that")
         rows, pieces = self.rows, self.steps_per_generation
         if rows % pieces:
             raise ValueError(

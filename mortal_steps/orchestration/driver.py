@@ -23,12 +23,16 @@ logger = logging.getLogger(__name__)
 
 @contextlib.asynccontextmanager
 async def open_session(
-    run: Run, ui_url: str | None = None, on_stop: Callable[[str], None] | None = None
+    run: Run,
+    ui_url: str | None = None,
+    on_stop: Callable[[str], None] | None = None,
+    local: Callable[..., Compute] = LocalCompute,
 ) -> AsyncIterator[Session]:
     """The run's workers, for as long as this process drives it.
 
-    `on_stop` is told who asks a run on Modal to stop; to others `mortal stop` sends SIGINT. The
-    manifest's status tells how it ended. Raises `StoreError` if another process drives it, and
+    `local` makes the workers on this machine, with the arguments of `LocalCompute`. `on_stop` is
+    told who asks a run on Modal to stop; to others `mortal stop` sends SIGINT. The manifest's
+    status tells how it ended. Raises `StoreError` if another process drives it, and
     `ComputeError` where its workers cannot be had.
     """
     async with contextlib.AsyncExitStack() as held:
@@ -36,7 +40,7 @@ async def open_session(
         held.callback(run.release)
         try:
             note_sources(run.store, run.config, run.working_dir(), run.manifest.step)
-            compute = await held.enter_async_context(_workers(run, lease, on_stop))
+            compute = await held.enter_async_context(_workers(run, lease, on_stop, local))
             run.update(status="running", error=None, ui_url=ui_url)
             yield Session(run, compute)
             run.update(status="completed")
@@ -54,7 +58,10 @@ async def open_session(
 
 @contextlib.asynccontextmanager
 async def _workers(
-    run: Run, lease: Lease, on_stop: Callable[[str], None] | None
+    run: Run,
+    lease: Lease,
+    on_stop: Callable[[str], None] | None,
+    local: Callable[..., Compute],
 ) -> AsyncIterator[Compute]:
     """The run's workers, where the configuration wants them; at the end of the block they go."""
     specs = worker_specs(
@@ -65,7 +72,7 @@ async def _workers(
         num_steps=run.info.num_steps,
     )
     on_modal = run.config.compute.backend == "modal"
-    here = LocalCompute(
+    here = local(
         {"reward": specs["reward"]} if on_modal else specs,
         working_dir=run.working_dir(),
         log_dir=run.store.path("logs").absolute(),
@@ -83,7 +90,7 @@ async def _workers(
 
 
 def _modal_workers(
-    run: Run, beside: LocalCompute, on_stop: Callable[[str], None] | None
+    run: Run, beside: Compute, on_stop: Callable[[str], None] | None
 ) -> contextlib.AbstractAsyncContextManager[Compute]:
     # Imported where used: a local run needs no client of Modal's.
     from mortal_steps.compute.modal.compute import modal_compute

@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import load_config, parse_config
+from mortal_steps.config.keys import affected_by
+from mortal_steps.config.loader import load_stored_config, parse_config
+from mortal_steps.config.marks import Affects
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.sources import GYM
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
@@ -29,15 +31,6 @@ from mortal_steps.store import RunStore
 from mortal_steps.store.files import hidden_beside, sync_to_disk
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
 from mortal_steps.types import Checkpoint, Problem
-
-SHAPE = (
-    *("model.name_or_path", "model.revision", "model.dtype", "model.new", "model.warm_start"),
-    "training.use_lora",
-    *("training.trl.optim", "training.trl.optim_args", "training.trl.optim_target_modules"),
-    "training.trl.fp16",
-)
-"""Keys that decide what the numbers of a checkpoint are."""
-LORA_SHAPE = ("training.lora.r", "training.lora.alpha", "training.lora.target_modules")
 
 
 def fork_run(
@@ -103,7 +96,7 @@ def _check_place(parent: Run) -> None:
 def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> RunConfig:
     """The parent's configuration with the overrides applied and an id of its own."""
     before = parent.config
-    chosen = load_config(parent.store.path(CONFIG_FILE), overrides)
+    chosen = load_stored_config(parent.store.path(CONFIG_FILE), overrides)
     if chosen.runs_dir != before.runs_dir:
         raise ConfigError("runs_dir cannot be changed: a fork is created beside its parent")
     if run_id is None and chosen.run_id != before.run_id:
@@ -147,15 +140,15 @@ def _put_in_place(beside: Path, root: Path) -> None:
 
 def _check_shape(parent: Run, config: RunConfig, changes: Changes) -> None:
     """Raise `ConfigError` for a change that the checkpoint would not fit."""
-    fixed = list(SHAPE)
-    if config.training.use_lora:
-        fixed += LORA_SHAPE
+    also = []
     if config.model.new or config.model.warm_start:
-        fixed.append("seed")  # the starting model is made from it
+        also.append("seed")  # the starting model is made from it
     if config.model.warm_start:
-        fixed.append("compute.local.actor.threads")  # so is a warm start
+        also.append("compute.local.actor.threads")  # so is a warm start
     for key, (before, after) in changes.items():
-        if is_below(key, fixed):
+        idle = is_below(key, ["training.lora"]) and not config.training.use_lora
+        shapes = Affects.STATE in affected_by(RunConfig, key) and not idle
+        if shapes or key in also:
             raise ConfigError(
                 f"{key} cannot be changed in a fork: it was {before!r} in {parent.info.run_id} and "
                 f"would be {after!r}, which its checkpoints do not fit. Leave it as it was, or "

@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.keys import affected_by
+from mortal_steps.config.marks import Affects
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.orchestration.preflight import Problems
 from mortal_steps.policy import base_model, checkpoints, journal, recovery, weights
@@ -35,20 +37,6 @@ from mortal_steps.types import Checkpoint, GeneratedShard
 from mortal_steps.types.identity import Parent
 
 logger = logging.getLogger(__name__)
-
-NOT_SAMPLED_WITH = (
-    *("name", "rewards", "evaluation", "training.lora", "training.trl"),
-    *("rollout.staleness", "rollout.sync_weights_every", "rollout.weight_sync_method"),
-    *("rollout.canary_tolerance", "training.importance_sampling_correction"),
-    *("training.max_steps", "training.num_epochs", "training.learning_rate", "training.beta"),
-    *("training.loss_type", "training.epsilon", "training.epsilon_high", "training.scale_rewards"),
-    *("training.num_iterations", "training.gradient_accumulation_steps"),
-    *("training.gradient_checkpointing", "training.max_completion_length"),
-    "compute.local.actor",
-)
-"""Keys of a run's identity that completions do not depend on, but for the weights."""
-SAMPLED_WITH = ("training.trl.chat_template_kwargs",)
-"""The exception among them."""
 
 STAGES_OF_A_STEP = ("get_batch", "generate", "reward", "train_step")
 """Their timings belong to a step that is taken, counted from 0, those of others to steps done."""
@@ -169,9 +157,7 @@ class ForkFiles:
         return bool(row["step"] < self._step or (row["step"] == self._step and not of_a_step))
 
     def _take_generations(self, num_steps: int) -> None:
-        if not all(is_below(key, NOT_SAMPLED_WITH) for key in self._changes):
-            return
-        if self._is_changed(*SAMPLED_WITH):
+        if any(Affects.SAMPLING in affected_by(RunConfig, key) for key in self._changes):
             return
         parent = self._parent.store
         for step in range(self._step, num_steps):

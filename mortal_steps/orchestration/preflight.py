@@ -1,6 +1,6 @@
 """Everything that can be found out about a configuration before anything is started.
 
-Options that do not work yet, the runs directory, the model folder, the dataset and its columns, the
+The runs directory, the model folder, the dataset and its columns, the
 interpreters; then, each in a process of its own that ends with the check, the reward functions
 (called once), what TRL says of its options, and whether every prompt fits the model's context. This
 process imports no torch.
@@ -20,19 +20,19 @@ from mortal_steps.compute.devices import check_devices
 from mortal_steps.compute.local import call_once
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.data import load_problems
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, read_context
+from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.settling import lacks, rollout_interpreter
 from mortal_steps.rollout.fitting import keep_fitting
 from mortal_steps.types import Problem
 
 logger = logging.getLogger(__name__)
 
-REHEARSED_PROBLEMS = 2
-HIGHEST_OF_VLLM = 2.0
-"""Temperature."""
+DRY_RUN_PROBLEMS = 2
 WORTH_A_WORD = 20_000
 """Prompts that take seconds to count the tokens of."""
 
@@ -51,7 +51,6 @@ def check(
     is told of every check that may take a while.
     """
     say = say or _say_nothing
-    refuse_what_does_not_work_yet(config)
     check_runs_dir(Path(config.runs_dir))
     check_model(config)
     if config.compute.backend == "modal":
@@ -66,8 +65,9 @@ def check(
         )
     check_interpreters(config)
     check_engine(config)
+    batch_source(config)
     check_devices(config)
-    if config.rewards.rehearse:
+    if config.rewards.dry_run:
         say("calling the reward functions with a made-up completion")
     else:
         say("importing the reward functions")
@@ -78,18 +78,6 @@ def check(
 
 def _say_nothing(text: str) -> None:
     """For callers who do not want to hear."""
-
-
-def refuse_what_does_not_work_yet(config: RunConfig) -> None:
-    """Options that have a place in the configuration and no code behind them."""
-    waiting = {
-        "rollout.weight_sync_method = 'direct'": config.rollout.weight_sync_method == "direct",
-        "rewards.functions = 'sandbox'": "sandbox" in config.rewards.functions,
-        "logging.use_wandb": config.logging.use_wandb,
-    }
-    for option, wanted in waiting.items():
-        if wanted:
-            raise ConfigError(f"{option} does not work yet; leave it out")
 
 
 def check_runs_dir(runs_dir: Path) -> None:
@@ -123,12 +111,14 @@ def check_model(config: RunConfig) -> None:
 
 def check_engine(config: RunConfig) -> None:
     """The engine samples as it is asked to."""
+    name = config.rollout.engine or ALWAYS_THERE
+    highest = engine_kind(name).highest_temperature
     asked = {"rollout": config.rollout.temperature, "evaluation": config.evaluation.temperature}
     for table, temperature in asked.items():
-        if config.rollout.engine == "vllm" and temperature > HIGHEST_OF_VLLM:
+        if temperature > highest:
             raise ConfigError(
-                f"{table}.temperature = {temperature:g}: vLLM accepts at most {HIGHEST_OF_VLLM:g}; "
-                "lower it, or use rollout.engine = 'transformers'"
+                f"{table}.temperature = {temperature:g}: {name} accepts at most {highest:g}; "
+                f"lower it, or use rollout.engine = {ALWAYS_THERE!r}"
             )
 
 
@@ -140,19 +130,23 @@ def check_interpreters(config: RunConfig) -> None:
         python = getattr(config.compute.local, role).python
         if python and shutil.which(python) is None:
             raise ConfigError(f"compute.local.{role}.python: no such interpreter: {python}")
-    if config.rollout.engine == "vllm":
-        python = rollout_interpreter(config)
-        if lacks(python, "vllm"):
-            raise ConfigError(
-                f"rollout.engine = 'vllm', but {python} has no vllm; set "
-                "compute.local.rollout.python to an interpreter with vllm (`make vllm-env` makes "
-                "one), or use rollout.engine = 'transformers'"
-            )
-        if lacks(python, "pyarrow"):
-            raise ConfigError(
-                f"{python}, under which rollout workers run, has no pyarrow, in which they write "
-                f"completions; install it there: {python} -m pip install pyarrow"
-            )
+    name = config.rollout.engine or ALWAYS_THERE
+    kind = engine_kind(name)
+    if kind.needs is None:
+        return
+    python = rollout_interpreter(config)
+    if lacks(python, kind.needs):
+        install = f" ({kind.install})" if kind.install else ""
+        raise ConfigError(
+            f"rollout.engine = {name!r}, but {python} has no {kind.needs}; set "
+            f"compute.local.rollout.python to an interpreter with {kind.needs}{install}, or use "
+            f"rollout.engine = {ALWAYS_THERE!r}"
+        )
+    if lacks(python, "pyarrow"):
+        raise ConfigError(
+            f"{python}, under which rollout workers run, has no pyarrow, in which they write "
+            f"completions; install it there: {python} -m pip install pyarrow"
+        )
 
 
 def check_modal(config: RunConfig) -> None:
@@ -160,9 +154,11 @@ def check_modal(config: RunConfig) -> None:
     if config.compute.backend == "modal":
         # Imported where used: a local run needs no client of Modal's.
         from mortal_steps.compute.modal.deployed import check_deployed
+        from mortal_steps.compute.modal.prices import check_prices
         from mortal_steps.compute.modal.project import project_files
         from mortal_steps.compute.modal.retry import run_in_thread
 
+        check_prices(config.compute)
         if config.compute.modal.rewards == "modal":
             project_files(config)
         run_in_thread(check_deployed(config))
@@ -170,19 +166,13 @@ def check_modal(config: RunConfig) -> None:
 
 def check_rewards(config: RunConfig, problems: list[Problem]) -> None:
     """Every reward function can be imported and scores a made-up completion."""
-    if not config.rewards.functions:
+    if not config.rewards.all_terms:
         raise ConfigError(
             "rewards.functions is empty; name at least one, as `module:function` or "
             "`path/file.py:function`"
         )
-    weights = config.rewards.weights
-    if weights is not None and len(weights) != len(config.rewards.functions):
-        raise ConfigError(
-            f"rewards.weights has {len(weights)} numbers for {len(config.rewards.functions)} "
-            "functions; give one number for each function"
-        )
-    sample = problems[:REHEARSED_PROBLEMS] if config.rewards.rehearse else []
-    call_once(_passing_worker(config, "reward"), "rehearse", problems=sample)
+    sample = problems[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
+    call_once(_passing_worker(config, "reward"), "dry_run", problems=sample)
 
 
 def check_training(config: RunConfig, train: list[Problem], held_out: list[Problem]) -> Problems:

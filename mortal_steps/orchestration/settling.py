@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from mortal_steps.config import ModelConfig, RunConfig
-from mortal_steps.config.rollout import Engine
+from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, engine_kind
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_context
 
@@ -39,19 +39,29 @@ def rollout_interpreter(config: RunConfig) -> str:
     return config.compute.local.rollout.python or sys.executable
 
 
-def lacks(python: str, package: str) -> bool:
-    """Whether this interpreter would not find a package; it is not imported."""
-    probe = f"import importlib.util as u, sys; sys.exit(u.find_spec({package!r}) is None)"
+def lacks(python: str, module: str) -> bool:
+    """Whether this interpreter would not find a module, in the working folder either; it is not
+    imported."""
+    probe = (
+        "import importlib.util as u, sys; sys.path.append(''); "
+        f"sys.exit(u.find_spec({module.partition('.')[0]!r}) is None)"
+    )
     return subprocess.run([python, "-P", "-c", probe], check=False).returncode != 0
 
 
-def _find_engine(config: RunConfig) -> Engine:
+def _find_engine(config: RunConfig) -> str:
     if config.rollout.engine is not None:
         return config.rollout.engine
     if config.compute.backend == "modal":
-        return "vllm"  # deployments/images.py has it
+        return next(name for name, kind in ENGINES.items() if kind.modal_class)
     python = rollout_interpreter(config)
-    return "vllm" if shutil.which(python) and not lacks(python, "vllm") else "transformers"
+    return next(name for name, kind in ENGINES.items() if _has_engine(python, kind))
+
+
+def _has_engine(python: str, kind: EngineKind) -> bool:
+    if kind.needs is None:
+        return True
+    return shutil.which(python) is not None and not lacks(python, kind.needs)
 
 
 def _find_context(model: ModelConfig) -> int | None:
@@ -67,13 +77,13 @@ def _find_context(model: ModelConfig) -> int | None:
 
 def _tell(config: RunConfig, settled: RunConfig) -> None:
     if config.rollout.engine is None and config.compute.backend == "local":
-        has = "has" if settled.rollout.engine == "vllm" else "does not have"
-        logger.warning(
-            "rollout.engine = %r: %s %s vLLM",
-            settled.rollout.engine,
-            rollout_interpreter(config),
-            has,
-        )
+        chosen = settled.rollout.engine
+        needed = engine_kind(chosen or ALWAYS_THERE).needs
+        has = f"has {needed}"
+        if needed is None:
+            others = [kind.needs for kind in ENGINES.values() if kind.needs]
+            has = f"does not have {' or '.join(others)}"
+        logger.warning("rollout.engine = %r: %s %s", chosen, rollout_interpreter(config), has)
     sampled, trained = settled.max_tokens, settled.training.max_completion_length
     if sampled > trained:
         logger.warning(

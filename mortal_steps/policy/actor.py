@@ -24,6 +24,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.policy import checkpoints, journal, prompt_lengths, recovery, weights
+from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.base_model import base_of
 from mortal_steps.policy.held import Held
 from mortal_steps.policy.journal import JournalEntry
@@ -72,14 +73,13 @@ class Actor:
         self._publisher = Publisher(self._store, config)
 
     def check(self, *, prompts: Sequence[Prompt]) -> tuple[tuple[str, ...], PromptLengths | None]:
-        """Raise the `ConfigError` that TRL has about the run's options, then measure the prompts
-        (`prompt_lengths.measure`); needs no weights, no GPU.
+        """Raise the `ConfigError` that the algorithm has about the run's options, then measure the
+        prompts (`prompt_lengths.measure`); needs no weights, no GPU.
 
         Returns a sentence for each option that does nothing here, and the lengths.
         """
-        from mortal_steps.policy.trl_options import check_trl_options
-
-        return check_trl_options(self._config), prompt_lengths.measure(self._config, prompts)
+        idle = algorithm_of(self._config).check(self._config)
+        return idle, prompt_lengths.measure(self._config, prompts)
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model the run begins with; nothing to do if it is there whole.
@@ -202,8 +202,6 @@ class Actor:
 
     def _restored(self, saved: Checkpoint | None) -> Held:
         """The state that a checkpoint holds, or the first; what was held before is given up."""
-        from mortal_steps.policy.trl_adapter import GRPOStepper
-
         self._discard()
         self._remove_leftovers()
         if saved is None:
@@ -212,7 +210,7 @@ class Actor:
         if saved is not None:
             folder = checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
             state = checkpoints.read_state(self._store, saved.path)
-        stepper = GRPOStepper(
+        stepper = algorithm_of(self._config).stepper(
             self._config,
             model_path=model_folder(self._model_path, self._config.model),
             num_steps=self._num_steps,

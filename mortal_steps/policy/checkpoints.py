@@ -1,7 +1,7 @@
 """Whole states of the actor: `checkpoints/step-<n>/`, n train steps done.
 
 checkpoints/
-  step-100/     GRPOStepper.save_state, and state.json (`CheckpointState`)
+  step-100/     Stepper.save_state, and state.json (`CheckpointState`)
   best.json     the checkpoint to keep whatever follows, and its score (`BestCheckpoint`)
 """
 
@@ -62,7 +62,7 @@ class BestCheckpoint:
 
 
 class Savable(Protocol):
-    """What can be saved; `GRPOStepper` is one."""
+    """What can be saved; a `Stepper` is one."""
 
     def save_state(self, folder: Path) -> None: ...
 

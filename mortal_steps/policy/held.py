@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mortal_steps.policy import journal
+from mortal_steps.policy.algorithms import Stepper
 from mortal_steps.policy.checkpoints import CheckpointState
 from mortal_steps.types import RolloutBatch, StageTiming, StepResult
-
-if TYPE_CHECKING:  # torch and TRL are imported where a model is first needed
-    from mortal_steps.policy.trl_adapter import GRPOStepper
 
 
 @dataclass
 class Held:
     """A trainer, and where in the run it stands."""
 
-    stepper: GRPOStepper
+    stepper: Stepper
     step: int
     """Train steps it contains."""
     state_id: str

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.batch_sources import GENERATE
 from mortal_steps.errors import ActorStateError, CorruptFileError, StoreError
 from mortal_steps.policy.trainable import check_trainable
 from mortal_steps.schedule import sampling_version
@@ -33,6 +34,7 @@ from mortal_steps.types import (
     FileRef,
     GeneratedGroup,
     GeneratedShard,
+    PolicyVersion,
     RewardedShard,
     RewardRef,
     Rollout,
@@ -172,19 +174,31 @@ def read_batch(store: RunStore, config: RunConfig, request: TrainRequest) -> Rol
     Raises `CorruptFileError` for a damaged shard, `StoreError` for shards that do not make the
     step's batch, `EngineError` for a completion that cannot be trained on.
     """
-    version = sampling_version(config.rollout, request.step)
     weights = reward_weights(config)
     groups: list[RolloutGroup] = []
+    versions: list[PolicyVersion] = []
     for reference in request.rewards:
         generated = store.read_record(reference.generation.file, GeneratedShard)
-        if (generated.step, generated.policy_version) != (request.step, version):
-            raise StoreError(
-                f"{reference.generation.file.path} was sampled for step {generated.step} with "
-                f"version {generated.policy_version}; step {request.step} wants version {version}"
-            )
+        _check_origin(generated, config, request.step, reference.generation.file.path)
+        versions.append(generated.policy_version)
         groups.extend(_scored_groups(store, reference, generated, weights))
     _check_shape(groups, config, request.step)
-    return RolloutBatch(step=request.step, policy_version=version, groups=groups)
+    return RolloutBatch(step=request.step, policy_version=min(versions), groups=groups)
+
+
+def _check_origin(generated: GeneratedShard, config: RunConfig, step: int, path: str) -> None:
+    """The shard is of this step, and of the version that samples it. A batch source of a user's own
+    may take any version that there was."""
+    version = sampling_version(config.rollout, step)
+    if config.rollout.source == GENERATE:
+        fits = generated.policy_version == version
+    else:
+        fits = 0 <= generated.policy_version <= step
+    if generated.step != step or not fits:
+        raise StoreError(
+            f"{path} was sampled for step {generated.step} with version "
+            f"{generated.policy_version}; step {step} wants version {version}"
+        )
 
 
 def _scored_groups(

@@ -8,7 +8,7 @@ from typing import Any
 from mortal_steps.config import ModelConfig, RunConfig
 from mortal_steps.errors import ModelError
 from mortal_steps.models.hub import is_hub_model, tokenizer_folder
-from mortal_steps.rollout.engine import context_length
+from mortal_steps.rollout.engines.base import context_length
 from mortal_steps.rollout.fitting import check_fitting
 from mortal_steps.rollout.prompts import PromptLengths, measure_prompts, template_options
 from mortal_steps.store import RunStore

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import WeightsMismatchError
 from mortal_steps.policy import checkpoints, recovery, weights
+from mortal_steps.policy.algorithms import Stepper
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion, WeightsRef
-
-if TYPE_CHECKING:  # torch and TRL are imported where a model is first needed
-    from mortal_steps.policy.trl_adapter import GRPOStepper
 
 
 class Publisher:
@@ -23,7 +19,7 @@ class Publisher:
         self._config = config
         self._probe: list[int] | None = None
 
-    def publish(self, stepper: GRPOStepper, step: int) -> WeightsRef:
+    def publish(self, stepper: Stepper, step: int) -> WeightsRef:
         """The weights after `step` train steps, which `stepper` holds.
 
         Raises `WeightsMismatchError` if that version is there already, with other weights.
@@ -32,7 +28,7 @@ class Publisher:
             self._probe = weights.probe_tokens(self._store, self._config, stepper.tokenizer)
         return weights.publish(self._store, stepper, PolicyVersion(step), self._probe)
 
-    def publish_unannounced(self, stepper: GRPOStepper, step: int) -> WeightsRef:
+    def publish_unannounced(self, stepper: Stepper, step: int) -> WeightsRef:
         """The same for a version that nobody has been told of."""
         try:
             return self.publish(stepper, step)

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, StoreError, WeightsMismatchError
 from mortal_steps.rollout.prompts import template_options, tokenize_prompts
-from mortal_steps.rollout.weight_sync import PROBE_FILE
+from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.identity import TRAIN_PROBLEMS
@@ -36,7 +36,7 @@ SHORTEST_PROBE, LONGEST_PROBE = 8, 64
 
 
 class Policy(Protocol):
-    """What can be published; `GRPOStepper` is one."""
+    """What can be published; a `Stepper` is one."""
 
     def export_weights(self, folder: Path) -> None: ...
 

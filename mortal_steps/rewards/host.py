@@ -16,12 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from mortal_steps.config import RewardTerm
 from mortal_steps.errors import MortalError
 from mortal_steps.rewards import functions as our_functions
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.calls import CallArguments, Outcome
 from mortal_steps.rewards.dispatch import call_functions, is_async
-from mortal_steps.rewards.loading import load_reward
+from mortal_steps.rewards.loading import load_term
 from mortal_steps.rewards.wire import HostAnswer, encode_answer, told
 from mortal_steps.system.frames import HEADER, Request, receive_frame
 
@@ -64,8 +65,10 @@ class RewardHost:
         self._functions: dict[str, RewardFunction] = {}
         self._arguments: CallArguments | None = None
 
-    def load(self, *, functions: Mapping[str, str], stacks: int, gym_rows: bool) -> dict[str, Any]:
-        """Import what `functions` gives under each name.
+    def load(
+        self, *, terms: Mapping[str, RewardTerm], stacks: int, gym_rows: bool
+    ) -> dict[str, Any]:
+        """Import what `terms` gives under each name.
 
         `stacks` is the descriptor of a file that learns where in its code the process was when a
         call took too long or crashed; `gym_rows`: the rows come from reasoning_gym itself.
@@ -73,7 +76,7 @@ class RewardHost:
         faulthandler.enable(stacks)
         our_functions.trust_gym_rows(gym_rows)
         self._stacks = stacks
-        self._functions = {name: load_reward(spec) for name, spec in functions.items()}
+        self._functions = {name: load_term(term) for name, term in terms.items()}
         return {}
 
     def turns(self) -> dict[str, tuple[tuple[str, ...], ...]]:

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from mortal_steps.config import RewardTerm
 from mortal_steps.errors import MortalError, RewardError, WorkerLostError
 from mortal_steps.rewards import dispatch
 from mortal_steps.rewards.calls import CallArguments, CallFailure, Outcome
@@ -69,7 +70,7 @@ class _HostLost(Exception):
 
 class HostProcess:
     """Runs reward functions in a process of their own, started at the first need and again after
-    it was lost. `functions` gives what to load under each name.
+    it was lost. `terms` gives what to load under each name.
 
     `gym_rows`: the rows come from reasoning_gym itself. Of the environment, what drives the run is
     left out, but for the names in `passed_on`. `before_start` is called before each start.
@@ -79,13 +80,13 @@ class HostProcess:
 
     def __init__(
         self,
-        functions: Mapping[str, str],
+        terms: Mapping[str, RewardTerm],
         *,
         gym_rows: bool = False,
         passed_on: Collection[str] = (),
         before_start: Callable[[], None] | None = None,
     ) -> None:
-        self._functions = dict(functions)
+        self._terms = dict(terms)
         self._gym_rows = gym_rows
         self._passed_on = frozenset(passed_on)
         self._before_start = before_start
@@ -110,7 +111,7 @@ class HostProcess:
             self._ask(
                 "load",
                 IMPORT_TIMEOUT_S,
-                functions=self._functions,
+                terms=self._terms,
                 stacks=self._stacks.fileno(),
                 gym_rows=self._gym_rows,
             )
@@ -119,16 +120,19 @@ class HostProcess:
             if lost.how == "SIGKILL":  # which no module does to itself
                 raise WorkerLostError(
                     f"the reward host was killed (SIGKILL) while it imported "
-                    f"{', '.join(self._functions.values())}; memory may have run out"
+                    f"{self._called()}; memory may have run out"
                 ) from None
             how = lost.how or f"still running after {IMPORT_TIMEOUT_S:g} s"
             raise RewardError(
-                f"rewards.functions: importing {', '.join(self._functions.values())} ended the "
+                f"[rewards]: importing {self._called()} ended the "
                 f"process ({how}); a module must leave it alone when it is imported\n{lost.stack}"
             ) from None
         except MortalError:
             self.close()
             raise
+
+    def _called(self) -> str:
+        return ", ".join(term.called for term in self._terms.values())
 
     def _launch(self) -> None:
         self._connection, theirs = socket.socketpair()

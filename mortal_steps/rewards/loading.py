@@ -1,4 +1,4 @@
-"""From `module:function` or `path/file.py:function` to the callable."""
+"""From a reward term, or `module:function` or `path/file.py:function`, to the callable."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ import inspect
 import pkgutil
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from pydantic import ValidationError
+
+from mortal_steps.config import RewardTerm
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.project import folders_of, users_modules
@@ -24,34 +28,64 @@ def load_reward(spec: str) -> RewardFunction:
 
     Raises `RewardError` that names the spec, what is wrong with it and the nearest name there is.
     """
+    named = f"rewards.functions: {spec!r}"
+    function: RewardFunction = _load(spec, named, "function", inspect.isfunction)
+    if inspect.isclass(function) or not callable(function):
+        kind = "a class" if inspect.isclass(function) else f"of type {type(function).__name__}"
+        raise RewardError(
+            f"{named} is {kind}, not a function; name a function or an object that can be called, "
+            "or a subclass of RewardTerm as the `type` of an entry in rewards.terms"
+        )
+    return function
+
+
+def load_term(term: RewardTerm) -> RewardFunction:
+    """The reward function of a term, whose class is imported here where it is a user's own.
+
+    Raises `RewardError` as `load_reward` does, and for settings that the class does not take.
+    """
+    if type(term) is RewardTerm:
+        named = f"rewards.terms: type = {term.type!r}"
+        kind = _load(term.type, named, "Class", inspect.isclass)
+        if not (inspect.isclass(kind) and issubclass(kind, RewardTerm)):
+            raise RewardError(
+                f"{named} is no subclass of RewardTerm, which stands in "
+                "mortal_steps.rewards.kinds; derive it from that"
+            )
+        try:
+            term = kind.model_validate(term.model_dump())
+        except ValidationError as error:
+            raise RewardError(f"{named}: {'; '.join(map(_explain, error.errors()))}") from None
+    function: RewardFunction = term.load()
+    return function
+
+
+def _explain(detail: Mapping[str, Any]) -> str:
+    key = ".".join(map(str, detail["loc"]))
+    return f"{key} = {detail['input']!r}: {detail['msg']}"
+
+
+def _load(spec: str, named: str, noun: str, is_one: Callable[[Any], bool]) -> Any:
+    """What `spec` names, in whose module others like it are those for which `is_one` holds."""
     place, _, name = spec.rpartition(":")
     is_file = place.endswith(".py")
     if not name.isidentifier() or not (is_file or _is_dotted_name(place)):
         raise RewardError(
-            f"rewards.functions: {spec!r} names no function; write `package.module:function` or "
-            "`path/file.py:function`"
+            f"{named} names no {noun.lower()}; write `package.module:{noun}` or "
+            f"`path/file.py:{noun}`"
         )
-    module = _module_of_file(Path(place), spec) if is_file else _module_of_name(place, spec)
+    module = _module_of_file(Path(place), named) if is_file else _module_of_name(place, named)
     if not hasattr(module, name):
-        functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]
-        raise RewardError(
-            f"rewards.functions: {spec!r}: {place} has no {name!r}{_hint(name, functions)}"
-        )
-    function: RewardFunction = getattr(module, name)
-    if inspect.isclass(function) or not callable(function):
-        kind = "a class" if inspect.isclass(function) else f"of type {type(function).__name__}"
-        raise RewardError(
-            f"rewards.functions: {spec!r} is {kind}, not a function; name a function or an object "
-            "that can be called"
-        )
-    return function
+        known = [key for key, value in vars(module).items() if is_one(value)]
+        raise RewardError(f"{named}: {place} has no {name!r}{_hint(name, known)}")
+    return getattr(module, name)
 
 
 def _is_dotted_name(place: str) -> bool:
     return all(part.isidentifier() for part in place.split("."))
 
 
-def _module_of_name(name: str, spec: str) -> ModuleType:
+def _module_of_name(name: str, named: str) -> ModuleType:
     _make_importable([Path.cwd()], name)
     importlib.invalidate_caches()
     try:
@@ -59,17 +93,17 @@ def _module_of_name(name: str, spec: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is None or not f"{name}.".startswith(f"{missing}."):
-            raise _import_failed(spec, error) from error
+            raise _import_failed(named, error) from error
         parent = missing.rpartition(".")[0]
         paths = getattr(sys.modules[parent], "__path__", []) if parent else None
         known = [module.name for module in pkgutil.iter_modules(paths)]
         hint = _hint(missing.rpartition(".")[2], known, prefix=f"{parent}." if parent else "")
         raise RewardError(
-            f"rewards.functions: {spec!r}: no module {missing!r}{hint or f' from {Path.cwd()}'}"
+            f"{named}: no module {missing!r}{hint or f' from {Path.cwd()}'}"
         ) from None
 
 
-def _module_of_file(path: Path, spec: str) -> ModuleType:
+def _module_of_file(path: Path, named: str) -> ModuleType:
     """The file as a module; the same one for two functions of the same file."""
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -77,7 +111,7 @@ def _module_of_file(path: Path, spec: str) -> ModuleType:
         beside = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
         hint = _hint(path.name, beside, prefix=f"{path.parent}/")
         raise RewardError(
-            f"rewards.functions: {spec!r}: cannot read {path.absolute()} ({error.strerror}){hint}"
+            f"{named}: cannot read {path.absolute()} ({error.strerror}){hint}"
         ) from None
     name = f"mortal_reward_{path.stem}_{digest[:12]}"
     if name in sys.modules:
@@ -90,7 +124,7 @@ def _module_of_file(path: Path, spec: str) -> ModuleType:
         module_spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise _import_failed(spec, error) from error
+        raise _import_failed(named, error) from error
     return module
 
 
@@ -103,12 +137,10 @@ def _make_importable(folders: Sequence[Path], name: str = "") -> None:
     sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
 
 
-def _import_failed(spec: str, error: BaseException) -> RewardError:
+def _import_failed(named: str, error: BaseException) -> RewardError:
     own = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
     trace = "".join(traceback.format_list(own[1:]))
-    return RewardError(
-        f"rewards.functions: {spec!r} cannot be imported: {type(error).__name__}: {error}\n{trace}"
-    )
+    return RewardError(f"{named} cannot be imported: {type(error).__name__}: {error}\n{trace}")
 
 
 def _hint(name: str, known: Iterable[str], prefix: str = "") -> str:

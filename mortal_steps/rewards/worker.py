@@ -46,7 +46,7 @@ class RewardWorker:
         self._num_steps = num_steps
         self._names = reward_names(config)
         self._host = HostProcess(
-            dict(zip(self._names, config.rewards.functions, strict=True)),
+            dict(zip(self._names, config.rewards.all_terms, strict=True)),
             gym_rows=comes_from_gym(config.data),
             passed_on=config.compute.local.reward.env,
             before_start=lambda: check_files(self._store, config, Path.cwd()),
@@ -55,11 +55,11 @@ class RewardWorker:
 
     def start(self) -> None:
         """Import the functions; raises `RewardError` if one cannot be."""
-        specs = self._config.rewards.functions
-        for spec in specs:
-            if specs.count(spec) > 1:
+        for name in self._names:
+            if self._names.count(name) > 1:
                 raise RewardError(
-                    f"rewards.functions names {spec!r} twice; name it once and give it a weight"
+                    f"[rewards]: {name!r} stands there twice; write it once and give it a weight, "
+                    "or give each term a `name`"
                 )
         self._host.start()
 
@@ -67,7 +67,7 @@ class RewardWorker:
         """End the reward host, which otherwise ends with this process."""
         self._host.close()
 
-    def rehearse(self, *, problems: Sequence[Problem]) -> None:
+    def dry_run(self, *, problems: Sequence[Problem]) -> None:
         """Call each function once on a made-up completion of each problem; commits nothing.
 
         Raises `RewardError` for a function that cannot be imported or fails, at once and whatever
@@ -81,9 +81,8 @@ class RewardWorker:
                 scorer.score(_made_up(problems), self._trainer_state(0))
             except RewardError as error:
                 raise RewardError(
-                    f"in the rehearsal, which calls each function once on the text "
-                    f"{MADE_UP_TEXT!r} before anything is started (rewards.rehearse = false leaves "
-                    f"it out), {error}"
+                    f"in the dry run, which calls each function once on the text {MADE_UP_TEXT!r} "
+                    f"before anything is started (rewards.dry_run = false leaves it out), {error}"
                 ) from error
 
     def reward(self, *, request: RewardRequest) -> RewardRef:

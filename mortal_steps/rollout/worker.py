@@ -11,15 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ConfigError, CorruptFileError, DataError, ModelError
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.errors import CorruptFileError, DataError, ModelError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.rollout import responses
-from mortal_steps.rollout.engine import Engine, SampledTokens
+from mortal_steps.rollout.engines.base import Engine, EngineFactory, SampledTokens
 from mortal_steps.rollout.prompts import check_lengths, template_options, tokenize_prompts
-from mortal_steps.rollout.weight_sync import load_weights
+from mortal_steps.rollout.weight_sync.base import weight_sync
+from mortal_steps.rollout.weight_sync.canary import load_weights
 from mortal_steps.schedule import completion_seed, derive_seed
 from mortal_steps.store import RunStore
 from mortal_steps.store.shard_files import file_in_use
+from mortal_steps.system.imports import import_named
 from mortal_steps.types import (
     Completion,
     FileRef,
@@ -54,10 +57,11 @@ class RolloutWorker:
     def start(self) -> None:
         """Build the engine and the tokenizer; later calls do nothing.
 
-        Raises `ModelError` or `EngineError`, and `ConfigError` for a way of syncing weights that
-        does not exist.
+        Raises `ModelError` or `EngineError`, and `ConfigError` for an engine or a way of syncing
+        weights that cannot be imported.
         """
         self._started_engine()
+        weight_sync(self._config.rollout)
 
     def sync_weights(self, *, weights: WeightsRef) -> StageTiming:
         """Load and verify a published version; nothing is done if it is loaded.
@@ -104,19 +108,17 @@ class RolloutWorker:
     def _started_engine(self) -> Engine:
         if self._engine is not None:
             return self._engine
-        if self._config.rollout.weight_sync_method == "direct":
-            raise ConfigError(
-                "rollout.weight_sync_method = 'direct' does not work yet: actor and rollout "
-                "workers share no memory; use reload, volume or checkpoint"
-            )
         self._model_path = model_folder(self._model_path, self._config.model)
-        if self._config.rollout.engine == "vllm":
-            # Before anything imports torch: vLLM's module sets the environment torch reads.
-            self._engine = self._build_vllm_engine()
-            self._tokenizer = self._read_tokenizer()
-        else:
-            self._tokenizer = self._read_tokenizer()
-            self._engine = self._build_transformers_engine()
+        kind = engine_kind(self._config.rollout.engine or ALWAYS_THERE)
+        # Before anything imports torch: an engine may set the environment that torch reads.
+        build: EngineFactory = import_named(kind.factory, "rollout.engine")
+        self._engine = build(
+            model_path=self._model_path,
+            model=self._config.model,
+            rollout=self._config.rollout,
+            tokenizer=self._read_tokenizer,
+        )
+        self._read_tokenizer()
         return self._engine
 
     def _engine_with(self, weights: WeightsRef) -> Engine:
@@ -125,7 +127,9 @@ class RolloutWorker:
         if self._loaded != weights:
             # Unproven until the canary has passed, whatever goes wrong in between.
             self._loaded = None
-            load_weights(self._store, engine, weights, self._config.rollout.canary_tolerance)
+            rollout = self._config.rollout
+            sync = weight_sync(rollout)
+            load_weights(self._store, engine, sync, weights, rollout.canary_tolerance)
             self._loaded = weights
         return engine
 
@@ -202,32 +206,19 @@ class RolloutWorker:
             return None
         return responses.parse(self._tokenizer, token_ids, prompt_ids)
 
-    def _build_vllm_engine(self) -> Engine:
-        from mortal_steps.rollout.vllm_engine import VllmEngine
-
-        return VllmEngine(
-            model_path=self._model_path, model=self._config.model, rollout=self._config.rollout
-        )
-
-    def _build_transformers_engine(self) -> Engine:
-        from mortal_steps.rollout.hf_engine import TransformersEngine
-
-        return TransformersEngine(
-            model_path=self._model_path,
-            model=self._config.model,
-            rollout=self._config.rollout,
-            tokenizer=self._tokenizer,
-        )
-
     def _read_tokenizer(self) -> Any:
+        """The model's tokenizer, read at the first call."""
         from transformers import AutoTokenizer
 
+        if self._tokenizer is not None:
+            return self._tokenizer
         try:
-            return AutoTokenizer.from_pretrained(
+            self._tokenizer = AutoTokenizer.from_pretrained(
                 self._model_path, trust_remote_code=self._config.model.trust_remote_code
             )
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read the tokenizer of {self._model_path}: {error}") from error
+        return self._tokenizer
 
 
 def completion_seeds(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import load_config
+from mortal_steps.config.loader import load_stored_config
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.policy import checkpoints
 from mortal_steps.runs.identity import check_config, check_never_begun
@@ -45,7 +45,7 @@ class Run:
         """The run's configuration; raises `CorruptFileError` if config.toml was altered."""
         if self._config is None:
             check_config(self.store, self.info)
-            self._config = load_config(self.store.path(CONFIG_FILE))
+            self._config = load_stored_config(self.store.path(CONFIG_FILE))
         return self._config
 
     def update(self, **changes: Any) -> None:

@@ -19,7 +19,7 @@ from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, TIMINGS, read_lines
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store import RunStore
-from tests.support.bare_flow import Killed, go_on, project_config, stripped, unchecked
+from tests.support.bare_flow import Killed, go_on, one_thread, project_config, unchecked
 from tests.support.damage import flip_a_bit
 from tests.support.verified import damaged_files, same_bits
 
@@ -51,7 +51,7 @@ FINAL = ("final/model.safetensors", "final/manifest.json", "final/tokenizer.json
 
 @pytest.fixture(scope="module")
 def patch():
-    with stripped() as patch:
+    with one_thread() as patch:
         patch.setattr(preflight, "check", unchecked)
         yield patch
 
@@ -76,10 +76,10 @@ def whole(project, config, patch):
     )
     open_run(in_whole)
     shutil.copytree(project / "whole", project / "killed")
-    run = go_on(in_whole, patch)
+    run = go_on(in_whole)
     assert run.manifest.status == "completed"
     with pytest.raises(Killed):
-        go_on(in_killed, patch, killed_after=KILLED_AFTER)
+        go_on(in_killed, killed_after=KILLED_AFTER)
     return run
 
 
@@ -111,7 +111,7 @@ def damage(root, pattern):
 def test_without_damage_nothing_is_found(killed, whole, patch):
     root, config = killed
     assert damaged_files(root) == {}
-    go_on(config, patch)
+    go_on(config)
     same_bits(root, whole)
     check = check_run(root.parent, root.name)
     assert sum(1 for file in check.files() if file.damage) == 0
@@ -123,7 +123,7 @@ def test_the_run_recovers_to_the_same_bits(killed, whole, patch, pattern):
     root, config = killed
     path = damage(root, pattern)
     assert set(damaged_files(root)) == {path.resolve()}
-    go_on(config, patch)
+    go_on(config)
     same_bits(root, whole)
     left = damaged_files(root)
     assert set(left.values()) <= {"passed over"} and set(left) <= {path.resolve()}
@@ -147,7 +147,7 @@ def test_logs_removed_or_altered_in_mid_run_are_made_again(killed, whole, patch,
     monkeypatch.setattr(Recorder, "step", meddled_with)
     for name in ("steps/000005.bak", "evaluations/000002.old", "steps/0x3"):
         (root / name).mkdir()  # what a user put back from a copy, or aside
-    go_on(config, patch)
+    go_on(config)
     same_bits(root, whole)
     assert damaged_files(root) == {}
     rewarded = [row["step"] for row in read_lines(root / TIMINGS) if row["stage"] == "reward"]
@@ -161,7 +161,7 @@ def test_the_records_of_steps_before_the_checkpoint_are_not_needed(killed, whole
     for pattern in NOT_NEEDED:
         paths.add(damage(root, pattern).resolve())
         assert damaged_files(root) == dict.fromkeys(paths, "passed over")
-    go_on(config, patch)
+    go_on(config)
     same_bits(root, whole)
     assert damaged_files(root) == dict.fromkeys(paths, "passed over")
 
@@ -172,7 +172,7 @@ def test_what_is_nowhere_else_stops_the_run_and_is_named(killed, patch, pattern)
     path = damage(root, pattern)
     assert damaged_files(root) == {path.resolve(): "cannot be recovered"}
     with pytest.raises(CorruptFileError, match=rf"{path} .*--run-id"):
-        go_on(config, patch)
+        go_on(config)
 
 
 @pytest.mark.parametrize("pattern", FINAL)
@@ -181,7 +181,7 @@ def test_a_damaged_final_model_is_made_again(completed, whole, patch, pattern):
     before = {p.name: p.read_bytes() for p in (root / "final").iterdir()}
     path = damage(root, pattern)
     assert damaged_files(root) == {path.resolve(): "will be made again"}
-    go_on(config, patch)
+    go_on(config)
     assert {p.name: p.read_bytes() for p in (root / "final").iterdir()} == before
     same_bits(root, whole)
     assert damaged_files(root) == {}
@@ -192,14 +192,14 @@ def test_a_run_that_lost_its_identity_is_not_begun_again_on_its_steps(killed, pa
     (root / "run.json").unlink()
     assert damaged_files(root) == {(root / "run.json").resolve(): "cannot be recovered"}
     with pytest.raises(CorruptFileError, match=r"run\.json is missing; .*--run-id"):
-        go_on(config, patch)
+        go_on(config)
 
 
 def test_a_lost_manifest_and_lost_logs_are_made_again(killed, whole, patch):
     root, config = killed
     for name in ("manifest.json", "metrics.jsonl", "evaluations.jsonl", "checkpoints/best.json"):
         (root / name).unlink()
-    go_on(config, patch)
+    go_on(config)
     same_bits(root, whole)
 
 
@@ -267,10 +267,10 @@ def test_a_run_goes_on_once_a_full_disk_has_space_again(killed, whole, patch, tm
         shutil.copytree(root.parent, disk, dirs_exist_ok=True)
         config = config.model_copy(update={"runs_dir": str(disk)})
         with pytest.raises(StoreError, match=r"the disk is full.* continue with `mortal resume`"):
-            go_on(config, patch)
+            go_on(config)
         assert damaged_files(disk / "run") == {}
         subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
-        go_on(config, patch)
+        go_on(config)
         same_bits(disk / "run", whole)
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)  # its model is still mapped

@@ -9,7 +9,7 @@ from mortal_steps.orchestration.opening import create_run
 from mortal_steps.policy.weights import weights_digest
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
-from tests.support.bare_flow import Killed, go_on, project_config, stripped, unchecked
+from tests.support.bare_flow import Killed, go_on, one_thread, project_config, unchecked
 from tests.support.commits import in_a_process_killed_at, leftovers
 
 NUM_KILLS = 6
@@ -17,7 +17,7 @@ NUM_KILLS = 6
 
 @pytest.fixture(scope="module")
 def patch():
-    with stripped() as patch:
+    with one_thread() as patch:
         patch.setattr(preflight, "check", unchecked)
         yield patch
 
@@ -32,18 +32,18 @@ def test_a_run_killed_at_its_commits_ends_with_the_same_bits(project, patch):
     config = project_config(project)
     in_whole = config.model_copy(update={"runs_dir": str(project / "whole")})
     in_killed = config.model_copy(update={"runs_dir": str(project / "killed")})
-    whole = go_on(in_whole, patch)
+    whole = go_on(in_whole)
     with pytest.raises(Killed):
-        go_on(in_killed, patch, killed_after=0)
+        go_on(in_killed, killed_after=0)
     assert find_run(project / "killed", "run").status() == "interrupted"
     root = project / "killed" / "run"
     choice = random.Random(3)
     kills = 0
     for _ in range(NUM_KILLS):
         nth, after = choice.randint(1, 30), choice.random() < 0.5
-        kills += in_a_process_killed_at(nth, after, lambda: go_on(in_killed, patch))
+        kills += in_a_process_killed_at(nth, after, lambda: go_on(in_killed))
     assert kills == NUM_KILLS
-    killed = go_on(in_killed, patch)
+    killed = go_on(in_killed)
     assert killed.manifest.status == "completed"
     for name in ("metrics.jsonl", "evaluations.jsonl"):
         assert (root / name).read_bytes() == whole.store.path(name).read_bytes()

@@ -32,7 +32,7 @@ def run(tmp_path, monkeypatch):
             )
             store.write_record(shard_file(folder, "rewards", shard), scores, RewardedShard)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def test_pandas_joins_completions_and_scores(run, capsys):

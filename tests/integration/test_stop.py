@@ -14,7 +14,6 @@ import pytest
 from prefect.exceptions import TerminationSignal
 from prefect.utilities.engine import _prefect_sigterm_handler, capture_sigterm
 
-import mortal_flows.grpo_train as grpo
 from mortal_flows.stop import TERMINATED, Stop, StopRequested
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
@@ -23,7 +22,7 @@ from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.recorder import Recorder
 from tests.support import bare
-from tests.support.bare_flow import bare_in, project_config
+from tests.support.bare_flow import InProcess, bare_in, project_config
 from tests.support.workers import TESTS_IMPORTABLE
 
 KEY = CallKey(run_id="test", stage="test", step=0)
@@ -193,11 +192,10 @@ def test_between_two_stages_the_run_is_saved_too(tmp_path):
             return super().step(batch, rewards, result)
 
     async def drive(run):
-        async with driver.open_session(run) as session:
-            await bare.train(session)
+        async with driver.open_session(run, local=InProcess) as session:
+            await bare.train(session, Interrupted(run))
 
-    with bare_in(tmp_path) as patch:
-        patch.setattr(grpo, "Recorder", Interrupted)
+    with bare_in(tmp_path):
         run = open_run(project_config(tmp_path, **{"checkpoints.save_steps": 6}))
         with pytest.raises(RunStoppedError, match="stopped by SIGTERM after 3 of 6 steps, state"):
             asyncio.run(drive(run))

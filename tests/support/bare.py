@@ -2,54 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from typing import Any
-
-from prefect import Task
-
-import mortal_flows.grpo_train as grpo
-from mortal_flows import rollouts
 from mortal_flows.stop import Stop
+from mortal_flows.training import Training
+from mortal_steps.orchestration.batch_source import batch_source
+from mortal_steps.orchestration.reporter import LogReporter
 from mortal_steps.orchestration.session import Session
-from mortal_steps.report.timings import StageTotals
+from mortal_steps.orchestration.stages import PlainStages
+from mortal_steps.report.recorder import Recorder
 
 
-async def train(session: Session) -> None:
-    """Drive a run from the step where it stands to its last; `strip_prefect` first."""
-    await grpo.Training(session, Stop(), _NoServer()).run()  # type: ignore[arg-type]
-
-
-def strip_prefect(replace: Callable[[object, str, Any], None] = setattr) -> None:
-    """Let every task of the flow be the function it wraps."""
-    for module in (grpo, rollouts):
-        for name, value in list(vars(module).items()):
-            if isinstance(value, Task):
-                replace(module, name, value.fn)
-        replace(module, "opaque", lambda value: value)
-    replace(rollouts, "committed", _call)
-    replace(grpo, "RunArtifacts", _NoArtifacts)
-    replace(grpo, "get_run_logger", logging.getLogger)
-
-
-async def _call(function: Any, session: Session, **inputs: Any) -> Any:
-    return await function(session=session, **inputs)
-
-
-class _NoArtifacts:
-    """Artifacts are Prefect's; the bare loop has none."""
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    async def refresh(self, totals: StageTotals) -> None:
-        pass
-
-
-class _NoServer:
-    """Never away."""
-
-    away = False
-
-    async def ready(self) -> None:
-        pass
+async def train(session: Session, recorder: Recorder | None = None) -> None:
+    """Drive a run from the step where it stands to its last, every stage a plain function."""
+    source = batch_source(session.config)
+    recorder = recorder or Recorder(session.run)
+    await Training(session, PlainStages(), source, LogReporter(), Stop(), recorder).run()

@@ -7,7 +7,6 @@ import importlib
 import pytest
 import torch
 
-import mortal_flows.grpo_train as grpo
 from mortal_steps.config.loader import load_config
 from mortal_steps.data import load_problems
 from mortal_steps.orchestration import driver, preflight
@@ -48,25 +47,18 @@ class InProcess:
         self._workers.clear()
 
 
-def strip_prefect(patch):
-    """Let every task be the function it wraps, and every worker live in this process."""
-    bare.strip_prefect(patch.setattr)
-    patch.setattr(driver, "LocalCompute", InProcess)
-
-
 @contextlib.contextmanager
-def stripped():
-    """Prefect stripped for the time of the block, and torch on one thread; yields the patch."""
+def one_thread():
+    """Torch on one thread, as in a worker of its own; yields a patch for the time of the block."""
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        strip_prefect(patch)
         yield patch
 
 
 @contextlib.contextmanager
 def bare_in(folder):
-    """`stripped` in the folder; no process checks what a new run needs."""
-    with stripped() as patch:
+    """`one_thread` in the folder; no process checks what a new run needs."""
+    with one_thread() as patch:
         patch.chdir(folder)
         patch.setattr(preflight, "check", unchecked)
         yield patch
@@ -91,7 +83,7 @@ def unchecked(config, known=None, say=None):
     return known or load_problems(config.data, config.seed)
 
 
-def go_on(config, patch, *, killed_after=None):
+def go_on(config, *, killed_after=None):
     """Drive the run to its end, or kill it once that step is taken but not yet noted."""
 
     class DyingRecorder(Recorder):
@@ -101,10 +93,9 @@ def go_on(config, patch, *, killed_after=None):
             return super().step(batch, rewards, result)
 
     async def drive(run):
-        async with driver.open_session(run) as open_session:
-            await bare.train(open_session)
+        async with driver.open_session(run, local=InProcess) as open_session:
+            await bare.train(open_session, DyingRecorder(run))
 
-    patch.setattr(grpo, "Recorder", DyingRecorder)
     run = open_run(config)
     if not run.is_complete():
         asyncio.run(drive(run))

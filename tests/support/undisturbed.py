@@ -12,8 +12,8 @@ from tests.support.bare_flow import bare_in, go_on, unchecked
 
 def undisturbed(folder, config=(), run_id="undisturbed"):
     """Train in a project by a configuration, or by `tiny.toml` with these settings; the run."""
-    with bare_in(folder) as patch:
-        return go_on(_placed(folder, config, run_id), patch)
+    with bare_in(folder):
+        return go_on(_placed(folder, config, run_id))
 
 
 def begun(folder, config, run_id):

@@ -144,7 +144,7 @@ class Calls:
                 await self._cancel(key, submitted.call_id)
                 raise WorkerLostError(
                     f"{key} ({submitted.call_id}) has no outcome after {self._deadline_s:g} s "
-                    "(compute.modal.deadline_s); it was cancelled"
+                    "(compute.modal.call_timeout_s); it was cancelled"
                 )
 
     async def _poll(self, key: str, call_id: str, deadline: float) -> Outcome | None:

@@ -19,14 +19,10 @@ from typing import Any, Protocol
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import CLOSE_GRACE_S, LocalContainer
 from mortal_steps.config import RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, EngineKind, engine_kind
 from mortal_steps.config.gpus import gpu_count
 
 logger = logging.getLogger(__name__)
-
-VLLM_PYTHON = "MORTAL_VLLM_PYTHON"
-"""Environment variable of an image with two environments: the interpreter of the one with vLLM."""
-SHARE_OF_GPU = 0.3
-"""Of the GPU's memory, what vLLM takes where the actor is on the same one, as with TRL."""
 
 
 class Crew(Protocol):
@@ -97,19 +93,21 @@ def on_one_node(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[Rol
     What the configuration says of local processes (interpreter, devices, environment) is about
     another machine.
     """
-    python = os.environ.get(VLLM_PYTHON) if config.rollout.engine == "vllm" else None
+    engine = engine_kind(config.rollout.engine or ALWAYS_THERE)
+    python = os.environ.get(engine.node_python) if engine.node_python else None
     actor = replace(specs["actor"], python=None, devices=(), env={})
     rollout = replace(specs["rollout"], python=python, devices=(), env={})
-    if config.compute.modal.vllm_mode == "serve":
+    if config.compute.modal.vllm_mode == "server":
         *others, last = map(str, range(gpu_count(config.compute.modal.gpu)))
         actor = replace(actor, devices=(",".join(others),))
         rollout = replace(rollout, devices=(last,))
-    elif config.rollout.engine == "vllm":
-        rollout = replace(rollout, kwargs={**rollout.kwargs, "config": _sharing_a_gpu(config)})
+    elif engine.gpu_shared_with:
+        shared = _sharing_a_gpu(config, engine)
+        rollout = replace(rollout, kwargs={**rollout.kwargs, "config": shared})
     return {"actor": actor, "rollout": rollout}
 
 
-def _sharing_a_gpu(config: RunConfig) -> RunConfig:
-    options = {"gpu_memory_utilization": SHARE_OF_GPU, **config.rollout.engine_options}
+def _sharing_a_gpu(config: RunConfig, engine: EngineKind) -> RunConfig:
+    options = {**engine.gpu_shared_with, **config.rollout.engine_options}
     rollout = config.rollout.model_copy(update={"engine_options": options})
     return config.model_copy(update={"rollout": rollout})

@@ -12,8 +12,7 @@ from typing import Any
 
 from modal import exception
 
-from mortal_steps.compute.base import CallKey, Role
-from mortal_steps.compute.local import LocalCompute
+from mortal_steps.compute.base import CallKey, Compute, Role
 from mortal_steps.compute.modal import volume_lease
 from mortal_steps.compute.modal.calls import Calls
 from mortal_steps.compute.modal.deployed import check_deployed, worker_of
@@ -45,7 +44,7 @@ class ModalCompute:
     """Roles with `pools` are in Modal containers; `beside` serves the other ones here."""
 
     def __init__(
-        self, pools: Mapping[Role, Pool[ModalContainer]], beside: LocalCompute, line: Line
+        self, pools: Mapping[Role, Pool[ModalContainer]], beside: Compute, line: Line
     ) -> None:
         self._pools = pools
         self._beside = beside
@@ -92,7 +91,7 @@ class Line:
     ) -> None:
         options = settings.config.compute.modal
         self.mirror = Mirror(volume, store)
-        self.calls = Calls(store, options.deadline_s)
+        self.calls = Calls(store, options.call_timeout_s)
         self.meter = Meter(store, settings.config.compute)
         self._lease = held
         self._release = this_release()
@@ -180,7 +179,7 @@ class ModalContainer:
 async def modal_compute(
     settings: Settings,
     store: RunStore,
-    beside: LocalCompute,
+    beside: Compute,
     on_stop: Callable[[str], None] | None = None,
 ) -> AsyncIterator[ModalCompute]:
     """The run's workers on Modal, for the time of the block; none is started yet. `on_stop` is told
@@ -219,9 +218,7 @@ async def modal_compute(
         await held.release()
 
 
-async def _compute(
-    config: RunConfig, store: RunStore, line: Line, beside: LocalCompute
-) -> ModalCompute:
+async def _compute(config: RunConfig, store: RunStore, line: Line, beside: Compute) -> ModalCompute:
     def container(role: Role, number: int) -> ModalContainer:
         return ModalContainer(role, number, worker_of(config, role, store.root.name, number), line)
 

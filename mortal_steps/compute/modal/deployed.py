@@ -19,8 +19,9 @@ from mortal_steps.compute.modal.release import (
 )
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.config import ModalConfig, RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.config.gpus import modal_gpu
-from mortal_steps.errors import ComputeError
+from mortal_steps.errors import ComputeError, ConfigError
 
 PATIENCE_S = 20.0
 """How long Modal may be out of reach before anything is started."""
@@ -62,6 +63,7 @@ def checks(options: ModalConfig) -> Iterator[Check]:
 
 async def check_deployed(config: RunConfig) -> None:
     """Raise the `MortalError` that names what a run of this configuration lacks on Modal."""
+    _engine_class(config)
     for check in checks(config.compute.modal):
         await check.ask()
 
@@ -128,4 +130,16 @@ def _class_of(role: Role, config: RunConfig) -> str:
         return "SingleNodeWorker"
     if role == "actor":
         return "ActorWorker"
-    return "RolloutWorker" if config.rollout.engine == "vllm" else "TransformersRolloutWorker"
+    return _engine_class(config)
+
+
+def _engine_class(config: RunConfig) -> str:
+    """The class of a rollout worker; raises `ConfigError` for an engine that no image has."""
+    engine = config.rollout.engine or ALWAYS_THERE
+    name = engine_kind(engine).modal_class
+    if name is None:
+        raise ConfigError(
+            f"rollout.engine = {engine!r}: no image on Modal has it; set compute.backend = "
+            "'local', or add it to deployments/modal_app.py and mortal_steps/config/engines.py"
+        )
+    return name

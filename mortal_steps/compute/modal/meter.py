@@ -22,8 +22,8 @@ from collections.abc import Mapping
 
 from mortal_steps.compute.base import ROLES, Role
 from mortal_steps.compute.modal.host import Outcome
+from mortal_steps.compute.modal.prices import WITHOUT_GPU, dollars_per_second
 from mortal_steps.config import ComputeConfig
-from mortal_steps.config.gpus import WITHOUT_GPU, dollars_per_second
 from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import writing

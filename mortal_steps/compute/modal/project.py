@@ -23,7 +23,7 @@ def project_files(config: RunConfig) -> dict[str, Path]:
     here = Path.cwd()
     return {
         str(path.relative_to(here)): path
-        for spec in config.rewards.functions
+        for spec in config.rewards.code
         for path in _files_of(spec, here)
     }
 
@@ -60,7 +60,7 @@ def _files_of(spec: str, here: Path) -> Iterator[Path]:
         folder = (here / place).resolve().parent
         if not folder.is_relative_to(here):
             raise ConfigError(
-                f"rewards.functions: {spec!r} is in {folder}; containers get what is below the "
+                f"[rewards]: {spec!r} is in {folder}; containers get what is below the "
                 f"current folder, {here}: start the run from a folder above it"
             )
         yield from folder.glob("*.py")

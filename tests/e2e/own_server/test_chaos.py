@@ -64,6 +64,6 @@ def train_in_this_process(variant):
     """The metrics of a run without Prefect, servers and workers, which takes a few seconds; beside
     it the one to be killed is made."""
     config = load_config(variant.folder / "chaos.toml", variant.settings)
-    with bare_in(variant.folder) as patch:
+    with bare_in(variant.folder):
         open_run(config.model_copy(update={"run_id": "killed-1"}))
-        return go_on(config.model_copy(update={"run_id": "whole"}), patch).metrics()
+        return go_on(config.model_copy(update={"run_id": "whole"})).metrics()

@@ -37,7 +37,7 @@ def start(mortal, run_id, patience_s, save_steps):
     """A run whose flow waits so long for its server."""
     settings = {
         "training.max_steps": STEPS,
-        "logging.server_patience_s": patience_s,
+        "logging.server_timeout_s": patience_s,
         "checkpoints.save_steps": save_steps,
     }
     begun(mortal.folder, [f"{key}={value}" for key, value in settings.items()], run_id)
@@ -80,7 +80,7 @@ def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
     assert process.returncode == 1, output
     assert time.monotonic() - killed < 40, output
     error = output[output.index("error: ") :]
-    where = (killable.api_url, "has not answered for", "server_patience_s is 2")
+    where = (killable.api_url, "has not answered for", "server_timeout_s is 2")
     for part in (*where, "is saved, continue with `mortal resume alone`"):
         assert part in error
     assert "Traceback" not in error

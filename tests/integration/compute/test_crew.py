@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.compute.modal.colocated import SHARE_OF_GPU, VLLM_PYTHON, NodeWorkers, on_one_node
+from mortal_steps.compute.modal.colocated import NodeWorkers, on_one_node
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
+from mortal_steps.config.engines import SHARE_OF_GPU, VLLM_PYTHON
 from mortal_steps.errors import DataError, WorkerLostError
 
 SPEC = WorkerSpec(factory="tests.support.workers:Counter", kwargs={})
@@ -76,7 +77,7 @@ def test_on_one_gpu_vllm_leaves_memory_to_the_actor(monkeypatch):
 
 
 def test_with_several_gpus_the_last_one_samples(monkeypatch):
-    plain, node = specs_on(monkeypatch, "vllm", gpu="A100:3", vllm_mode="serve")
+    plain, node = specs_on(monkeypatch, "vllm", gpu="A100:3", vllm_mode="server")
     assert (node["actor"].devices, node["rollout"].devices) == (("0,1",), ("2",))
     assert node["rollout"].kwargs == plain["rollout"].kwargs
 

@@ -36,5 +36,5 @@ def plane(deployed):
 def here(tmp_path_factory):
     """The run of the project in this process."""
     folder = tmp_path_factory.mktemp("here")
-    with bare_flow.bare_in(folder) as patch:
-        return bare_flow.go_on(project(folder, "here"), patch)
+    with bare_flow.bare_in(folder):
+        return bare_flow.go_on(project(folder, "here"))

@@ -39,7 +39,7 @@ def prefect_in_charge():
 
 
 def test_a_call_beyond_its_deadline_or_of_a_run_that_ends_is_cancelled(plane, tmp_path):
-    config = project(tmp_path, "late", *ON_MODAL, "compute.modal.deadline_s=1")
+    config = project(tmp_path, "late", *ON_MODAL, "compute.modal.call_timeout_s=1")
     calls = tmp_path / "runs/late/calls"
 
     async def wait_too_long(run):

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from mortal.cli import app
+from mortal_steps.compute.modal.prices import DOLLARS_PER_SECOND, WITHOUT_GPU
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.modal.volume_lease import find_lease
 from mortal_steps.config import NewModelConfig
-from mortal_steps.config.gpus import DOLLARS_PER_SECOND, WITHOUT_GPU
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.report.summary import summarize
@@ -50,11 +50,11 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def staying(folder):
     """The run of a model from here that stays here; beside it one that is killed after a step."""
-    with bare_flow.bare_in(folder) as patch:
+    with bare_flow.bare_in(folder):
         build_model(folder / "start", SMALL, seed=3)
-        staying = bare_flow.go_on(project(folder, "staying", *HERE), patch)
+        staying = bare_flow.go_on(project(folder, "staying", *HERE))
         with pytest.raises(bare_flow.Killed):
-            bare_flow.go_on(project(folder, "moving", *HERE), patch, killed_after=1)
+            bare_flow.go_on(project(folder, "moving", *HERE), killed_after=1)
     return staying
 
 

@@ -75,10 +75,10 @@ def test_a_full_volume_stops_the_run(plane, tmp_path):
     plane.fill_volume("mortal-runs")
     try:
         with (
-            bare_flow.bare_in(tmp_path) as patch,
+            bare_flow.bare_in(tmp_path),
             pytest.raises(StoreError, match=r"takes no more data.*full.*`modal volume rm`"),
         ):
-            bare_flow.go_on(project(tmp_path, "full", *ON_MODAL), patch)
+            bare_flow.go_on(project(tmp_path, "full", *ON_MODAL))
     finally:
         plane.empty_volume("mortal-runs")
 

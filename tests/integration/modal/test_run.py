@@ -35,7 +35,7 @@ def test_a_run_that_has_cost_enough_stops_with_its_state_saved(tmp_path):
         paid = iter([1.0, 2.0, 3.5])  # asked before each step
         patch.setattr(bare_flow.InProcess, "spent", lambda self: next(paid))
         with pytest.raises(RunStoppedError, match=r"= 3 dollars \(3.50 spent\) after 2 of 4"):
-            bare_flow.go_on(config, patch)
+            bare_flow.go_on(config)
     assert find_run(tmp_path / "runs", "dear").manifest.checkpoints[-1].step == 2
 
 

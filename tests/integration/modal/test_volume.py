@@ -63,9 +63,9 @@ def test_a_container_refuses_what_is_asked_for_a_run_on_another_volume(plane, mi
         lease=1,
         settings=FileRef(path="settings/1.json", sha256="1"),
         role="reward",
-        method="rehearse",
+        method="dry_run",
         payload={},
-        label="rehearse",
+        label="dry_run",
     )
     outcome = worker_of(mine, "reward", "any", 0).call.remote(order)
     with pytest.raises(ComputeError, match=r"Volume mine.* mortal-runs"):

@@ -9,7 +9,7 @@ import dataclasses
 import pytest
 import torch
 
-from mortal_steps.policy.trl_adapter import GRPOStepper
+from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from mortal_steps.schedule import train_seed
 from mortal_steps.types import Turn
 from tests.support.policy.rollouts import MAX_COMPLETION_LENGTH, in_turns, make_batch, make_config

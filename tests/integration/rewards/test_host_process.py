@@ -15,6 +15,7 @@ from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calls import CallFailure, CallScores, arguments_of
 from mortal_steps.rewards.host_process import HostProcess
 from tests.support.rewards import failing
+from tests.support.rewards.calling import term
 from tests.support.rewards.processes import assert_ends, is_alive
 from tests.support.rewards.shards import make_shard
 
@@ -33,7 +34,7 @@ def make_host() -> Iterator[Callable[..., HostProcess]]:
     made: list[HostProcess] = []
 
     def make(*names: str) -> HostProcess:
-        made.append(HostProcess({name: f"{failing.__file__}:{name}" for name in names}))
+        made.append(HostProcess({name: term(f"{failing.__file__}:{name}") for name in names}))
         return made[-1]
 
     yield make
@@ -130,7 +131,7 @@ def test_a_host_that_trickles_ends_at_its_time(make_host: Any) -> None:
 def test_functions_do_not_see_what_drives_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PREFECT_API_KEY", "MODAL_TOKEN_SECRET", "MODAL_PASSED_ON", "JUDGE_API_KEY"):
         monkeypatch.setenv(name, "secret")
-    specs = {"f": f"{failing.__file__}:sees_the_environment"}
+    specs = {"f": term(f"{failing.__file__}:sees_the_environment")}
     host = HostProcess(specs, passed_on=["MODAL_PASSED_ON"])
     try:
         assert call(host, "f", texts=("a",))["f"].extra == {
@@ -162,7 +163,7 @@ def test_files_of_the_working_folder_hide_nothing_installed(tmp_path: Path) -> N
         "import random\nimport mine\n\n"
         "def three(completions, **kwargs):\n    return [mine.SCORE for _ in completions]\n"
     )
-    host = HostProcess({"three": "own:three"})
+    host = HostProcess({"three": term("own:three")})
     try:
         assert call(host, "three")["three"].scores == [3.0, 3.0]
     finally:
@@ -188,10 +189,10 @@ def test_errors_that_may_pass_stay_so_outside(make_host: Any) -> None:
 def test_a_module_that_ends_the_process_is_named() -> None:
     Path("ends.py").write_text("import os\nos._exit(5)\n")
     with pytest.raises(RewardError, match=r"ends\.py:f ended the process \(exit code 5\)"):
-        HostProcess({"f": "ends.py:f"}).start()
+        HostProcess({"f": term("ends.py:f")}).start()
 
 
 def test_a_host_that_is_killed_while_it_imports_is_infrastructure() -> None:
     Path("shot.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     with pytest.raises(WorkerLostError, match=r"killed \(SIGKILL\) while it imported shot\.py:f"):
-        HostProcess({"f": "shot.py:f"}).start()
+        HostProcess({"f": term("shot.py:f")}).start()

@@ -14,6 +14,7 @@ from mortal_steps.rewards.host_process import HostProcess
 from mortal_steps.rewards.scoring import Scorer, Scores
 from mortal_steps.types import RewardFailure
 from tests.support.rewards import failing
+from tests.support.rewards.calling import term
 from tests.support.rewards.shards import make_shard
 
 STATE = TrainerState(global_step=8, max_steps=20)
@@ -31,7 +32,7 @@ def score() -> Iterator[Callable[..., Scores]]:
     hosts: list[HostProcess] = []
 
     def run(*names: str, groups: tuple[tuple[str, ...], ...], **options: Any) -> Scores:
-        hosts.append(HostProcess({name: f"{failing.__file__}:{name}" for name in names}))
+        hosts.append(HostProcess({name: term(f"{failing.__file__}:{name}") for name in names}))
         config = RewardsConfig(**{"timeout_s": 0.3, "retries": 1, **options})
         return Scorer(hosts[-1], names, config).score(make_shard(*groups), STATE)
 

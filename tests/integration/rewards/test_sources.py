@@ -126,15 +126,15 @@ def test_a_host_that_starts_again_in_mid_run_does_not_score_with_other_functions
     begin_sources(store, config, project, step=0)
     worker = RewardWorker(run_dir=str(store.root), config=config, num_steps=1)
     try:
-        worker.rehearse(problems=[PROBLEM])
+        worker.dry_run(problems=[PROBLEM])
         (project / "judges/helper.py").write_text("ONE = 2.0")
-        worker.rehearse(problems=[PROBLEM])  # the same process, so the same functions
+        worker.dry_run(problems=[PROBLEM])  # the same process, so the same functions
         process = worker._host._process
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
         assert_ends(process.pid)
         with pytest.raises(RewardError, match=r"judges/helper\.py was altered"):
-            worker.rehearse(problems=[PROBLEM])
+            worker.dry_run(problems=[PROBLEM])
     finally:
         worker.close()
     assert store.path(SOURCES_FILE).exists()

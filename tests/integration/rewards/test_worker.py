@@ -194,27 +194,27 @@ def problems(count: int) -> list[Problem]:
     return [Problem(id=f"train-{i}", prompt="ab=", columns={"answer": "ba"}) for i in range(count)]
 
 
-def test_rehearsal_finds_what_is_broken(store: RunStore, make_worker: Any) -> None:
-    make_worker("counted", "if_long").rehearse(problems=problems(3))
+def test_a_dry_run_finds_what_is_broken(store: RunStore, make_worker: Any) -> None:
+    make_worker("counted", "if_long").dry_run(problems=problems(3))
     assert calls() == ["0 30"]
     assert not store.root.exists()
     with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError") as caught:
-        make_worker("broken").rehearse(problems=problems(1))
-    assert "in the rehearsal" in str(caught.value)
-    assert "rewards.rehearse = false" in str(caught.value)
+        make_worker("broken").dry_run(problems=problems(1))
+    assert "in the dry run" in str(caught.value)
+    assert "rewards.dry_run = false" in str(caught.value)
 
 
-def test_rehearsal_without_problems_imports_alone(make_worker: Any) -> None:
-    make_worker("counted", "broken").rehearse(problems=[])
+def test_a_dry_run_without_problems_imports_alone(make_worker: Any) -> None:
+    make_worker("counted", "broken").dry_run(problems=[])
     assert calls() == []
     with pytest.raises(RewardError, match="did you mean broken"):
-        make_worker("brokn").rehearse(problems=[])
+        make_worker("brokn").dry_run(problems=[])
     with pytest.raises(RewardError, match="did you mean broken"):
         make_worker("brokn").start()
 
 
 def test_the_same_function_twice_is_refused(make_worker: Any) -> None:
-    with pytest.raises(RewardError, match=r"names 'my_rewards.py:never' twice"):
+    with pytest.raises(RewardError, match=r"'my_rewards.py:never' stands there twice"):
         make_worker("never", "never").start()
 
 
@@ -255,10 +255,10 @@ def test_masked_problems_are_part_of_the_record(store: RunStore, make_worker: An
     assert (again.failed_calls, again.masked) == (ref.failed_calls, ref.masked)
 
 
-def test_a_rehearsal_neither_masks_nor_retries(make_worker: Any) -> None:
+def test_a_dry_run_neither_masks_nor_retries(make_worker: Any) -> None:
     worker = make_worker("broken", on_error="mask", retries=50)
     with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError"):
-        worker.rehearse(problems=problems(1))
+        worker.dry_run(problems=problems(1))
 
 
 STRANGE = '"\\ud83d\\u0000\\u001b[2J' + "x" * 400_000 + ' raise"'
@@ -303,7 +303,7 @@ def test_rows_from_elsewhere_are_no_rows_of_reasoning_gym(store: RunStore) -> No
         config = RunConfig(rewards={"functions": functions}, data={"source": "rows.jsonl"})
         worker = RewardWorker(run_dir="run", config=config, num_steps=1)
         with pytest.raises(RewardError, match="taken from reasoning_gym itself alone"):
-            worker.rehearse(problems=[problem])
+            worker.dry_run(problems=[problem])
         worker.close()
     assert not Path("ran").exists()
 
@@ -315,7 +315,7 @@ async def test_what_functions_start_ends_with_the_worker(tmp_path: Path, by: str
     spec = WorkerSpec(factory="mortal_steps.rewards.worker:RewardWorker", kwargs=kwargs)
     compute = LocalCompute({"reward": spec}, working_dir=tmp_path, log_dir=tmp_path)
     key = CallKey(run_id="test", stage="reward", step=0)
-    await compute.call("reward", "rehearse", key=key, problems=problems(1))
+    await compute.call("reward", "dry_run", key=key, problems=problems(1))
     daemon = int(Path("daemon").read_text())
     assert is_alive(daemon)
     if by == "kill":
@@ -340,7 +340,7 @@ async def test_a_killed_worker_leaves_no_host_behind(tmp_path: Path) -> None:
     worker = compute.processes()["reward-0"]
     (warden,) = children(worker)
     (host,) = children(warden)
-    hanging = asyncio.create_task(compute.call("reward", "rehearse", key=key, problems=regex))
+    hanging = asyncio.create_task(compute.call("reward", "dry_run", key=key, problems=regex))
     await asyncio.sleep(0.3)  # into the regular expression
     assert is_alive(host)
     try:

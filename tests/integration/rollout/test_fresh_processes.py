@@ -16,11 +16,12 @@ def test_same_seeds_and_threads_give_the_same_bits_in_fresh_processes(model_a):
 import json, torch
 from transformers import AutoTokenizer
 from mortal_steps.config import ModelConfig, NewModelConfig, RolloutConfig
-from mortal_steps.rollout.hf_engine import TransformersEngine
+from mortal_steps.rollout.engines.transformers import TransformersEngine
 from mortal_steps.types import SamplingParams
 tokenizer = AutoTokenizer.from_pretrained({str(model_a)!r})
-engine = TransformersEngine(model_path={str(model_a)!r}, model=ModelConfig(), tokenizer=tokenizer,
-                            rollout=RolloutConfig(engine="transformers"))
+engine = TransformersEngine(model_path={str(model_a)!r}, model=ModelConfig(),
+                            rollout=RolloutConfig(engine="transformers"),
+                            tokenizer=lambda: tokenizer)
 prompts = [tokenizer(text)["input_ids"] for text in {TEXTS!r}] * 8
 sampled = engine.sample(prompts, {seeds(48)!r}, SamplingParams(max_tokens=80))
 print(torch.get_num_threads())

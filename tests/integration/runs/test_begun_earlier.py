@@ -29,7 +29,7 @@ from mortal_steps.runs.verify import check_run
 from mortal_steps.store import FORMAT
 from mortal_steps.store.shard_files import shard_files
 from mortal_steps.types import Problem
-from tests.support.bare_flow import go_on, stripped, unchecked
+from tests.support.bare_flow import go_on, one_thread, unchecked
 from tests.support.damage import flip_a_byte
 
 ARCHIVE = Path(__file__).with_name("begun_in_format_1.tar.gz")
@@ -40,7 +40,7 @@ KNOWN = 4
 
 @pytest.fixture(scope="module")
 def patch():
-    with stripped() as patch:
+    with one_thread() as patch:
         patch.setattr(preflight, "check", unchecked)
         yield patch
 
@@ -91,7 +91,7 @@ def gone_on(tmp_path_factory, patch):
     ended = unpacked(tmp_path_factory.mktemp("begun"), patch)
     with pytest.MonkeyPatch.context() as newer:
         know_another_key(newer)
-        go_on(resumed(), patch)
+        go_on(resumed())
     run = find_run(Path.cwd() / "runs", "run")
     return run, ended
 
@@ -124,7 +124,7 @@ def test_completions_of_the_first_format_are_made_again_as_they_were(begun, patc
     for path, _ in shard_files(run.store.path("steps/000002")):
         if path.stem in ("generations-0", "rewards-1"):
             flip_a_byte(path) if how == "damaged" else path.unlink()
-    go_on(resumed(), patch)
+    go_on(resumed())
     assert run.store.path("steps/000002/generations-0.json").exists()
     assert states_of(run, KNOWN) == begun.state_ids[:KNOWN]
     assert whole(find_run(Path("runs").absolute(), "run"))
@@ -136,7 +136,7 @@ def test_it_ends_with_the_bits_that_the_older_code_would_have_ended_with(gone_on
     fresh = load_config(Path(SETTINGS)).model_copy(
         update={"run_id": "fresh", "runs_dir": str(tmp_path)}
     )
-    if numbers_of(go_on(fresh, patch).metrics()) != numbers_of(ended.metrics):
+    if numbers_of(go_on(fresh).metrics()) != numbers_of(ended.metrics):
         pytest.skip("this machine rounds otherwise than the one where the run began")
     assert numbers_of(run.metrics()) == numbers_of(ended.metrics)
     assert weights_digest(run.store.path("final")) == ended.weights_sha256

@@ -19,7 +19,7 @@ from mortal_steps.policy.weights import weights_digest
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store.files import digest_file
-from tests.support.bare_flow import Killed, go_on, project_config, stripped, unchecked
+from tests.support.bare_flow import Killed, go_on, one_thread, project_config, unchecked
 from tests.support.commits import in_a_process_killed_at, leftovers
 from tests.support.damage import flip_a_bit
 from tests.support.verified import damaged_files, same_bits
@@ -29,7 +29,7 @@ NEWER = {"checkpoints.keep_last": 9, "training.num_generations": 8}
 
 @pytest.fixture(scope="module")
 def patch():
-    with stripped() as patch:
+    with one_thread() as patch:
         patch.setattr(preflight, "check", unchecked)
         yield patch
 
@@ -57,7 +57,7 @@ def stale(project, patch):
 def trained(project, patch, run_id, overrides):
     config = project_config(project, **NEWER, **overrides)
     place = {"run_id": run_id, "runs_dir": str(project / "runs")}
-    return go_on(config.model_copy(update=place), patch)
+    return go_on(config.model_copy(update=place))
 
 
 def content_of(folder):
@@ -91,7 +91,7 @@ def test_without_changes_it_ends_with_its_parents_bits(parent, patch):
         assert same_file(fork, parent, name)
     assert not fork.store.path("steps/000002/rewards-0.parquet").exists()
     assert not fork.store.path("steps/000003").exists()
-    fork = go_on(fork.config, patch)
+    fork = go_on(fork.config)
     same_bits(fork.store.root, parent)
     assert is_whole(fork)
     done = [row["stage"] for row in fork.timings()]
@@ -106,7 +106,7 @@ def test_with_staleness_too(stale, patch):
     for step in (3, 4):
         assert same_file(fork, stale, f"steps/{step:06d}/generations-0.parquet")
     assert not fork.store.path("steps/000005").exists()
-    fork = go_on(fork.config, patch)
+    fork = go_on(fork.config)
     same_bits(fork.store.root, stale)
     assert is_whole(fork)
 
@@ -114,12 +114,12 @@ def test_with_staleness_too(stale, patch):
 def test_a_fork_that_is_killed_and_damaged_and_a_fork_of_it(parent, patch):
     child = fork_run(parent, ["training.learning_rate=3e-3"], at_step=2, run_id="child")
     with pytest.raises(Killed):
-        go_on(child.config, patch, killed_after=4)
-    fork = go_on(fork_run(child, at_step=4).config, patch)
+        go_on(child.config, killed_after=4)
+    fork = go_on(fork_run(child, at_step=4).config)
     assert is_whole(fork)
     flip_a_bit(child.store.path("checkpoints/step-4/model.safetensors"))
     child.store.path("manifest.json").unlink()
-    child = go_on(child.config, patch)  # back to its first checkpoint, which its parent wrote
+    child = go_on(child.config)  # back to its first checkpoint, which its parent wrote
     same_bits(fork.store.root, child)
     assert weights_digest(child.store.path("final")) != weights_digest(parent.store.path("final"))
 
@@ -130,7 +130,7 @@ def test_a_fork_that_is_killed_and_damaged_and_a_fork_of_it(parent, patch):
 def test_an_optimizers_settings_are_the_forks_from_its_first_step(parent, patch):
     changes = ["learning_rate=1e-2", "num_iterations=2", "trl.adam_beta1=0.5"]
     fork = fork_run(parent, [f"training.{change}" for change in changes], at_step=2)
-    fork = go_on(fork.config, patch)
+    fork = go_on(fork.config)
     rows = fork.metrics()
     for name in ("learning_rate", "optimizer_steps"):
         assert [row[name] for row in rows[:2]] == [row[name] for row in parent.metrics()[:2]]
@@ -150,7 +150,7 @@ def test_an_optimizers_settings_are_the_forks_from_its_first_step(parent, patch)
 def test_a_run_that_has_ended_is_made_longer(parent, patch):
     fork = fork_run(parent, ["training.max_steps=8"])
     assert (fork.info.first_step, fork.info.num_steps) == (6, 8)
-    fork = go_on(fork.config, patch)
+    fork = go_on(fork.config)
     assert [row["learning_rate"] for row in fork.metrics()[6:]] == [1e-3 * (2 / 8), 1e-3 * (1 / 8)]
     assert fork.manifest.status == "completed" and is_whole(fork)
 
@@ -162,7 +162,7 @@ def test_other_rewards_temperature_and_kl(parent, project, patch):
     changes = ['rewards.functions=["rewards.py:short"]', "rollout.temperature=0.7"]
     fork = fork_run(parent, [*changes, "training.beta=0.1"], at_step=2)
     assert fork.manifest.best_step is None, "its parent's rewards are no measure"
-    fork = go_on(fork.config, patch)
+    fork = go_on(fork.config)
     rows = fork.metrics()
     assert all(row["reward"] < 0 and "kl" in row for row in rows[2:])
     assert [row["reward"] for row in rows[:2]] == [row["reward"] for row in parent.metrics()[:2]]
@@ -267,7 +267,7 @@ def test_a_fork_without_its_beginning_says_how_to_fork_again(stale, patch, lost)
     flip_a_bit(path)
     assert damaged_files(fork.store.root) == {path.resolve(): "cannot be recovered"}
     with pytest.raises(CorruptFileError, match=f"{path.parent} .*`mortal fork stale --at-step 3`"):
-        go_on(fork.config, patch)
+        go_on(fork.config)
     assert damaged_files(stale.store.root) == {}
 
 

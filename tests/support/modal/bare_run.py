@@ -27,7 +27,6 @@ def main():
     folder, run_id, *overrides = sys.argv[1:]
     config = project(Path(folder), run_id, *overrides)
     os.chdir(folder)
-    bare.strip_prefect()
     asyncio.run(drive(open_run(config)))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.opening import open_run
-from tests.support import bare, bare_flow
+from tests.support import bare_flow
 from tests.support.modal.bare_run import drive
 from tests.support.modal.project import project
 from tests.support.paths import VLLM_PYTHON
@@ -28,7 +28,6 @@ def drive_beside(folder, places):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(preflight, "check", bare_flow.unchecked)
-        bare.strip_prefect(patch.setattr)
         runs = [
             open_run(project(folder, run_id, *WITH_VLLM, *settings))
             for run_id, settings in places.items()

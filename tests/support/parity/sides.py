@@ -18,8 +18,9 @@ import torch
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy import checkpoints, digests, journal, trl_adapter, weights
-from mortal_steps.policy.trl_options import check_trl_options
+from mortal_steps.policy import checkpoints, digests, journal, weights
+from mortal_steps.policy.algorithms.grpo import stepper
+from mortal_steps.policy.algorithms.grpo.options import check_trl_options
 from tests.support.parity.cases import Case
 from tests.support.parity.models import build
 from tests.support.policy.rollouts import make_batch, make_config
@@ -97,7 +98,7 @@ def _let_steppers_tell(folder: Path, kill: tuple[str, int] | None) -> None:
     place, count = kill or ("", 0)
     recorder = _Digests(folder, count if place == "update" else None)
 
-    class TellingStepper(trl_adapter.GRPOStepper):
+    class TellingStepper(stepper.GRPOStepper):
         calls = 0
 
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -118,7 +119,7 @@ def _let_steppers_tell(folder: Path, kill: tuple[str, int] | None) -> None:
                 if TellingStepper.calls == count:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-    trl_adapter.GRPOStepper = TellingStepper  # type: ignore[misc]
+    stepper.GRPOStepper = TellingStepper  # type: ignore[misc]
 
 
 @contextlib.contextmanager

@@ -3,10 +3,18 @@
 import asyncio
 from typing import Any
 
+from mortal_steps.config import RewardsConfig, RewardTerm
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calls import CallScores, Outcome, arguments_of
 from mortal_steps.rewards.dispatch import call_functions
 from tests.support.rewards.shards import make_shard
+
+
+def term(function: str) -> RewardTerm:
+    """The term of a function, as `rewards.functions` makes it."""
+    (made,) = RewardsConfig(functions=(function,)).all_terms
+    return made
+
 
 STATE = TrainerState(global_step=8, max_steps=20)
 SHARD = make_shard(("ba", "b"), ("", "baba"))

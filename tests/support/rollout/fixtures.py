@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from mortal_steps.config import ModelConfig, RolloutConfig
-from mortal_steps.rollout.hf_engine import TransformersEngine
+from mortal_steps.rollout.engines.transformers import TransformersEngine
 from tests.support.rollout.tiny_model import build_tiny_model
 
 
@@ -39,5 +39,5 @@ def engine(model_a: Path, tokenizer: PreTrainedTokenizerBase) -> TransformersEng
         model_path=str(model_a),
         model=ModelConfig(),
         rollout=RolloutConfig(engine="transformers"),
-        tokenizer=tokenizer,
+        tokenizer=lambda: tokenizer,
     )

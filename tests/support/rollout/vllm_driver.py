@@ -15,8 +15,9 @@ from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig
 from mortal_steps.errors import EngineError
-from mortal_steps.rollout.engine import SampledTokens
-from mortal_steps.rollout.vllm_engine import VllmEngine
+from mortal_steps.rollout.engines.base import SampledTokens
+from mortal_steps.rollout.engines.vllm import VllmEngine
+from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.types import GenerateRequest, SamplingParams
 from tests.support.rollout.cases import PARAMS, PROBE_IDS, PROMPTS_IDS, seeds
@@ -26,8 +27,15 @@ def start(model: str, method: str = "volume", **chosen: Any) -> VllmEngine:
     return VllmEngine(
         model_path=model,
         model=ModelConfig(**chosen),
-        rollout=RolloutConfig(weight_sync_method=method),
+        rollout=RolloutConfig(weight_sync=method),
+        tokenizer=lambda: None,  # vLLM reads its own
     )
+
+
+def load(engine: VllmEngine, folder: str, method: str = "volume") -> None:
+    """As a rollout worker does, but for the proofs."""
+    engine.check(Path(folder))
+    weight_sync(RolloutConfig(weight_sync=method)).load(engine, Path(folder))
 
 
 def plain(sampled: list[SampledTokens]) -> list[list[Any]]:
@@ -38,12 +46,12 @@ def sample(engine: VllmEngine, params: SamplingParams) -> list[list[Any]]:
     return plain(engine.sample(PROMPTS_IDS, seeds(len(PROMPTS_IDS)), params))
 
 
-def check_sync(engine: VllmEngine, *loads: str) -> list[dict[str, Any]]:
+def check_sync(method: str, engine: VllmEngine, *loads: str) -> list[dict[str, Any]]:
     """Samples and scores at first and after each load."""
     found = []
     for folder in (None, *loads):
         if folder is not None:
-            engine.load(Path(folder))
+            load(engine, folder, method)
         found.append({"score": engine.score(PROBE_IDS), "sampled": sample(engine, PARAMS["plain"])})
     return found
 
@@ -69,7 +77,7 @@ def check_stale_prefix_cache(engine: VllmEngine, other: str) -> dict[str, Any]:
     engine._reset_prefix_cache, reset = lambda: None, engine._reset_prefix_cache
     stale = plain(engine.sample(prompt, [0], greedy))
     engine._reset_prefix_cache = reset
-    engine.load(Path(other))
+    load(engine, other)
     return {"stale": stale, "fresh": plain(engine.sample(prompt, [0], greedy))}
 
 
@@ -78,7 +86,7 @@ def check_failures(engine: VllmEngine, good: str, other_shape: str, empty: str) 
     found: dict[str, Any] = {"before": engine.score(PROBE_IDS)}
     for name, folder in (("other_shape", other_shape), ("empty", empty)):
         try:
-            engine.load(Path(folder))
+            load(engine, folder, "reload")
         except EngineError as error:
             found[name] = str(error)
     try:
@@ -88,11 +96,10 @@ def check_failures(engine: VllmEngine, good: str, other_shape: str, empty: str) 
     found["still"] = engine.score(PROBE_IDS)
 
     def fail_midway(folder: Path) -> None:
-        engine._llm.sleep(level=2)
         engine._llm.collective_rpc("no_such_method")
 
-    engine._reload = fail_midway
-    engine.load(Path(good))
+    engine.load = fail_midway
+    load(engine, good, "reload")
     found["recovered"] = engine.score(PROBE_IDS)
     return found
 
@@ -136,19 +143,19 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     a, b = folders["model_a"], folders["model_b"]
     found: dict[str, Any] = {}
     engine = start(a, "volume")
-    found["volume"] = check_sync(engine, b, a)
+    found["volume"] = check_sync("volume", engine, b, a)
     found["params"] = check_params(engine)
     found["prefix_cache"] = check_stale_prefix_cache(engine, b)
     engine.close()
     engine = start(a, "reload")
-    found["reload"] = check_sync(engine, b, a)
+    found["reload"] = check_sync("reload", engine, b, a)
     found["failures"] = check_failures(engine, b, folders["other_shape"], folders["empty"])
     engine.close()
     engine = start(a, "checkpoint")
-    found["checkpoint"] = check_sync(engine, b)
+    found["checkpoint"] = check_sync("checkpoint", engine, b)
     engine.close()
     engine = start(folders["untied_a"], "reload")
-    found["untied"] = check_sync(engine, folders["untied_b"])
+    found["untied"] = check_sync("reload", engine, folders["untied_b"])
     engine.close()
     found["bfloat16"] = check_bfloat16(a)
     found["worker"] = check_worker(folders["worker"])

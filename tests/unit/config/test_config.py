@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from mortal_steps.compute.modal.prices import dollars_per_second
 from mortal_steps.config import RunConfig
-from mortal_steps.config.gpus import dollars_per_second
 from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.config.reference import reference_toml
 from mortal_steps.errors import ConfigError
@@ -53,7 +53,7 @@ def test_documented_defaults():
     assert (training.use_lora, training.gradient_checkpointing) == (False, True)
     assert (rollout.engine, rollout.max_tokens) == (None, None)
     assert (config.max_tokens, config.num_rollout_workers) == (1024, 2)
-    assert (rollout.weight_sync_method, rollout.sync_weights_every) == ("reload", 1)
+    assert (rollout.weight_sync, rollout.sync_weights_every) == ("reload", 1)
     assert config.checkpoints.save_steps == 100
     assert (compute.modal.actor, compute.modal.rollout, compute.modal.gpu) == (
         "A100",
@@ -86,8 +86,8 @@ def test_documented_defaults():
             r"compute: .*modal.actor does nothing where .* is 'single_node'; set modal.gpu",
         ),
         (
-            {"compute": {"mode": "single_node", "modal": {"vllm_mode": "serve"}}},
-            r"compute.modal: .*vllm_mode = 'serve' gives .* set gpu = 'A100:2', or vllm_mode",
+            {"compute": {"mode": "single_node", "modal": {"vllm_mode": "server"}}},
+            r"compute.modal: .*vllm_mode = 'server' gives .* set gpu = 'A100:2', or vllm_mode",
         ),
         (
             {"compute": {"mode": "single_node"}, "rollout": {"num_rollout_workers": 3}},
@@ -205,7 +205,7 @@ def test_the_fingerprint_is_of_numbers_not_of_places():
         {"rollout": {"num_rollout_workers": 7}},
         {"rollout": {"num_shards": 2}},  # what the default came to
         {"compute": {"local": {"actor": {"threads": 2}, "reward": {"threads": 5}}}},
-        {"rewards": {"timeout_s": 1, "retries": 0, "on_error": "mask", "rehearse": False}},
+        {"rewards": {"timeout_s": 1, "retries": 0, "on_error": "mask", "dry_run": False}},
     ]
     for values in same:
         assert parse_config(values).settled_like(begun).fingerprint() == begun.fingerprint()

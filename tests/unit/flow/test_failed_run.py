@@ -2,17 +2,19 @@
 
 import pytest
 
-from mortal_flows import grpo_train
-from mortal_flows.grpo_train import Training
+from mortal_flows.rollouts import Rollouts
 from mortal_flows.stop import Stop
+from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError, DataError, LeaseLostError
+from mortal_steps.orchestration.reporter import LogReporter
 from mortal_steps.orchestration.session import Session
+from mortal_steps.orchestration.stages import PlainStages
 from mortal_steps.report.progress import ProgressLine
+from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, StageTiming
-from mortal_tasks.checkpoint import checkpoint
 from tests.support.run_info import run_info
 
 
@@ -37,10 +39,10 @@ def compute():
 
 
 @pytest.fixture
-def training(tmp_path, compute, monkeypatch):
-    monkeypatch.setattr(grpo_train, "checkpoint", checkpoint.fn)
+def training(tmp_path, compute):
     run = Run(RunStore(tmp_path), RunConfig(), run_info(tmp_path))
-    training = Training(Session(run, compute), Stop(), server=None)
+    session, recorder = Session(run, compute), Recorder(run)
+    training = Training(session, PlainStages(), Rollouts, LogReporter(), Stop(), recorder)
     training._trained = 3
     return training
 

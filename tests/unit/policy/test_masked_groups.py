@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from mortal_steps.policy.trl_adapter import GRPOStepper
+from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from tests.support.policy.rollouts import FIRST_LETTER, make_batch, make_config
 
 

@@ -9,14 +9,25 @@ import torch
 from trl import GRPOConfig
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.keys import trl_options_decided
 from mortal_steps.config.loader import parse_config
-from mortal_steps.config.training import TRL_OPTIONS_WE_SET
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.trl_adapter import GRPOStepper
-from mortal_steps.policy.trl_options import _our_options, build_trl_config, check_trl_options
-from mortal_steps.policy.trl_refusals import IDLE, REFUSED, TRAINER_ARGUMENTS, idle_options
+from mortal_steps.policy.algorithms.grpo.options import (
+    _our_options,
+    build_trl_config,
+    check_trl_options,
+)
+from mortal_steps.policy.algorithms.grpo.refusals import (
+    IDLE,
+    REFUSED,
+    TRAINER_ARGUMENTS,
+    idle_options,
+)
+from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from mortal_steps.scores import reward_names
 from tests.support.policy.rollouts import make_batch, make_config
+
+WE_SET = trl_options_decided(RunConfig)
 
 
 def test_an_option_passes_through_and_has_its_effect(model_path, tmp_path):
@@ -128,7 +139,7 @@ def test_every_reason_is_about_an_option_that_trl_has():
     for entry in [*REFUSED, *IDLE]:
         assert any(fnmatchcase(name, entry) for name in known), entry
     assert not known & TRAINER_ARGUMENTS.keys()
-    ours = [name for name in TRL_OPTIONS_WE_SET if idle_options({name: 0})]
+    ours = [name for name in WE_SET if idle_options({name: 0})]
     assert set(ours) <= {"save_strategy", "save_steps", "eval_strategy", "eval_steps"}
 
 
@@ -196,7 +207,7 @@ def test_an_option_with_a_key_of_its_own_is_refused(option):
 def test_no_option_of_ours_can_be_overridden_by_accident(tmp_path):
     ours = set(_our_options(make_config(), num_steps=1, output_dir=tmp_path)) | {"use_cpu"}
     harmless = {"bf16", "use_cache", "dataloader_pin_memory"}
-    assert ours - set(TRL_OPTIONS_WE_SET) - set(REFUSED) == harmless
+    assert ours - set(WE_SET) - set(REFUSED) == harmless
 
 
 def test_what_only_the_trainer_can_refuse_is_a_config_error(model_path, tmp_path):

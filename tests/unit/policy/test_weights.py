@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM
 from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import CorruptFileError, ModelError, StoreError, WeightsMismatchError
 from mortal_steps.policy import weights
+from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from mortal_steps.policy.new_model import build_model
-from mortal_steps.policy.trl_adapter import GRPOStepper
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
 from tests.support.damage import flip_a_byte

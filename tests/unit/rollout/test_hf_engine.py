@@ -12,7 +12,7 @@ import torch
 from mortal_steps.config import ModelConfig, NewModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
 from mortal_steps.policy.new_model import build_tokenizer
-from mortal_steps.rollout.hf_engine import TransformersEngine
+from mortal_steps.rollout.engines.transformers import TransformersEngine
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
 from tests.support.rollout.cases import DRAWS, PROBE_IDS
@@ -200,7 +200,7 @@ def test_a_missing_model_is_a_model_error(tokenizer, tmp_path):
             model_path=str(tmp_path),
             model=ModelConfig(),
             rollout=RolloutConfig(engine="transformers"),
-            tokenizer=tokenizer,
+            tokenizer=lambda: tokenizer,
         )
 
 
@@ -210,7 +210,7 @@ def test_stop_strings_that_transformers_cannot_watch_for_are_a_model_error(model
         model_path=str(model_a),
         model=ModelConfig(),
         rollout=RolloutConfig(engine="transformers"),
-        tokenizer=digits,
+        tokenizer=lambda: digits,
     )
     with pytest.raises(ModelError, match=r"stop strings \('7',\).*rollout\.stop"):
         engine.sample([[5]], [0], SamplingParams(max_tokens=2, stop=("7",)))
@@ -221,7 +221,7 @@ def test_bfloat16_and_a_shorter_context(model_a, tokenizer):
         model_path=str(model_a),
         model=ModelConfig(dtype="bfloat16", max_model_len=100),
         rollout=RolloutConfig(engine="transformers"),
-        tokenizer=tokenizer,
+        tokenizer=lambda: tokenizer,
     )
     assert (engine.dtype, engine.max_model_len) == ("bfloat16", 100)
     expected = logprobs_of(read_model(model_a), PROBE_IDS)

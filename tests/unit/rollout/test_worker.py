@@ -234,9 +234,9 @@ def test_a_shard_beyond_the_batch_is_a_data_error(worker, batch, v0):
         worker.generate(request=request(batch, v0, stop=9))
 
 
-def test_direct_sync_is_refused(store, model_a):
-    with pytest.raises(ConfigError, match=r"direct.*reload, volume or checkpoint"):
-        worker_for(store, model_a, weight_sync_method="direct").start()
+def test_a_way_of_syncing_that_cannot_be_imported_is_named(store, model_a):
+    with pytest.raises(ConfigError, match="weight_sync = 'nowhere:Sync' cannot be imported"):
+        worker_for(store, model_a, weight_sync="nowhere:Sync").start()
 
 
 def test_a_folder_without_a_model_is_a_model_error(store, tmp_path):

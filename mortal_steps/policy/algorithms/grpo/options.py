@@ -14,8 +14,9 @@ from transformers.utils import is_liger_kernel_available, is_torch_bf16_gpu_avai
 from trl import GRPOConfig
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.keys import trl_values
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.trl_refusals import check_names, idle_options
+from mortal_steps.policy.algorithms.grpo.refusals import check_names, idle_options
 
 NOT_INSTALLED = re.compile("install|import")
 """In what transformers says of an optimizer whose package is missing."""
@@ -65,30 +66,18 @@ def build_trl_config(
 
 
 def _our_options(config: RunConfig, *, num_steps: int, output_dir: Path) -> dict[str, Any]:
-    """What the run decides; of these, `[training.trl]` may set `bf16` alone.
+    """What the run decides, besides the keys that are options of TRL's (`marks.Trl`); of these,
+    `[training.trl]` may set `bf16` alone.
 
     On a GPU that is TRL's default: float32 weights, matrices multiplied in bfloat16.
     """
-    training, rollout = config.training, config.rollout
-    return {
+    training = config.training
+    return trl_values(config) | {
         "bf16": is_torch_bf16_gpu_available() and not training.trl.get("fp16"),
         "output_dir": str(output_dir),
-        "seed": config.seed,
         "max_steps": num_steps * training.optimizer_steps_per_batch,
         "per_device_train_batch_size": training.rows // training.steps_per_generation,
-        "gradient_accumulation_steps": training.gradient_accumulation_steps,
-        "num_generations": training.num_generations,
-        "num_iterations": training.num_iterations,
-        "learning_rate": training.learning_rate,
-        "loss_type": training.loss_type,
-        "beta": training.beta,
-        "epsilon": training.epsilon,
-        "epsilon_high": training.epsilon_high,
-        "scale_rewards": training.scale_rewards,
-        "max_completion_length": training.max_completion_length,
-        "gradient_checkpointing": training.gradient_checkpointing,
-        "reward_weights": list(config.rewards.weights) if config.rewards.weights else None,
-        "temperature": rollout.temperature,
+        "reward_weights": [term.weight for term in config.rewards.all_terms] or None,
         "vllm_importance_sampling_correction": config.corrects_importance,
         "model_init_kwargs": {
             "dtype": config.model.dtype,
@@ -153,7 +142,7 @@ def _check_packages(built: GRPOConfig) -> None:
 
 
 def _check_vespo(built: GRPOConfig) -> None:
-    # TRL's own check looks at `use_vllm`, which is off in the GRPOConfig (see trl_adapter).
+    # TRL's own check looks at `use_vllm`, which is off in the GRPOConfig (see stepper.py).
     mode = built.vllm_importance_sampling_mode
     corrects = built.vllm_importance_sampling_correction
     if built.loss_type == "vespo" and corrects and not mode.startswith("token_"):

@@ -12,7 +12,7 @@ batch left padding and kernels may move logprobs by some 1e-6.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +37,17 @@ from transformers import (
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
-from mortal_steps.rollout.engine import SampledTokens, context_length
+from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length
 from mortal_steps.types import SamplingParams
 
 UNIFORMS_PER_BLOCK = 64
 
 
-class TransformersEngine:
+class TransformersEngine(Engine):
     """Samples with transformers on the GPU if there is one, else on the CPU.
 
-    Weights are replaced in place, whatever `rollout.weight_sync_method` says: there is no server
-    to restart and nothing derived from them. `rollout.engine_options` are passed on to
+    Weights are replaced in place, whatever way of syncing them is chosen: there is no server to
+    restart and nothing derived from them. `rollout.engine_options` are passed on to
     `from_pretrained`. Raises `ModelError` where the model cannot be loaded.
     """
 
@@ -57,21 +57,22 @@ class TransformersEngine:
         model_path: str,
         model: ModelConfig,
         rollout: RolloutConfig,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: Callable[[], PreTrainedTokenizerBase],
     ) -> None:
+        self._tokenizer = tokenizer()
         self._options: dict[str, Any] = {
             "dtype": model.dtype,
             "trust_remote_code": model.trust_remote_code,
             **rollout.engine_options,
         }
-        self._tokenizer = tokenizer
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         try:
             self._model = self._read_model(model_path)
         except (OSError, ValueError, RuntimeError) as error:
             raise ModelError(f"cannot load the model {model_path}: {error}") from error
-        self._end_ids = _end_ids(self._model.generation_config, tokenizer)
-        self._pad_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
+        self._end_ids = _end_ids(self._model.generation_config, self._tokenizer)
+        pad_id = self._tokenizer.pad_token_id
+        self._pad_id = pad_id if pad_id is not None else 0
         # Parameters once each (tied ones are one), under the names they have in a weights file.
         self._names = set(dict(self._model.named_parameters()))
         self._stop_criteria = functools.lru_cache(maxsize=4)(self._build_stop_criteria)
@@ -216,7 +217,7 @@ def invert_cdf(logprobs_BV: torch.Tensor, uniforms_B: torch.Tensor) -> torch.Ten
 
 
 def _filters(params: SamplingParams) -> LogitsProcessorList:
-    """Transformers' own warpers, those that do something, in the order `engine.py` states."""
+    """Transformers' own warpers, those that do something, in the order base.py states."""
     if params.temperature == 0:
         return LogitsProcessorList()
     filters: list[LogitsProcessor] = []

@@ -3,7 +3,7 @@
 `GRPOStepper` hands TRL one recorded batch per `train_step`. Losses, advantages, metrics, optimizer
 and schedule are TRL's own; tests/integration/policy/test_trl_parity.py holds them to the bit
 against stock `GRPOTrainer.train()`. How the loop is turned inside out, and what that leans on:
-trl_trainer.py. GRPO is https://arxiv.org/abs/2402.03300; `mortal_steps.config.training.LossType`
+trainer.py. GRPO is https://arxiv.org/abs/2402.03300; `mortal_steps.config.training.LossType`
 links the papers of the losses.
 
 One train step with 8 rows, gradient_accumulation_steps=2, num_iterations=2 (4 micro-steps):
@@ -39,17 +39,22 @@ from transformers.utils.logging import disable_progress_bar
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.policy import digests
-from mortal_steps.policy.base_model import Base, named_base
-from mortal_steps.policy.export import save_model, save_tokenizer, save_trained
-from mortal_steps.policy.recorded import columns, no_rows, recorded_reward, recorded_rollouts
-from mortal_steps.policy.tokenizer import load_tokenizer
-from mortal_steps.policy.trl_options import build_trl_config
-from mortal_steps.policy.trl_trainer import (
+from mortal_steps.policy.algorithms.grpo.options import build_trl_config
+from mortal_steps.policy.algorithms.grpo.recorded import (
+    columns,
+    no_rows,
+    recorded_reward,
+    recorded_rollouts,
+)
+from mortal_steps.policy.algorithms.grpo.trainer import (
     Observer,
     SetUpDone,
     SteppedTrainer,
     let_trl_correct_importance,
 )
+from mortal_steps.policy.base_model import Base, named_base
+from mortal_steps.policy.export import save_model, save_tokenizer, save_trained
+from mortal_steps.policy.tokenizer import load_tokenizer
 from mortal_steps.scores import reward_names
 from mortal_steps.types import RolloutBatch, TrainingPlace
 

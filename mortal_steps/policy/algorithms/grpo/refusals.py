@@ -33,6 +33,7 @@ REFUSED = {
     "push_to_hub": "the trained model is written to final/",
     "load_best_model_at_end": "use checkpoints.keep_best",
     "eval_on_start": "use evaluation.on_start",
+    "report_to": "metrics are in metrics.jsonl of the run directory",
     "deepspeed": ONE_DEVICE,
     "fsdp": ONE_DEVICE,
     "use_cpu": "the machine of the actor decides",

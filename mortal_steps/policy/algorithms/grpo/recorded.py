@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mortal_steps.policy.trl_trainer import SteppedTrainer
+from mortal_steps.policy.algorithms.grpo.trainer import SteppedTrainer
 from mortal_steps.types import RolloutBatch
 
 

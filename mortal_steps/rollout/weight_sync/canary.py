@@ -15,7 +15,8 @@ import json
 from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
-from mortal_steps.rollout.engine import Engine
+from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.weight_sync.base import WeightSync
 from mortal_steps.store import RunStore
 from mortal_steps.types import WeightsRef
 
@@ -24,14 +25,17 @@ HALF_PRECISION_TOLERANCE = 0.3
 """Two correct implementations differ by as much (nats) in bfloat16."""
 
 
-def load_weights(store: RunStore, engine: Engine, weights: WeightsRef, tolerance: float) -> None:
-    """Make the engine sample with `weights`.
+def load_weights(
+    store: RunStore, engine: Engine, sync: WeightSync, weights: WeightsRef, tolerance: float
+) -> None:
+    """Make the engine sample with `weights`, which it takes by `sync`.
 
     Raises `CorruptFileError` for a folder that is not what was published, `EngineError` for one
     that the engine cannot load, `WeightsMismatchError` if the canary fails.
     """
     folder = store.verify_folder(weights.path, weights.sha256)
-    engine.load(folder)
+    engine.check(folder)
+    sync.load(engine, folder)
     check_canary(engine, folder, tolerance)
 
 
@@ -50,7 +54,7 @@ def check_canary(engine: Engine, folder: Path, tolerance: float) -> None:
         raise WeightsMismatchError(
             f"the engine does not compute with the weights of {folder}: its logprobs of the probe "
             f"differ from the actor's by up to {max(differences):.3g} nats, allowed "
-            f"{tolerance:g} (rollout.canary_tolerance). Try another rollout.weight_sync_method, "
+            f"{tolerance:g} (rollout.canary_tolerance). Try another rollout.weight_sync, "
             "or a wider tolerance if the two run in different precision"
         )
 

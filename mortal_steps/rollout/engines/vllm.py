@@ -19,13 +19,14 @@ import gc
 import logging
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
-from mortal_steps.rollout.engine import SampledTokens, context_length
+from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length
+from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.types import SamplingParams
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ CPU_KV_CACHE_SEQUENCES = 4
 TensorShapes = dict[str, tuple[int, ...]]
 
 
-class VllmEngine:
+class VllmEngine(Engine):
     """Samples with vLLM on the GPU if there is one, else on the CPU.
 
     `rollout.engine_options` are passed on to `LLM(...)` and win over what is set here. Building
@@ -45,12 +46,19 @@ class VllmEngine:
     `EngineError` where vLLM is missing or does not start, `ModelError` for an unreadable model.
     """
 
-    def __init__(self, *, model_path: str, model: ModelConfig, rollout: RolloutConfig) -> None:
+    def __init__(
+        self,
+        *,
+        model_path: str,
+        model: ModelConfig,
+        rollout: RolloutConfig,
+        tokenizer: Callable[[], Any],
+    ) -> None:
+        """vLLM reads the tokenizer itself; `tokenizer` is not called."""
         self._vllm = _import_vllm()
         self._on_cpu = self._vllm.platforms.current_platform.is_cpu()
         if self._on_cpu:
             _keep_weights_plain()
-        self._method = rollout.weight_sync_method
         self._model_config = _read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
         self.max_model_len = context_length(self._model_config, model.max_model_len)
@@ -63,7 +71,7 @@ class VllmEngine:
             "disable_log_stats": True,
             "use_tqdm_on_load": False,
             **(self._cpu_options(model.dtype) if self._on_cpu else {}),
-            "enable_sleep_mode": self._method == "reload" and not self._on_cpu,
+            "enable_sleep_mode": weight_sync(rollout).releases_memory and not self._on_cpu,
             **rollout.engine_options,
         }
         self._llm = self._start(model_path)
@@ -71,31 +79,30 @@ class VllmEngine:
         dtype = self._llm.llm_engine.model_config.dtype
         self.dtype = str(dtype).removeprefix("torch.")
 
-    def load(self, folder: Path) -> None:
-        """Replace the weights in the way that `rollout.weight_sync_method` says.
-
-        An update that fails midway leaves vLLM unusable; the engine is then started anew from the
-        folder. Raises `EngineError` if the folder's tensors are not the model's, or if that fails.
-        """
+    def check(self, folder: Path) -> None:
+        """Raise `EngineError` if the folder's tensors are not the model's."""
         check_shapes(tensor_shapes(folder), self._shapes, tied=self._tied, folder=folder)
-        if self._method == "checkpoint":
-            self._restart(folder)
-            return
-        try:
-            self._reload(folder)
-        except Exception:
-            logger.warning("vLLM failed to reload %s; starting it anew", folder, exc_info=True)
-            self._restart(folder)
 
-    def _reload(self, folder: Path) -> None:
-        if self._method == "reload":
-            # Gives the GPU memory of the old weights back before the new ones are read; on CPU
-            # it only pauses the scheduler.
-            self._llm.sleep(level=2)
-            self._llm.wake_up(tags=["weights"])
+    def load(self, folder: Path) -> None:
+        """Replace the weights, and forget what was computed with the old ones."""
         self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
-        if self._method == "reload":
-            self._llm.wake_up(tags=["kv_cache"])
+        self._reset_prefix_cache()
+
+    def restart(self, folder: Path) -> None:
+        """Start vLLM anew with the folder; raises `EngineError` if it does not start."""
+        # A wedged engine may also refuse to shut down; a new one is wanted all the same.
+        with contextlib.suppress(Exception):
+            self.close()
+        self._llm = self._start(str(folder))
+
+    def release_memory(self) -> None:
+        """Sleep, then take memory for weights alone; on CPU this only pauses the scheduler."""
+        self._llm.sleep(level=2)
+        self._llm.wake_up(tags=["weights"])
+
+    def resume_memory(self) -> None:
+        """Take memory for keys and values again, and forget those of the old weights."""
+        self._llm.wake_up(tags=["kv_cache"])
         self._reset_prefix_cache()
 
     def sample(
@@ -164,12 +171,6 @@ class VllmEngine:
                 f"vLLM does not start with {model}: {error}\nIts options were {options}; change "
                 "them through rollout.engine_options and model.max_model_len"
             ) from error
-
-    def _restart(self, folder: Path) -> None:
-        # A wedged engine may also refuse to shut down; a new one is wanted all the same.
-        with contextlib.suppress(Exception):
-            self.close()
-        self._llm = self._start(str(folder))
 
     def _reset_prefix_cache(self) -> None:
         if not self._llm.reset_prefix_cache():

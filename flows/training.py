@@ -1,0 +1,203 @@
+"""The training loop: which stage follows which, and what is saved when it ends early.
+
+    take a step's rollouts -> train_step -> publish
+                              every K: evaluate, checkpoint
+
+Who carries the stages out, where the rollouts come from and who is told are its arguments. So the
+same loop is a Prefect flow (grpo_train.py), and a plain coroutine in a notebook or a benchmark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from functools import partial
+from typing import Any, TypeVar
+
+from mortal_flows.stop import TERMINATED, Stop, StopRequested
+from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
+from mortal_steps.orchestration.batch_source import BatchSource, BatchSourceFactory, RolledOut
+from mortal_steps.orchestration.reporter import Reporter
+from mortal_steps.orchestration.rollout_workers import RolloutWorkers
+from mortal_steps.orchestration.session import Session
+from mortal_steps.orchestration.stages import Stages
+from mortal_steps.report.progress import ProgressLine
+from mortal_steps.report.recorder import Recorder
+from mortal_steps.types import ActorReady, Evaluation, WeightsRef
+
+T = TypeVar("T")
+
+
+class Training:
+    """One run from the step where it stands to its last, or to where it is stopped."""
+
+    def __init__(
+        self,
+        session: Session,
+        stages: Stages,
+        source: BatchSourceFactory,
+        reporter: Reporter,
+        stop: Stop,
+        recorder: Recorder,
+    ) -> None:
+        self._session = session
+        self._run = session.run
+        self._stages = stages
+        self._reporter = reporter
+        self._stop = stop
+        self._recorder = recorder
+        self._workers = RolloutWorkers(session, stages, self._recorder)
+        self._source = source(session=session, stages=stages, workers=self._workers)
+        self._trained = self._run.manifest.step
+        """Train steps that the actor has taken."""
+
+    async def run(self) -> None:
+        """Every step, then the finished model. Raises `RunStoppedError` where it was stopped."""
+        run, say = self._run, self._reporter.say
+        progress = ProgressLine(start=run.manifest.step, num_steps=run.info.num_steps, say=say)
+        try:
+            with progress:
+                await self._train_or_stop(progress)
+                run.update(final=await self._stages.save_final(self._session))
+            self._recorder.complete()
+        except LeaseLostError:
+            raise  # the run directory is another process's now
+        except Exception:
+            self._recorder.draw_at_early_end()
+            raise
+        self._recorder.draw()
+        await self._reporter.refresh(self._recorder.totals)
+
+    async def _train_or_stop(self, progress: ProgressLine) -> None:
+        try:
+            ready = await self._stop.guard(self._start(progress))
+            await self._train(ready, progress)
+        except StopRequested:
+            await self._save_and_stop(progress)
+        except TERMINATED as signalled:  # between two stages
+            self._stop.terminate(signalled)
+            await self._save_and_stop(progress)
+
+    async def _start(self, progress: ProgressLine) -> ActorReady:
+        """The starting model, the actor at the run's step, the first rollout worker."""
+        model, info = self._session.config.model, self._run.info
+        if model.new or model.warm_start:
+            progress.note("making the starting model, unless it is in the cache")
+            self._recorder.timing(await self._stages.warm_start(self._session, info.train_problems))
+        workers = self._session.config.num_rollout_workers
+        progress.note(f"starting the actor and {workers} rollout workers")
+        ready = await self._stages.start_workers(self._session, self._run.manifest.step)
+        if ready.step < self._run.manifest.step:
+            progress.note(f"going back to step {ready.step}: a record of it is damaged or missing")
+            self._recorder.go_back_to(ready.step)
+            self._trained = ready.step
+        self._recorder.timing(ready.timing)
+        progress.note(
+            f"training {ready.num_parameters:,} parameters on {info.num_problems:,} problems"
+            f"{f' {ready.place}' if ready.place else ''}, step {ready.step} to {info.num_steps}"
+        )
+        return ready
+
+    async def _train(self, ready: ActorReady, progress: ProgressLine) -> None:
+        session, run, stop = self._session, self._run, self._stop
+        async with self._source_from(ready):
+            if ready.step == 0 and session.evaluates(0) and not self._recorder.evaluated(0):
+                starting = self._evaluate(0, ready.weights[0], progress)
+                run.update(evaluation=await stop.guard(starting))
+            progress.begin_steps(ready.step)
+            for step in range(ready.step, run.info.num_steps):
+                self._recorder.begin_step()
+                rolling_out = stop.guard(self._rolled_out(step))
+                batch, rewards = await self._or_save(rolling_out, progress)
+                result = await stop.finish(partial(self._stages.train_step, session, step, rewards))
+                self._trained = step + 1
+                if result.weights is not None:
+                    self._source.publish(result.weights)
+                took = self._recorder.step(batch, rewards, result)
+                if session.evaluates(self._trained):
+                    assert result.weights is not None  # Session.publishes
+                    judging = self._evaluate(step + 1, result.weights, progress)
+                    run.note_evaluation(await self._or_save(stop.guard(judging), progress))
+                if session.checkpoints(self._trained):
+                    await self._checkpoint()
+                run.update(step=self._trained)
+                progress.update(took)
+                self._recorder.draw_now_and_then()
+                self._stages.forget(session, before=self._trained)
+                due = self._trained % session.config.logging.artifact_steps == 0
+                if due and not self._reporter.away:
+                    await stop.guard(self._reporter.refresh(self._recorder.totals))
+
+    @contextlib.asynccontextmanager
+    async def _source_from(self, ready: ActorReady) -> AsyncIterator[BatchSource]:
+        self._source.begin(ready.step, ready.weights)
+        try:
+            yield self._source
+        finally:
+            await self._source.close()
+
+    async def _rolled_out(self, step: int) -> RolledOut:
+        overspent = self._session.overspent()
+        if overspent is not None:
+            self._stop.request(overspent)
+            raise StopRequested
+        try:
+            await self._reporter.ready()
+        except ServerError as error:
+            self._stop.request("a lost Prefect server", error)
+            raise StopRequested from error
+        return await self._source.take(step)
+
+    async def _evaluate(self, done: int, weights: WeightsRef, progress: ProgressLine) -> Evaluation:
+        async with self._workers.sampling_with(weights):
+            result = await self._stages.evaluate(self._session, done, weights)
+        self._recorder.evaluation(result)
+        scores = ", ".join(f"{name} {value:.3f}" for name, value in result.metrics.items())
+        progress.note(f"evaluation after step {done}: {scores}")
+        return result
+
+    async def _checkpoint(self) -> None:
+        self._recorder.mend()  # the score may be read from them
+        score = self._run.score(self._trained)
+        best = score if self._run.is_best(score) else None
+        saving = partial(self._stages.checkpoint, self._session, self._trained, best)
+        saved = await self._stop.finish(saving)
+        self._recorder.timing(saved.timing)
+        self._run.note_checkpoint(saved, score)
+
+    async def _or_save(self, work: Coroutine[Any, Any, T], progress: ProgressLine) -> T:
+        """The result of what other workers than the actor do. Where it fails for good, what the
+        actor has trained is saved before its error is raised."""
+        try:
+            return await work
+        except LeaseLostError:
+            raise  # the run is another process's to write to
+        except MortalError as failed:
+            try:
+                if await self._save():
+                    progress.note(f"step {self._trained} is saved; what ends the run: {failed}")
+            except MortalError as unsaved:
+                progress.note(f"step {self._trained} cannot be saved: {unsaved}")
+            raise
+
+    async def _save(self) -> bool:
+        """Save what was trained since the last checkpoint; whether there was any."""
+        saved = max((saved.step for saved in self._run.manifest.checkpoints), default=0)
+        if self._trained <= saved:
+            return False
+        saving = self._stages.checkpoint(self._session, self._trained, None)
+        self._run.note_checkpoint(await saving)
+        return True
+
+    async def _save_and_stop(self, progress: ProgressLine) -> None:
+        """Save what was trained since the last checkpoint; raises what ends the run."""
+        stop, run = self._stop, self._run
+        progress.note(f"stopping ({stop.reason}): saving the state of step {self._trained}")
+        await self._save()
+        resume = f"continue with `mortal resume {run.info.run_id}`"
+        if stop.error is not None:
+            raise ServerError(f"{stop.error}; step {self._trained} is saved, {resume}")
+        raise RunStoppedError(
+            f"stopped by {stop.reason} after {self._trained} of {run.info.num_steps} steps, state "
+            f"saved; {resume}"
+        )

@@ -1,0 +1,42 @@
+"""`[algorithm]`: what makes a train step of scored completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, SerializeAsAny
+
+from mortal_steps.config.kinds import of_its_kind
+from mortal_steps.config.marks import Affects, Later
+from mortal_steps.config.section import Section
+
+ALGORITHMS: Mapping[str, str] = {
+    "grpo": "mortal_steps.policy.algorithms.grpo:GRPO",
+}
+"""`type` of an algorithm -> its class (see mortal_steps/policy/algorithms/)."""
+
+
+class AlgorithmConfig(Section, extra="allow"):
+    """`[algorithm]`: which algorithm trains, and the settings that it has beyond `[training]`.
+
+    What is an `AlgorithmConfig` itself is one of a user's own: its class is `type`, and is imported
+    where the actor works.
+    """
+
+    type: Annotated[str, Affects.TRAINING | Affects.STATE, Later()] = "grpo"
+    """`grpo`: GRPO and its relatives, as TRL has them; `training.loss_type` tells which. Or
+    `module:Class` of your own."""
+
+
+def _of_its_kind(value: Any) -> Any:
+    return of_its_kind(value, AlgorithmConfig, ALGORITHMS)
+
+
+def grpo() -> AlgorithmConfig:
+    """The algorithm by default."""
+    default: AlgorithmConfig = _of_its_kind({})
+    return default
+
+
+Algorithm = Annotated[SerializeAsAny[AlgorithmConfig], BeforeValidator(_of_its_kind)]

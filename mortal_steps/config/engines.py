@@ -1,0 +1,77 @@
+"""The engines: one entry each, with all that is asked of an engine outside of its own module.
+
+Rollout workers alone import an engine. What the configuration, the checks before a start and the
+containers on Modal have to know of it stands here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+from mortal_steps.config.names import checked_name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineKind:
+    """One engine, as seen from outside."""
+
+    factory: str
+    """`module:name` of an `EngineFactory` (mortal_steps/rollout/engines/base.py)."""
+    needs: str | None = None
+    """Module that the workers' interpreter must have; None: MORTAL itself brings it along."""
+    install: str = ""
+    """How to get an interpreter that has it."""
+    corrects_importance: bool = True
+    """Whether its log-probabilities differ from the trainer's by more than rounding, so that TRL's
+    importance-sampling correction is on by default."""
+    highest_temperature: float = math.inf
+    """That it samples with."""
+    modal_class: str | None = None
+    """Class of deployments/modal_app.py whose image has the engine; None: it runs on no Modal."""
+    node_python: str | None = None
+    """Environment variable of the image for a single node: the interpreter that has the engine,
+    where that is another one than the actor's."""
+    gpu_shared_with: Mapping[str, Any] = field(default_factory=dict)
+    """`rollout.engine_options` where the actor is on the same GPU."""
+
+
+VLLM_PYTHON = "MORTAL_VLLM_PYTHON"
+"""Environment variable of an image with two environments: the interpreter of the one with vLLM."""
+SHARE_OF_GPU = 0.3
+"""Of the GPU's memory, what vLLM takes where the actor is on the same one, as with TRL."""
+
+ENGINES: Mapping[str, EngineKind] = {
+    "vllm": EngineKind(
+        factory="mortal_steps.rollout.engines.vllm:VllmEngine",
+        needs="vllm",
+        install="`make vllm-env` makes one",
+        highest_temperature=2.0,
+        modal_class="RolloutWorker",
+        node_python=VLLM_PYTHON,
+        gpu_shared_with={"gpu_memory_utilization": SHARE_OF_GPU},
+    ),
+    "transformers": EngineKind(
+        factory="mortal_steps.rollout.engines.transformers:TransformersEngine",
+        corrects_importance=False,
+        modal_class="TransformersRolloutWorker",
+    ),
+}
+"""By the name in `rollout.engine`, those that are preferred first: where none is named, a run takes
+the first one that its rollout workers have."""
+
+ALWAYS_THERE = next(name for name, kind in ENGINES.items() if kind.needs is None)
+"""The engine that every interpreter with MORTAL has."""
+
+
+def engine_kind(name: str) -> EngineKind:
+    """The entry of a name; one for the engine of a user's own that `module:name` imports."""
+    return ENGINES.get(name) or EngineKind(factory=name, needs=name.partition(":")[0])
+
+
+EngineName = Annotated[str, AfterValidator(lambda name: checked_name(name, ENGINES))]
+"""A name in `ENGINES`, or `module:name`."""

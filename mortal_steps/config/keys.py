@@ -1,0 +1,112 @@
+"""Every key of a configuration, and what its marks make of it (see `marks.py`)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from mortal_steps.config.marks import (
+    ANYTHING,
+    Affects,
+    affects_of,
+    affects_of_option,
+    is_later,
+    trl_option,
+    trl_options,
+)
+
+
+def section_of(annotation: Any) -> type[BaseModel] | None:
+    """The table that a key is, if it is one."""
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None
+
+
+def keys_of(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Every key below a table, such as `training.lora.r`, with what pydantic knows of it."""
+    for name, field in section.model_fields.items():
+        inner = section_of(field.annotation)
+        if inner:
+            yield from keys_of(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", field
+
+
+def affected_by(section: type[BaseModel], key: str) -> Affects:
+    """What a key affects; a table, what its keys do. A key that nobody marked affects anything."""
+    found = ANYTHING
+    parts = key.split(".")
+    at: type[BaseModel] | None = section
+    for number, part in enumerate(parts):
+        field = at.model_fields.get(part) if at else None
+        if field is None:  # a setting of a kind that a user wrote
+            return found
+        at = section_of(field.annotation)
+        option = ".".join(parts[number + 1 :]) if at is None else ""
+        marked = affects_of_option(field, option.partition(".")[0])
+        found &= ANYTHING if marked is None else marked
+        if at is None:
+            return found
+    below = [affected_by(section, f"{key}.{name}") for name in at.model_fields] if at else []
+    return functools.reduce(Affects.__or__, below, Affects.NOTHING)
+
+
+def unmarked_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Keys that do not say what they affect, in no table that does."""
+    for name, field in section.model_fields.items():
+        if affects_of(field) is not None:
+            continue
+        inner = section_of(field.annotation)
+        if inner:
+            yield from unmarked_keys(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def identity_of(
+    section: BaseModel, dumped: Mapping[str, Any], within: Affects = ANYTHING
+) -> dict[str, Any]:
+    """The values, out of `dumped`, of those keys that affect anything at all."""
+    found: dict[str, Any] = {name: dumped[name] for name in section.model_extra or {}}
+    for name, field in type(section).model_fields.items():
+        value, marked = getattr(section, name), affects_of(field)
+        affects = within if marked is None else within & marked
+        if isinstance(value, BaseModel):
+            inner = identity_of(value, dumped[name], affects)
+            if inner:
+                found[name] = inner
+        elif affects and not (is_later(field) and value == _default(field)):
+            found[name] = dumped[name]
+    return found
+
+
+@functools.cache
+def trl_options_decided(section: type[BaseModel]) -> Mapping[str, str]:
+    """Options of TRL's GRPOConfig that have a key here, with its name or the names of several."""
+    deciding: dict[str, list[str]] = {}
+    for key, field in keys_of(section):
+        for option in trl_options(field):
+            deciding.setdefault(option, []).append(key)
+    return {option: " and ".join(keys) for option, keys in deciding.items()}
+
+
+def trl_values(section: BaseModel) -> dict[str, Any]:
+    """The options of TRL's GRPOConfig that keys give the value of."""
+    found: dict[str, Any] = {}
+    for name, field in type(section).model_fields.items():
+        value, option = getattr(section, name), trl_option(field)
+        if isinstance(value, BaseModel):
+            found |= trl_values(value)
+        elif option is not None:
+            found[option] = value
+    return found
+
+
+def _default(field: FieldInfo) -> Any:
+    return field.get_default(call_default_factory=True)

@@ -1,0 +1,17 @@
+"""`[logging]`: what is reported, and where."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from mortal_steps.config.section import Section
+
+
+class LoggingConfig(Section):
+    """`[logging]`: what is reported, and where."""
+
+    artifact_steps: int = Field(50, ge=1)
+    """Refresh the timing table and the progress in the Prefect UI every N steps."""
+    server_timeout_s: float = Field(300.0, ge=0)
+    """Seconds for which a run continues while its Prefect server does not answer; after that it
+    saves its state and stops."""

@@ -1,0 +1,130 @@
+"""`[rewards]`: how completions are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
+
+from mortal_steps.config.kinds import of_its_kind
+from mortal_steps.config.marks import Affects, Decides, Later
+from mortal_steps.config.section import Section
+
+KINDS: Mapping[str, str] = {
+    "function": "mortal_steps.rewards.kinds.function:FunctionTerm",
+}
+"""`type` of a reward term -> its class, a `RewardTerm`; one file each in rewards/kinds/."""
+
+
+class RewardTerm(Section, extra="allow"):
+    """An entry of `[[rewards.terms]]`: one kind of reward, with its settings as fields.
+
+    A kind is a subclass with a `load`. What is a `RewardTerm` itself is one of a user's own: its
+    class is `type`, and is imported in the process that scores.
+    """
+
+    type: Annotated[str, Affects.SCORES] = "function"
+    """A kind that comes with MORTAL, or `module:Class` or `path/file.py:Class` of your own."""
+    weight: Annotated[float, Affects.SCORES] = 1.0
+    """Weight of its score in the sum."""
+    name: Annotated[str | None, Affects.SCORES] = Field(None, min_length=1)
+    """Name in metrics and records; default: its function's or class's."""
+
+    @property
+    def called(self) -> str:
+        """The long form of what it goes by without a `name`; the short one is behind the `:`."""
+        return self.type
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Code of the user's that it scores with, as `module:name` or `path/file.py:name`."""
+        return (self.type,) if ":" in self.type else ()
+
+    def load(self) -> Callable[..., Any]:
+        """The reward function, called exactly as TRL's; made in the process that scores."""
+        raise NotImplementedError(f"{type(self).__name__} has no `load`")
+
+
+def _of_its_kind(value: Any) -> Any:
+    return of_its_kind(value, RewardTerm, KINDS)
+
+
+Term = Annotated[SerializeAsAny[RewardTerm], BeforeValidator(_of_its_kind)]
+
+
+class RewardsConfig(Section):
+    """`[rewards]`: reward functions, which are plain callables with TRL's signature."""
+
+    functions: Annotated[tuple[str, ...], Affects.SCORES] = ()
+    """Reward functions, each written as `module:function` or `path/file.py:function`."""
+    weights: Annotated[tuple[float, ...] | None, Affects.SCORES, Decides("reward_weights")] = None
+    """Weight of each function's score in the sum; default: 1 each."""
+    terms: Annotated[tuple[Term, ...], Affects.SCORES, Later()] = ()
+    """The same in full, in place of `functions` and `weights`: tables `[[rewards.terms]]` with a
+    `type`, a `weight`, a `name`, and the settings of that type. `type = "function"` has one,
+    `function`; docs/extending.md shows how to write a type of your own."""
+    dry_run: Annotated[bool, Affects.NOTHING] = True
+    """Call each function once with a made-up completion before anything else starts."""
+    timeout_s: Annotated[float, Affects.NOTHING] = Field(60.0, gt=0)
+    """Time limit for one call of one function, in seconds."""
+    # How a failing reward is met may be changed in mid-run: that is how a run goes on after it.
+    retries: Annotated[int, Affects.NOTHING] = Field(2, ge=0)
+    """How often to call a function again after it raised, hung, ended its process or returned
+    something that is not a list of scores."""
+    on_error: Annotated[Literal["raise", "mask"], Affects.NOTHING] = "raise"
+    """What to do when the retries fail as well: `raise` stops the run; `mask` excludes the problems
+    on which the function fails from training."""
+    accept_changed: Annotated[str | None, Affects.NOTHING] = None
+    """Digest of the edited reward sources with which the run may continue. The error that stopped
+    the run names it; `mortal resume --accept-changed-rewards` sets it."""
+
+    @field_validator("functions", mode="before")
+    @classmethod
+    def _one_is_a_list_of_one(cls, functions: Any) -> Any:
+        return (functions,) if isinstance(functions, str) else functions
+
+    @model_validator(mode="after")
+    def _written_in_one_way(self) -> Self:
+        if self.terms and (self.functions or self.weights is not None):
+            raise ValueError(
+                "functions and weights are the short form of terms; write all rewards in one of "
+                "the two"
+            )
+        if self.weights is not None and len(self.weights) != len(self.functions):
+            raise ValueError(
+                f"weights has {len(self.weights)} numbers for {len(self.functions)} functions; "
+                "give one each"
+            )
+        return self
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Code of the user's that scores (see `RewardTerm.code`)."""
+        return tuple(spec for term in self.all_terms for spec in term.code)
+
+    @property
+    def all_terms(self) -> tuple[RewardTerm, ...]:
+        """Every term, in whichever form it is written."""
+        if self.terms:
+            return self.terms
+        weights = self.weights or (1.0,) * len(self.functions)
+        given = [
+            {"function": name, "weight": weight}
+            for name, weight in zip(self.functions, weights, strict=True)
+        ]
+        return tuple(map(_of_its_kind, given))
+
+    def shortened(self) -> RewardsConfig:
+        """The same in the short form, if that has room for all that is said."""
+        functions, weights = [], []
+        for term in self.terms:
+            if term.model_dump(exclude={"type", "weight", "function"}) != {"name": None}:
+                return self
+            functions.append(term.called)
+            weights.append(term.weight)
+        if not functions:
+            return self
+        alike = all(weight == 1 for weight in weights)
+        short = {"functions": tuple(functions), "weights": None if alike else tuple(weights)}
+        return self.model_copy(update={"terms": (), **short})

@@ -1,0 +1,20 @@
+"""The ways of syncing weights, by the names that they have in the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from mortal_steps.config.names import checked_name
+
+WEIGHT_SYNC: Mapping[str, str] = {
+    "reload": "mortal_steps.rollout.weight_sync.reload:Reload",
+    "volume": "mortal_steps.rollout.weight_sync.volume:Volume",
+    "checkpoint": "mortal_steps.rollout.weight_sync.checkpoint:Checkpoint",
+}
+"""`module:name` of each `WeightSync` (mortal_steps/rollout/weight_sync/base.py)."""
+
+WeightSyncName = Annotated[str, AfterValidator(lambda name: checked_name(name, WEIGHT_SYNC))]
+"""A name in `WEIGHT_SYNC`, or `module:name`."""

@@ -1,0 +1,128 @@
+"""Rollouts that were made elsewhere, as the batch of a step: what a batch source of one's own
+commits to the store, one shard a step."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.orchestration.batch_source import RolledOut
+from mortal_steps.orchestration.session import Session
+from mortal_steps.scores import reward_weights, total_reward
+from mortal_steps.store.shard_files import shard_file
+from mortal_steps.types import (
+    BatchRef,
+    FileRef,
+    GeneratedGroup,
+    GeneratedShard,
+    GenerationRef,
+    Problem,
+    RewardedShard,
+    RewardRef,
+    RolloutGroup,
+    StageTiming,
+)
+
+logger = logging.getLogger(__name__)
+
+
+def commit(session: Session, step: int, groups: Sequence[RolloutGroup]) -> RolledOut:
+    """Commit scored rollouts as the batch of a step: `training.batch_size` groups of
+    `training.num_generations`.
+
+    Each rollout has a score from each of the run's rewards, by its name. The version that it was
+    sampled with is one of this run's, `step` at most. The actor refuses with `StoreError` what does
+    not make a batch.
+    """
+    problems = [group.problem for group in groups]
+    generated = GeneratedShard(
+        step=step,
+        shard=0,
+        policy_version=min(
+            rollout.completion.policy_version for group in groups for rollout in group.rollouts
+        ),
+        groups=[
+            GeneratedGroup(
+                problem=group.problem,
+                prompt_ids=group.prompt_ids,
+                completions=[rollout.completion for rollout in group.rollouts],
+            )
+            for group in groups
+        ],
+    )
+    store = session.store
+    batch_file = store.write_record(_batch(step), problems, list[Problem])
+    generated_file = store.write_record(_generations(step), generated, GeneratedShard)
+    rewarded = RewardedShard(
+        step=step,
+        shard=0,
+        generation_sha256=generated_file.sha256,
+        rewards=[[rollout.rewards for rollout in group.rollouts] for group in groups],
+    )
+    rewarded_file = store.write_record(_rewards(step), rewarded, RewardedShard)
+    files = (batch_file, generated_file, rewarded_file)
+    return _references(session, files, problems, generated, rewarded)
+
+
+def recorded(session: Session, step: int) -> RolledOut | None:
+    """What was committed for a step before the run was killed, if it was, whole."""
+    store = session.store
+    try:
+        batch = store.find_record(_batch(step), list[Problem])
+        generated = store.find_record(_generations(step), GeneratedShard)
+        rewarded = store.find_record(_rewards(step), RewardedShard)
+    except CorruptFileError as error:
+        logger.warning("step %d is asked for again: %s", step, error)
+        return None
+    if batch is None or generated is None or rewarded is None:
+        return None
+    if rewarded[1].generation_sha256 != generated[0].sha256:
+        return None
+    files = (batch[0], generated[0], rewarded[0])
+    return _references(session, files, batch[1], generated[1], rewarded[1])
+
+
+def _references(
+    session: Session,
+    files: tuple[FileRef, FileRef, FileRef],
+    problems: Sequence[Problem],
+    generated: GeneratedShard,
+    rewarded: RewardedShard,
+) -> RolledOut:
+    step = generated.step
+    completions = [completion for group in generated.groups for completion in group.completions]
+    generation = GenerationRef(
+        step=step,
+        shard=0,
+        file=files[1],
+        num_completions=len(completions),
+        num_tokens=sum(completion.num_sampled for completion in completions),
+        policy_version=generated.policy_version,
+        timing=StageTiming(stage="generate", step=step),
+    )
+    reward_sum, num_scored = total_reward(rewarded, reward_weights(session.config))
+    reward = RewardRef(
+        step=step,
+        shard=0,
+        file=files[2],
+        generation=generation,
+        reward_sum=reward_sum,
+        num_scored=num_scored,
+        timing=StageTiming(stage="reward", step=step),
+    )
+    timing = StageTiming(stage="get_batch", step=step)
+    batch = BatchRef(step=step, file=files[0], num_problems=len(problems), timing=timing)
+    return RolledOut(batch, [reward])
+
+
+def _batch(step: int) -> str:
+    return f"steps/{step:06d}/batch.json"
+
+
+def _generations(step: int) -> str:
+    return shard_file(f"steps/{step:06d}", "generations", 0)
+
+
+def _rewards(step: int) -> str:
+    return shard_file(f"steps/{step:06d}", "rewards", 0)

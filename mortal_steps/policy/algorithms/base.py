@@ -1,0 +1,147 @@
+"""What the actor asks of an algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import ValidationError
+
+from mortal_steps.config import AlgorithmConfig, RunConfig
+from mortal_steps.errors import ConfigError
+from mortal_steps.system.imports import import_named
+from mortal_steps.types import RolloutBatch, TrainingPlace
+
+if TYPE_CHECKING:  # reading a configuration imports this module, and should import little
+    from mortal_steps.policy.base_model import Base
+
+
+class Stepper(Protocol):
+    """A trainer that takes one train step at a time.
+
+    What it holds after `begin` and some train steps is a pure function of the configuration, the
+    batches and their seeds: a run that is killed is replayed, and has to come to the same bits.
+    """
+
+    tokenizer: Any
+    """transformers' tokenizer of the model."""
+
+    def begin(
+        self,
+        resume_from: Path | None = None,
+        *,
+        renewed_at: int | None = None,
+        published_names: bool = False,
+    ) -> None:
+        """Prepare to train, from the start or from a folder written by `save_state`.
+
+        With `renewed_at`, a number of train steps, another configuration wrote the folder: what was
+        learned is taken from it, hyperparameters from this configuration. With `published_names` an
+        older version wrote it, which named tensors as transformers publishes them.
+        """
+        ...
+
+    def train_step(self, batch: RolloutBatch, *, seed: int) -> dict[str, float]:
+        """Train on one batch of scored completions; metrics by name, each finite."""
+        ...
+
+    def score(self, token_ids: Sequence[int]) -> list[float]:
+        """Log-probability (nats) of each token but the first, given those before it, at
+        temperature 1 and without dropout."""
+        ...
+
+    def save_state(self, folder: Path) -> None:
+        """Write all that `begin` needs to go on bit for bit; only between train steps."""
+        ...
+
+    def export_weights(self, folder: Path) -> None:
+        """Write the policy as a plain `from_pretrained` folder, for engines to sample with."""
+        ...
+
+    def save_final(self, folder: Path) -> None:
+        """Write the trained model with its tokenizer: the adapter alone where there is one."""
+        ...
+
+    def save_merged(self, folder: Path) -> None:
+        """Write the trained model with its tokenizer, an adapter merged into its base."""
+        ...
+
+    def weights_digest(self) -> str:
+        """Digest of the weights that are trained, as they are now."""
+        ...
+
+    def digests(self) -> dict[str, str]:
+        """Digest of each part of the state that `save_state` writes and `begin` restores."""
+        ...
+
+    def random_digest(self) -> str:
+        """Digest of the random streams that training draws from, as they are now."""
+        ...
+
+    def place(self) -> TrainingPlace:
+        """Where and in which numbers training runs."""
+        ...
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer updates since the start of the run."""
+        ...
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the model, frozen ones included and tied ones counted once."""
+        ...
+
+    @property
+    def autocast(self) -> bool:
+        """Whether matrices are multiplied in bfloat16, whatever the type of the weights."""
+        ...
+
+
+class Algorithm(AlgorithmConfig):
+    """An algorithm: `[algorithm]` of the configuration with its settings, checked."""
+
+    def check(self, config: RunConfig) -> tuple[str, ...]:
+        """Raise `ConfigError` for what the algorithm cannot train; a sentence for each option that
+        has no effect. Called before anything is started, in a process of its own."""
+        raise NotImplementedError(f"{type(self).__name__} has no `check`")
+
+    def stepper(
+        self,
+        config: RunConfig,
+        *,
+        model_path: str,
+        num_steps: int,
+        output_dir: Path,
+        autocast: bool | None = None,
+        base: Base | None = None,
+    ) -> Stepper:
+        """The trainer of a run of `num_steps` train steps; `begin` is called next.
+
+        `autocast` decides on bfloat16 autocast where the configuration does not; by default the
+        device does. `base` is the model that an adapter belongs to.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no `stepper`")
+
+
+def algorithm_of(config: RunConfig) -> Algorithm:
+    """The algorithm of a run, whose class is imported here where it is a user's own.
+
+    Raises `ConfigError` for one that cannot be imported, is none, or does not take its settings.
+    """
+    chosen = config.algorithm
+    if isinstance(chosen, Algorithm):
+        return chosen
+    kind = import_named(chosen.type, "algorithm.type")
+    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
+        raise ConfigError(
+            f"algorithm.type = {chosen.type!r} is no subclass of Algorithm, which stands in "
+            "mortal_steps.policy.algorithms; derive it from that"
+        )
+    try:
+        return kind.model_validate(chosen.model_dump())
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        key = ".".join(["algorithm", *map(str, wrong["loc"])])
+        raise ConfigError(f"{key} = {wrong['input']!r}: {wrong['msg']}") from None

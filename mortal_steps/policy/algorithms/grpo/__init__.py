@@ -1,0 +1,52 @@
+"""`type = "grpo"`: GRPO and its relatives, by TRL's own GRPOTrainer.
+
+options   refusals   from `[training]` to TRL's GRPOConfig, and what a run cannot choose
+trainer              TRL's loop turned inside out: one optimizer update at a time
+stepper   recorded   one train step at a time, on a recorded batch
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.marks import Affects, Later
+from mortal_steps.policy.algorithms.base import Algorithm, Stepper
+
+if TYPE_CHECKING:  # reading a configuration imports this module, and should import little
+    from mortal_steps.policy.base_model import Base
+
+
+class GRPO(Algorithm, extra="forbid"):
+    """GRPO and its relatives; their options are those of `[training]`, under TRL's names."""
+
+    type: Annotated[str, Affects.TRAINING | Affects.STATE, Later()] = "grpo"
+
+    def check(self, config: RunConfig) -> tuple[str, ...]:
+        """See `Algorithm.check`."""
+        from mortal_steps.policy.algorithms.grpo.options import check_trl_options
+
+        return check_trl_options(config)
+
+    def stepper(
+        self,
+        config: RunConfig,
+        *,
+        model_path: str,
+        num_steps: int,
+        output_dir: Path,
+        autocast: bool | None = None,
+        base: Base | None = None,
+    ) -> Stepper:
+        """See `Algorithm.stepper`."""
+        from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+
+        return GRPOStepper(
+            config,
+            model_path=model_path,
+            num_steps=num_steps,
+            output_dir=output_dir,
+            autocast=autocast,
+            base=base,
+        )

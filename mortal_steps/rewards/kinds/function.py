@@ -1,0 +1,33 @@
+"""`type = "function"`: a reward function as TRL takes it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from mortal_steps.config.marks import Affects
+from mortal_steps.config.rewards import RewardTerm
+from mortal_steps.rewards.base import RewardFunction
+
+
+class FunctionTerm(RewardTerm, extra="forbid"):
+    """A reward function that has no settings."""
+
+    type: Annotated[Literal["function"], Affects.SCORES] = "function"
+    function: Annotated[str, Affects.SCORES]
+    """`module:function` or `path/file.py:function`."""
+
+    @property
+    def called(self) -> str:
+        """See `RewardTerm.called`."""
+        return self.function
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """See `RewardTerm.code`."""
+        return (self.function,)
+
+    def load(self) -> RewardFunction:
+        """The function. Raises `RewardError` where there is none of that name."""
+        from mortal_steps.rewards.loading import load_reward
+
+        return load_reward(self.function)

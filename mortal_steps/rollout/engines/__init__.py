@@ -1,0 +1,1 @@
+"""Inference engines, a module each; `mortal_steps/config/engines.py` lists them."""

@@ -1,0 +1,110 @@
+"""What a rollout worker asks of an inference engine: token ids in, token ids and logprobs out.
+
+Every engine gives `SamplingParams` the same meaning. Filters apply in vLLM's order: temperature,
+then min-p, then top-k, then top-p, each to what the one before it left. Temperature 0 takes the
+most likely token, ignores the filters and reports logprobs at temperature 1.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from mortal_steps.config import ModelConfig, RolloutConfig
+from mortal_steps.types import FinishReason, SamplingParams
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampledTokens:
+    """One completion as the engine sampled it."""
+
+    token_ids: Sequence[int]
+    """Sampled ids, the end-of-sequence token or stop string included; length T >= 1."""
+    logprobs: Sequence[float]
+    """Log-probability (nats) of each token under the distribution sampled from; length T."""
+    finish_reason: FinishReason
+
+
+class Engine(Protocol):
+    """A language model that samples and scores with one version of its weights.
+
+    What is not abstract has a default that engines inherit.
+    """
+
+    dtype: str
+    """Name of the weights' type, such as `float32`."""
+    max_model_len: int
+    """Longest prompt plus completion, in tokens."""
+
+    def check(self, folder: Path) -> None:
+        """Raise `EngineError` where it is known before loading that the folder does not fit the
+        model; nothing is changed. By default `load` finds out."""
+
+    @abstractmethod
+    def load(self, folder: Path) -> None:
+        """Replace the weights, in place, by those of a published version's folder.
+
+        Raises `EngineError` where the folder does not fit the model. Another error is a failure
+        midway, after which `restart` may help. Until the next successful `load` or `restart` the
+        engine's weights are then undefined.
+        """
+        ...
+
+    def restart(self, folder: Path) -> None:
+        """Be built anew, with the weights in the folder. By default the same as `load`."""
+        self.load(folder)
+
+    def release_memory(self) -> None:
+        """Give back the memory of the weights and of what was computed with them; `load` follows.
+
+        By default nothing: `load` overwrites the old weights."""
+
+    def resume_memory(self) -> None:
+        """Be able to sample again after `release_memory` and `load`. By default nothing."""
+
+    @abstractmethod
+    def sample(
+        self,
+        prompts_ids: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        params: SamplingParams,
+    ) -> list[SampledTokens]:
+        """One completion per entry of `prompts_ids`, each drawn with the seed of its own."""
+        ...
+
+    @abstractmethod
+    def score(self, token_ids: Sequence[int]) -> list[float]:
+        """Logprobs at temperature 1 of tokens 1.. given all before; length `len(token_ids) - 1`."""
+        ...
+
+    def close(self) -> None:
+        """Give back the memory; the engine is of no use afterwards. By default nothing."""
+
+
+class EngineFactory(Protocol):
+    """What an entry of `ENGINES` names: it builds the engine with the model that a run begins with.
+
+    A rollout worker calls it before anything there imports torch, so that an engine can set the
+    environment that torch reads. `tokenizer` reads the model's tokenizer when it is called. Raises
+    `EngineError` where the engine does not start, `ModelError` for an unreadable model.
+    """
+
+    def __call__(
+        self,
+        *,
+        model_path: str,
+        model: ModelConfig,
+        rollout: RolloutConfig,
+        tokenizer: Callable[[], Any],
+    ) -> Engine:
+        """The engine."""
+        ...
+
+
+def context_length(model_config: Any, max_model_len: int) -> int:
+    """`max_model_len`, or the context that the model was made for where that is shorter."""
+    own = getattr(model_config.get_text_config(), "max_position_embeddings", None)
+    return min(max_model_len, own) if own else max_model_len

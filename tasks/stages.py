@@ -1,0 +1,88 @@
+"""The stages of a run as Prefect's tasks: retried, cached, named, shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mortal_steps.orchestration.session import Session
+from mortal_steps.orchestration.stages import Stages
+from mortal_steps.types import (
+    ActorReady,
+    BatchRef,
+    Checkpoint,
+    Evaluation,
+    FileRef,
+    FinalModel,
+    GenerationRef,
+    RewardRef,
+    StageTiming,
+    StepResult,
+    WeightsRef,
+)
+from mortal_tasks.checkpoint import checkpoint, save_final
+from mortal_tasks.durability import committed, opaque
+from mortal_tasks.evaluate import evaluate
+from mortal_tasks.generate import generate
+from mortal_tasks.get_batch import get_batch
+from mortal_tasks.results import drop_results, forget_results
+from mortal_tasks.reward import reward
+from mortal_tasks.start_workers import start_workers, warm_start
+from mortal_tasks.sync_weights import sync_weights
+from mortal_tasks.train_step import train_step
+
+
+class PrefectStages(Stages):
+    """Each stage is a task run of the flow run that it is asked for in."""
+
+    async def warm_start(self, session: Session, problems: FileRef) -> StageTiming:
+        """See `Stages`; so for all."""
+        return await warm_start(session, problems)
+
+    async def start_workers(self, session: Session, step: int) -> ActorReady:
+        return await start_workers(session, step)
+
+    async def get_batch(self, session: Session, step: int) -> BatchRef:
+        return await committed(get_batch, session, step=step)
+
+    async def generate(
+        self, session: Session, batch: BatchRef, shard: int, weights: WeightsRef
+    ) -> GenerationRef:
+        return await committed(
+            generate,
+            session,
+            step=batch.step,
+            shard=shard,
+            batch=opaque(batch),
+            weights=opaque(weights),
+        )
+
+    async def reward(self, session: Session, generation: GenerationRef) -> RewardRef:
+        return await committed(
+            reward,
+            session,
+            step=generation.step,
+            shard=generation.shard,
+            generation=opaque(generation),
+        )
+
+    async def train_step(
+        self, session: Session, step: int, rewards: Sequence[RewardRef]
+    ) -> StepResult:
+        return await train_step(session, step, [opaque(shard) for shard in rewards])
+
+    async def sync_weights(self, session: Session, weights: WeightsRef, worker: int) -> StageTiming:
+        return await sync_weights(session, weights.version, worker, opaque(weights))
+
+    async def evaluate(self, session: Session, step: int, weights: WeightsRef) -> Evaluation:
+        return await evaluate(session, step, weights)
+
+    async def checkpoint(self, session: Session, step: int, best_score: float | None) -> Checkpoint:
+        return await checkpoint(session, step, best_score)
+
+    async def save_final(self, session: Session) -> FinalModel:
+        return await save_final(session)
+
+    def forget(self, session: Session, before: int) -> None:
+        """Of results that Prefect holds in memory, and those that it has written."""
+        forget_results()
+        drop_results(session.run.info.uid, before=before)

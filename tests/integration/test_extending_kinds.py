@@ -1,0 +1,107 @@
+"""The examples of docs/extending.md for rewards and algorithms, run as a user would run them."""
+
+import math
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.config.loader import dump_toml, load_config, parse_config
+from mortal_steps.errors import ConfigError, RewardError
+from mortal_steps.policy import journal
+from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.policy.journal import find_entry
+from mortal_steps.rewards.source_record import find_history
+from mortal_steps.rewards.worker import RewardWorker
+from mortal_steps.scores import reward_weights
+from tests.support.bare_flow import bare_in, go_on
+from tests.support.docs_examples import settings, write_modules
+from tests.support.project import write_project
+
+PAGE = "extending.md"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A user's folder with both examples in it, which is the current one."""
+    folder = tmp_path_factory.mktemp("project")
+    write_project(folder)
+    for heading in ("A reward kind", "An algorithm"):
+        write_modules(PAGE, heading, folder)
+    with bare_in(folder) as patch:
+        yield folder, patch
+
+
+def configured(folder, heading, run_id, **changes):
+    """The project's run with the settings below a heading; `matches` alone is 0 for every
+    completion of so few steps, so the length of completions counts in all of them."""
+    values = tomllib.loads((folder / "tiny.toml").read_text())
+    values["training"] |= {"max_steps": 2}
+    values |= tomllib.loads(settings(PAGE, "A reward kind"))
+    for table, chosen in tomllib.loads(settings(PAGE, heading)).items():
+        values[table] = {**chosen, **changes}
+    path = folder / f"{run_id}.toml"
+    path.write_text(dump_toml(parse_config({**values, "run_id": run_id})))
+    return load_config(path)
+
+
+def test_a_reward_kind_of_a_users_own_scores_a_run(project):
+    folder, patch = project
+    config = configured(folder, "A reward kind", "scored")
+    assert reward_weights(config) == {"LengthReward": 0.5, "matches": 1.0}
+    run = go_on(config, patch)
+    batch = journal.read_batch(run.store, run.config, find_entry(run.store, 1).request)
+    for group in batch.groups:
+        for rollout in group.rollouts:
+            length = abs(len(rollout.completion.text) - 3)
+            assert rollout.rewards["LengthReward"] == pytest.approx(max(0.0, 1 - length / 10))
+            matches = rollout.rewards["matches"]
+            assert math.isclose(rollout.reward, rollout.rewards["LengthReward"] / 2 + matches)
+    assert "length_reward.py" in find_history(run.store)[-1].sources.files
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"best": -1}, r"type = 'length_reward.py:LengthReward': best = -1"),
+        ({"type": "length_reward.py:LenghtReward"}, r"did you mean LengthReward\?"),
+        ({"type": "rewards.py:matches"}, r"'rewards.py:matches' is no subclass of RewardTerm"),
+        ({"type": "nowhere:Kind"}, r"type = 'nowhere:Kind': no module 'nowhere'"),
+    ],
+)
+def test_what_is_wrong_with_a_kind_is_named(project, changed, message):
+    folder, _ = project
+    (term, _) = tomllib.loads(settings(PAGE, "A reward kind"))["rewards"]["terms"]
+    config = parse_config({"rewards": {"terms": [{**term, **changed}]}})
+    worker = RewardWorker(run_dir=str(folder), config=config, num_steps=1)
+    with pytest.raises(RewardError, match=message):
+        worker.dry_run(problems=[])
+
+
+def test_an_algorithm_of_a_users_own_trains(project):
+    folder, patch = project
+    run = go_on(configured(folder, "An algorithm", "downsampled"), patch)
+    assert run.manifest.final is not None
+    whole = go_on(configured(folder, "An algorithm", "whole", kept=4), patch)
+    plain = configured(folder, "An algorithm", "plain").model_copy(
+        update={"algorithm": parse_config({}).algorithm}
+    )
+    plain = go_on(plain, patch)
+    assert whole.manifest.final.weights_sha256 == plain.manifest.final.weights_sha256
+    assert run.manifest.final.weights_sha256 != plain.manifest.final.weights_sha256
+    assert Path(run.store.path("config.toml")).read_text().count("kept = 2") == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"type": "downsampled:Downsmpled"}, "has no 'Downsmpled'"),
+        ({"type": "downsampled:replace"}, "is no subclass of Algorithm"),
+        ({"type": "downsampled:Downsampled", "kept": "two"}, r"algorithm\.kept = 'two'"),
+        ({"type": "downsampled:Downsampled", "kpt": 2}, r"algorithm\.kpt = 2"),
+        ({"type": "nowhere:Algorithm"}, r"algorithm\.type = 'nowhere:Algorithm' cannot be import"),
+    ],
+)
+def test_what_is_wrong_with_an_algorithm_is_named(project, table, message):
+    with pytest.raises(ConfigError, match=message):
+        algorithm_of(parse_config({"algorithm": table}))

@@ -1,0 +1,33 @@
+"""The examples in the documentation, taken out of its Markdown."""
+
+import re
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def examples(page: str, heading: str) -> list[tuple[str, str]]:
+    """Language and text of each fenced block below a heading of a page in docs/, in order."""
+    text = (ROOT / "docs" / page).read_text()
+    (section,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    return FENCED.findall(section)
+
+
+def write_modules(page: str, heading: str, folder: Path) -> list[Path]:
+    """Write the Python examples below a heading into a folder, each under the name in its first
+    line (`# replay.py`)."""
+    written = []
+    for language, text in examples(page, heading):
+        if language == "python":
+            path = folder / text.partition("\n")[0].removeprefix("# ")
+            path.write_text(text)
+            written.append(path)
+    return written
+
+
+def settings(page: str, heading: str) -> str:
+    """The TOML example below a heading."""
+    (toml,) = [text for language, text in examples(page, heading) if language == "toml"]
+    return toml
