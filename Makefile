@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help train train-spell test test-fast check docs picture venv vllm-env chaos chaos-starts bench-overhead bench-vs-trl bench-learning bench-overlap bench-resume bench-store bench-parity chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell test test-fast check docs picture venv vllm-env chaos chaos-starts bench-overhead bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-parity chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -64,6 +64,9 @@ bench-vs-trl: venv  ## The same training with stock TRL and with MORTAL, side by
 
 bench-overlap: venv  ## Generating beside training (staleness 1) against one after the other
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overlap
+
+bench-dataset: venv  ## A run on a million rows: time and memory until its first step (BESIDE=COMMIT)
+	$(BIN)/python -m benchmarks.dataset $(if $(BESIDE),--beside $(BESIDE))
 
 bench-resume: venv  ## How long a killed run takes to come back, at step 20 and at step 500
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resume_time

@@ -23,9 +23,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.output import console
-from tests.modal_plane.plane import ROOT, ModalPlane
+from tests.modal_plane.plane import ModalPlane
 from tests.support.chaos.comparison import Digests, digests
 from tests.support.modal.fire import ACTOR, NODE, ROLLOUT, SINGLE_NODE, Fire, FlowEndedError
+from tests.support.modal.sources import hidden_sources
+from tests.support.paths import ROOT
 
 APART = ((ACTOR, "taking step"), (ROLLOUT, "sampling"))
 ON_A_NODE = ((NODE, "taking step"), (NODE, "sampling"))
@@ -46,7 +48,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="chaos-modal-") as name:
         folder = Path(name)
         options = ("--env", "HF_HUB_OFFLINE=1", "--env", "OMP_NUM_THREADS=1")
-        with ModalPlane(folder / "plane", *options) as plane:
+        with ModalPlane(folder / "plane", *hidden_sources(), *options) as plane:
             plane.run(sys.executable, "-m", "mortal", "deploy", env={"PREFECT_API_URL": ""})
             whole = _uninterrupted(folder)
             for number in itertools.count():

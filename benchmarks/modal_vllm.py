@@ -17,6 +17,7 @@ from benchmarks.output import console
 from mortal_steps.config.engines import VLLM_PYTHON as PYTHON_ON_NODE
 from tests.modal_plane.plane import ModalPlane, client_environment
 from tests.support.modal.project import ON_MODAL
+from tests.support.modal.sources import hidden_sources
 from tests.support.modal.with_vllm import drive_beside
 from tests.support.paths import VLLM_PYTHON
 
@@ -33,7 +34,10 @@ def main() -> None:
     options += ["--python", f"/opt/vllm={sys.executable}", "--python", f"vllm={VLLM_PYTHON}"]
     with tempfile.TemporaryDirectory(prefix="modal-vllm-") as name:
         folder = Path(name)
-        with ModalPlane(folder / "plane", *options) as plane, client_environment(plane):
+        with (
+            ModalPlane(folder / "plane", *hidden_sources(), *options) as plane,
+            client_environment(plane),
+        ):
             import modal  # it reads where Modal is once, when it is imported
 
             plane.run(sys.executable, "-m", "mortal", "deploy", env={"PREFECT_API_URL": ""})

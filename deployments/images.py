@@ -11,7 +11,11 @@ from mortal_steps.compute.modal.release import VOLUME_VARIABLE
 from mortal_steps.config import ModalConfig
 from mortal_steps.config.engines import VLLM_PYTHON
 
-REQUIREMENTS = Path(__file__).resolve().parents[1] / "requirements"
+HERE = Path(__file__).resolve().parent
+REQUIREMENTS = HERE / "requirements"
+"""In a wheel; in a checkout they lie beside the package."""
+if not REQUIREMENTS.is_dir():
+    REQUIREMENTS = HERE.parent / "requirements"
 PYTHON = "3.11"
 UV = "0.9.9"
 VLLM_ENVIRONMENT = "/opt/vllm"

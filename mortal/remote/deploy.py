@@ -27,11 +27,6 @@ def deploy(options: ModalConfig) -> None:
 
     Raises `ComputeError` for what fails, and whatever the checks after it find.
     """
-    if not (FOLDER.parent / "requirements").is_dir():
-        raise ComputeError(
-            f"{FOLDER.parent} has no requirements/, from which the images are built; call `mortal "
-            "deploy` in a checkout of the project"
-        )
     volume = {VOLUME_VARIABLE: options.volume}
     _run("modal", "deploy", "-m", APP, "--name", options.app, environment=volume)
     if not examine(options):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mortal_steps.config.marks import Decides
 from mortal_steps.config.section import Section
@@ -20,3 +20,16 @@ class CheckpointsConfig(Section):
     keep_best: bool = True
     """Also keep the checkpoint with the best evaluation reward (without evaluations: the best
     training reward)."""
+    keep_rollouts: int | None = Field(None, ge=1)
+    """Keep the prompts, completions and scores of the newest N steps, and of those that the newest
+    `keep_last` checkpoints are replayed through; default: of all steps."""
+
+    @model_validator(mode="after")
+    def _a_run_may_go_on_from_the_last_checkpoint_but_one(self) -> Self:
+        if self.keep_rollouts is not None and self.keep_last == 1:
+            raise ValueError(
+                f"checkpoints.keep_rollouts = {self.keep_rollouts} needs keep_last = 2 or more: a "
+                "run that is killed while its newest checkpoint is noted goes on from the one "
+                "before; raise keep_last, or keep all rollouts"
+            )
+        return self

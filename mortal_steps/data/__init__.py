@@ -1,9 +1,14 @@
 """Datasets become problems, and each step's batch a pure function of them. Imports no torch.
 
-sources    rows of a dataset, wherever it lies
-problems   rows as `Problem`s, the batch of a step, the dataset's fingerprint
+sources         rows of a dataset, wherever it lies
+problems        rows as `Problem`s, the batch of a step
+problem_files   problems on disk, read one by one; the dataset's fingerprint
+row_text        rows as JSON
+kept            the problems of a run
+shared          those of a large file, for all runs that begin with it
 """
 
-from mortal_steps.data.problems import dataset_fingerprint, get_batch, load_problems
+from mortal_steps.data.problem_files import dataset_fingerprint
+from mortal_steps.data.problems import get_batch, load_problems
 
 __all__ = ["dataset_fingerprint", "get_batch", "load_problems"]

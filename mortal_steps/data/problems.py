@@ -1,26 +1,28 @@
 """Datasets become `Problem`s, and each step's batch a pure function of them. Imports no torch.
 
-`load_problems` reads everything once, at the start of a run; from then on the run store holds the
-problems. Their values are therefore what JSON can carry: tuples become lists, dates and times ISO
-text, NaN (a missing number) None; what cannot be carried is a `DataError`.
+`read_problems` reads everything once, at the start of a run, row by row; from then on the run store
+holds the problems. Their values are therefore what JSON can carry: tuples become lists, dates and
+times ISO text, NaN (a missing number) None; what cannot be carried is a `DataError`.
 """
 
 from __future__ import annotations
 
 import datetime
 import difflib
-import hashlib
-import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mortal_steps.config import DataConfig
+from mortal_steps.data.problem_files import ProblemFile, ProblemWriter
+from mortal_steps.data.row_text import encode_json
 from mortal_steps.data.sources import GYM, Row, read_rows
 from mortal_steps.errors import DataError
 from mortal_steps.schedule import derive_seed, problem_indices
-from mortal_steps.types import Problem
+from mortal_steps.system.scratch import Scratch
+from mortal_steps.types import Problem, Prompt
 
 TAKEN_BY_TRL = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")
 """Keyword arguments of every reward function; no column may have such a name."""
@@ -29,21 +31,44 @@ DEEPEST = 100
 """Levels of nesting in a column; the JSON of the run store ends somewhere beyond."""
 
 
-def load_problems(config: DataConfig, seed: int) -> tuple[list[Problem], list[Problem]]:
-    """Training and held-out problems; the second list is empty when none are asked for.
+def read_problems(
+    config: DataConfig, seed: int, scratch: Scratch
+) -> tuple[ProblemFile, Sequence[Problem]]:
+    """Training and held-out problems; the second are none when none are asked for.
 
-    Training rows whose prompt is also held out are left out. `seed` is the run's: reasoning_gym
-    tasks draw their rows from it unless `data.options.seed` is set. Raises `DataError`.
+    Training rows whose prompt is also held out are left out. The training problems lie in a file in
+    `scratch`, and never in memory all at once; the held-out ones, which each evaluation samples
+    whole, are. `seed` is the run's: reasoning_gym tasks draw their rows from it unless
+    `data.options.seed` is set. Raises `DataError`.
     """
     _check_options(config)
     rows = read_rows(config, seed, limit=config.max_samples)
-    train = _problems(rows, config.prompt_column, "train", f"data.source = {config.source!r}")
+    path = scratch.path / "rows.parquet"
+    with ProblemWriter(path) as writer:
+        for row in _checked(rows, config, "train", f"data.source = {config.source!r}"):
+            writer.add(*row)
+    train = ProblemFile(path, keeps=scratch)
     if config.eval_source is not None or config.eval_split is not None:
         rows = read_rows(config, seed, limit=config.eval_samples or None, held_out=True)
-        held_out = _problems(rows, config.prompt_column, "eval", _eval_origin(config))
+        checked = list(_checked(rows, config, "eval", _eval_origin(config)))
+        names = dict.fromkeys(name for _, _, columns in checked for name in columns)
+        held_out = [
+            Problem(id=row, prompt=prompt, columns={name: columns.get(name) for name in names})
+            for row, prompt, columns in checked
+        ]
     else:
         held_out = _hold_out(train, config)
     return _without(train, held_out, config), held_out
+
+
+def load_problems(config: DataConfig, seed: int) -> tuple[list[Problem], list[Problem]]:
+    """`read_problems`, all in memory."""
+    scratch = Scratch()
+    try:
+        train, held_out = read_problems(config, seed, scratch)
+        return list(train), list(held_out)
+    finally:
+        scratch.remove()
 
 
 def get_batch(
@@ -54,15 +79,6 @@ def get_batch(
         len(problems), batch_size=batch_size, step=step, seed=seed, shuffle=config.shuffle
     )
     return [problems[index] for index in indices]
-
-
-def dataset_fingerprint(problems: Sequence[Problem]) -> str:
-    """sha256 over ids, prompts and columns, hexadecimal."""
-    digest = hashlib.sha256()
-    for problem in problems:
-        row = [problem.id, problem.prompt, dict(problem.columns)]
-        digest.update(json.dumps(row, sort_keys=True, separators=(",", ":")).encode() + b"\n")
-    return digest.hexdigest()
 
 
 def _check_options(config: DataConfig) -> None:
@@ -80,7 +96,7 @@ def _eval_origin(config: DataConfig) -> str:
     return f"data.eval_split = {config.eval_split!r} of {config.source!r}"
 
 
-def _hold_out(train: list[Problem], config: DataConfig) -> list[Problem]:
+def _hold_out(train: ProblemFile, config: DataConfig) -> list[Problem]:
     """`eval_samples` rows drawn from the source; the same ones whatever the run's seed."""
     count = config.eval_samples
     if count >= len(train):
@@ -88,56 +104,72 @@ def _hold_out(train: list[Problem], config: DataConfig) -> list[Problem]:
             f"data.eval_samples = {count} leaves no training rows: data.source = "
             f"{config.source!r} has {len(train)}; hold out fewer, or set data.eval_source"
         )
-    drawn = random.Random(derive_seed("held out")).sample(train, count)
+    drawn = sorted(random.Random(derive_seed("held out")).sample(range(len(train)), count))
     return [
-        Problem(id=f"eval-{_row(problem)}", prompt=problem.prompt, columns=problem.columns)
-        for problem in sorted(drawn, key=_row)
+        Problem(id=f"eval-{row}", prompt=problem.prompt, columns=problem.columns)
+        for row, problem in zip(drawn, train.select(array("L", drawn)), strict=True)
     ]
 
 
-def _row(problem: Problem) -> int:
-    return int(problem.id.rpartition("-")[2])
-
-
-def _without(train: list[Problem], held_out: list[Problem], config: DataConfig) -> list[Problem]:
+def _without(train: ProblemFile, held_out: list[Problem], config: DataConfig) -> ProblemFile:
     """The training problems whose prompt is not held out."""
-    prompts = {json.dumps(problem.prompt) for problem in held_out}
-    kept = [problem for problem in train if json.dumps(problem.prompt) not in prompts]
+    if not held_out:
+        return train
+    taken = {_key(problem.prompt) for problem in held_out}
+    kept = array(
+        "L", (row for row, prompt in enumerate(train.prompts()) if _key(prompt) not in taken)
+    )
     if not kept:
         raise DataError(
             f"data.source = {config.source!r}: every prompt is also held out, which leaves no "
             "training rows; hold out fewer (data.eval_samples) or evaluate on other rows "
             "(data.eval_source, data.eval_split)"
         )
-    return kept
+    return train.select(kept)
 
 
-def _problems(rows: list[Row], prompt_column: str, prefix: str, origin: str) -> list[Problem]:
-    """Checked problems with ids `<prefix>-<row>` and the same columns throughout."""
-    if not rows:
-        raise DataError(f"{origin}: there are no rows in it")
-    # Rows of a JSON lines file may lack a key; as in a `datasets` table, that is None.
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    _check_columns(names, prompt_column, origin)
-    problems = []
+def _key(prompt: Prompt) -> tuple[bool, str]:
+    """Equal for equal prompts."""
+    return (True, prompt) if isinstance(prompt, str) else (False, encode_json(prompt))
+
+
+def _checked(
+    rows: Iterator[Row], config: DataConfig, prefix: str, origin: str
+) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Id `<prefix>-<row>`, prompt and columns of each row, values checked."""
+    prompt_column = config.prompt_column
+    names: dict[str, None] = {}
+    is_text: bool | None = None
+    index = -1
     for index, row in enumerate(rows):
         place = f"{origin}, row {index}"
+        if prompt_column not in row:
+            others = (name for other in rows for name in other)
+            _check_prompt_column({**names, **row, **dict.fromkeys(others)}, prompt_column, origin)
+        if not row.keys() <= names.keys():
+            names |= dict.fromkeys(row)
+            _check_columns(names, prompt_column, origin)
         columns = {
-            name: _jsonable(row.get(name), f"{place}, column {name!r}")
-            for name in names
+            name: value if _is_plain(value) else _jsonable(value, f"{place}, column {name!r}")
+            for name, value in row.items()
             if name != prompt_column
         }
         prompt = _jsonable(row.get(prompt_column), f"{place}, column {prompt_column!r}")
         _check_prompt(prompt, f"{place}, column {prompt_column!r}")
-        problems.append(Problem(id=f"{prefix}-{index}", prompt=prompt, columns=columns))
-        if isinstance(prompt, str) != isinstance(problems[0].prompt, str):
+        if is_text is None:
+            is_text = isinstance(prompt, str)
+        if isinstance(prompt, str) != is_text:
             raise DataError(
                 f"{place}: prompts are both text and chat messages; use one kind for all rows"
             )
-    return problems
+        yield f"{prefix}-{index}", prompt, columns
+    if index < 0:
+        raise DataError(f"{origin}: there are no rows in it")
 
 
-def _check_columns(names: list[str], prompt_column: str, origin: str) -> None:
+def _check_prompt_column(names: Iterable[str], prompt_column: str, origin: str) -> None:
+    """Rows of a JSON lines file may lack a key; as in a `datasets` table, that is None."""
+    names = list(names)
     if prompt_column not in names:
         near = difflib.get_close_matches(prompt_column, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -145,12 +177,16 @@ def _check_columns(names: list[str], prompt_column: str, origin: str) -> None:
             f"data.prompt_column = {prompt_column!r}: no such column in {origin}{hint}; "
             f"columns there: {', '.join(names)}"
         )
+
+
+def _check_columns(names: Iterable[str], prompt_column: str, origin: str) -> None:
     if prompt_column != "prompt" and "prompt" in names:
         raise DataError(
             f"data.prompt_column = {prompt_column!r}: {origin} has a column 'prompt' besides, and "
             "both would be the prompt; use that one, or rename or remove it"
         )
     for name in names:
+        _jsonable(name, f"{origin}, the name of a column")
         if name in TAKEN_BY_TRL:
             raise DataError(
                 f"{origin}: its column {name!r} has the name of an argument that every reward "
@@ -180,6 +216,12 @@ def _check_prompt(prompt: Any, place: str) -> None:
         raise DataError(f"{place}: every message is empty; remove the row")
 
 
+def _is_plain(value: Any) -> bool:
+    """Whether JSON carries the value as it is, at a glance."""
+    kind = type(value)
+    return (kind is str and value.isascii()) or kind is int or kind is bool or value is None
+
+
 def _jsonable(value: Any, place: str, depth: int = 0) -> Any:
     """The value as JSON carries it to the reward functions, or a `DataError`."""
     if depth > DEEPEST:
@@ -202,7 +244,10 @@ def _jsonable(value: Any, place: str, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [_jsonable(item, place, depth + 1) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _jsonable(item, place, depth + 1) for key, item in value.items()}
+        return {
+            _jsonable(str(key), place): _jsonable(item, place, depth + 1)
+            for key, item in value.items()
+        }
     if hasattr(value, "item") and hasattr(value, "tolist"):  # NumPy, without importing it
         return _jsonable(value.tolist(), place, depth + 1)
     raise DataError(

@@ -6,7 +6,7 @@ import difflib
 import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,22 @@ Row = dict[str, Any]
 
 FILE_TYPES = (".jsonl", ".json", ".parquet", ".csv")
 GYM = "reasoning_gym:"
+ROWS_AT_ONCE = 1000
+"""Of a table."""
 
 
 def read_rows(
     config: DataConfig, seed: int, *, limit: int | None = None, held_out: bool = False
-) -> list[Row]:
-    """The first `limit` rows (default: all) of `data.source`, or of the evaluation rows' source.
+) -> Iterator[Row]:
+    """The first `limit` rows (default: all) of `data.source`, or of the evaluation rows' source,
+    one after the other. A `.json` file is read whole, everything else in parts.
 
-    Raises `DataError` that names the key, its value and the remedy.
+    Raises `DataError` that names the key, its value and the remedy; the iterator does, too.
     """
+    return itertools.islice(_read(config, seed, held_out), limit)
+
+
+def _read(config: DataConfig, seed: int, held_out: bool) -> Iterator[Row]:
     key = "data.eval_source" if held_out and config.eval_source is not None else "data.source"
     source = config.eval_source if key == "data.eval_source" else config.source
     if not source:
@@ -38,15 +45,15 @@ def read_rows(
     if source.startswith(GYM):
         _refuse_parts(config, held_out, place)
         task = source.removeprefix(GYM)
-        return _read_reasoning_gym(task, config.options, seed, limit, held_out, place)
+        return _read_reasoning_gym(task, config.options, seed, held_out, place)
     if path.is_file() or path.suffix in FILE_TYPES:
         _refuse_parts(config, held_out, place)
-        return _read_file(path, place)[:limit]
+        return _read_file(path, place)
     # An evaluation source without a split of its own has the training rows' one.
     own_split = held_out and config.eval_split is not None
     split = config.eval_split if own_split else config.split
     place += f" ({'data.eval_split' if own_split else 'data.split'} = {split!r})"
-    return _read_dataset(path, source, config.config, str(split), limit, place)
+    return _read_dataset(path, source, config.config, str(split), place)
 
 
 def _refuse_parts(config: DataConfig, held_out: bool, place: str) -> None:
@@ -77,14 +84,20 @@ def _read_reasoning_gym(
     task: str,
     options: Mapping[str, Any],
     seed: int,
-    limit: int | None,
     held_out: bool,
     place: str,
-) -> list[Row]:
+) -> Iterator[Row]:
     """The task's entries; held-out ones are those that follow the training rows' seeds."""
-    import reasoning_gym
-    from reasoning_gym.factory import DATASETS
-
+    try:
+        import reasoning_gym
+        from reasoning_gym.factory import DATASETS
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "reasoning_gym":
+            raise
+        raise DataError(
+            f"{place}: reasoning_gym is not installed here; `pip install 'mortal[reasoning-gym]'` "
+            "installs the version that MORTAL is tested with"
+        ) from None
     if task not in DATASETS:
         near = difflib.get_close_matches(task, DATASETS, n=3)
         raise DataError(
@@ -98,13 +111,13 @@ def _read_reasoning_gym(
             # Entry i draws from seed + i, so these seeds are none of the training rows'.
             parameters["seed"] += len(dataset)
             dataset = reasoning_gym.create_dataset(task, **parameters)
-        entries = list(itertools.islice(dataset, limit))
+        for entry in dataset:
+            yield _gym_row(task, options, entry)
     except Exception as error:
         raise DataError(
             f"data.options = {dict(options)}: reasoning_gym refuses them for {task}: "
             f"{type(error).__name__}: {error}"
         ) from error
-    return [_gym_row(task, options, entry) for entry in entries]
 
 
 def _gym_row(task: str, options: Mapping[str, Any], entry: Row) -> Row:
@@ -134,33 +147,34 @@ def _plain(value: Any) -> Any:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _read_file(path: Path, place: str) -> list[Row]:
+def _read_file(path: Path, place: str) -> Iterator[Row]:
     if path.suffix not in FILE_TYPES:
         raise DataError(f"{place}: unknown kind of file; use one of {', '.join(FILE_TYPES)}")
     if not path.exists():
         raise DataError(f"{place}: no such file{_nearest_path(path)}")
+    readers = {".parquet": _parquet_rows, ".csv": _csv_rows, ".jsonl": _json_lines}
     try:
-        if path.suffix == ".parquet":
-            import pyarrow.parquet
-
-            return _table_rows(pyarrow.parquet.read_table(path))
-        if path.suffix == ".csv":
-            return _read_csv(path)
-        text = path.read_text(encoding="utf-8")
+        yield from readers.get(path.suffix, _json_rows)(path, place)
     except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
         raise DataError(f"{place}: cannot be read: {error}") from error
-    return _json_lines(text, place) if path.suffix == ".jsonl" else _json_rows(text, place)
 
 
-def _read_csv(path: Path) -> list[Row]:
+def _parquet_rows(path: Path, _: str) -> Iterator[Row]:
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path) as file:
+        yield from _table_rows(file.schema_arrow.names, file.iter_batches(ROWS_AT_ONCE))
+
+
+def _csv_rows(path: Path, _: str) -> Iterator[Row]:
     """Every column is text, as it stands there: 007 is no number, and NA is no missing value."""
     import pyarrow.csv
 
     parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    as_text = dict.fromkeys(_csv_columns(path), pyarrow.string())
-    converting = pyarrow.csv.ConvertOptions(column_types=as_text)
-    table = pyarrow.csv.read_csv(path, parse_options=parsing, convert_options=converting)
-    return _table_rows(table)
+    names = _csv_columns(path)
+    converting = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.string()))
+    with pyarrow.csv.open_csv(path, parse_options=parsing, convert_options=converting) as batches:
+        yield from _table_rows(names, batches)
 
 
 def _csv_columns(path: Path) -> list[str]:
@@ -171,26 +185,28 @@ def _csv_columns(path: Path) -> list[str]:
         return list(reader.schema.names)
 
 
-def _table_rows(table: Any) -> list[Row]:
-    """Rows of a pyarrow table; raises `ValueError` for two columns of one name."""
-    for name, count in Counter(table.column_names).items():
+def _table_rows(names: Sequence[str], batches: Iterable[Any]) -> Iterator[Row]:
+    """Rows of pyarrow batches; raises `ValueError` for two columns of one name."""
+    for name, count in Counter(names).items():
         if count > 1:
             raise ValueError(f"it has {count} columns {name!r}; rename or remove all but one")
-    return list(table.to_pylist())
+    for batch in batches:
+        yield from batch.to_pylist()
 
 
-def _json_lines(text: str, place: str) -> list[Row]:
-    rows = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                rows.append(_object(_parse_json(line), f"{place}, line {number}"))
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{place}, line {number} is not JSON: {error}") from error
-    return rows
+def _json_lines(path: Path, place: str) -> Iterator[Row]:
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                try:
+                    row = _object(_parse_json(line), f"{place}, line {number}")
+                except (ValueError, RecursionError) as error:
+                    raise DataError(f"{place}, line {number} is not JSON: {error}") from error
+                yield row
 
 
-def _json_rows(text: str, place: str) -> list[Row]:
+def _json_rows(path: Path, place: str) -> Iterator[Row]:
+    text = path.read_text(encoding="utf-8")
     try:
         values = _parse_json(text)
     except (ValueError, RecursionError) as error:
@@ -199,7 +215,8 @@ def _json_rows(text: str, place: str) -> list[Row]:
         ) from error
     if not isinstance(values, list):
         raise DataError(f"{place}: holds a {type(values).__name__}, not a list of rows")
-    return [_object(value, f"{place}, row {index}") for index, value in enumerate(values)]
+    for index, value in enumerate(values):
+        yield _object(value, f"{place}, row {index}")
 
 
 def _parse_json(text: str) -> Any:
@@ -234,8 +251,8 @@ def _nearest_path(path: Path) -> str:
 
 
 def _read_dataset(
-    path: Path, source: str, config: str | None, split: str, limit: int | None, place: str
-) -> list[Row]:
+    path: Path, source: str, config: str | None, split: str, place: str
+) -> Iterator[Row]:
     if not path.exists() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
         raise DataError(f"{place}: no such file or folder{_nearest_path(path)}")
     import datasets
@@ -246,7 +263,9 @@ def _read_dataset(
             table = _saved_split(datasets.load_from_disk(path), split)
         else:
             table = datasets.load_dataset(str(path), name=config, split=split, **_as_text(path))
-        return list(table.select(range(min(len(table), limit or len(table)))).to_list())
+        for start in range(0, len(table), ROWS_AT_ONCE):
+            stop = min(start + ROWS_AT_ONCE, len(table))
+            yield from table.select(range(start, stop)).to_list()
     except DatasetNotFoundError as error:
         raise DataError(
             f"{place}: no such dataset on the hub, and no such file or folder"

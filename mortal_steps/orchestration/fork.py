@@ -17,6 +17,7 @@ from mortal_steps.config.keys import affected_by
 from mortal_steps.config.loader import load_stored_config, parse_config
 from mortal_steps.config.marks import Affects
 from mortal_steps.data import dataset_fingerprint
+from mortal_steps.data.kept import open_problems
 from mortal_steps.data.sources import GYM
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.models.local_folder import check_model
@@ -166,12 +167,12 @@ def _same_problems(parent: Run, changes: Changes) -> Problems | None:
         return None
     check_problems(store, info)
     return (
-        store.read_record(info.train_problems, list[Problem]),
-        store.read_record(info.eval_problems, list[Problem]),
+        open_problems(store, info.train_problems),
+        open_problems(store, info.eval_problems),
     )
 
 
-def _check_problems(parent: Run, config: RunConfig, train: list[Problem]) -> None:
+def _check_problems(parent: Run, config: RunConfig, train: Sequence[Problem]) -> None:
     if config.model.warm_start and dataset_fingerprint(train) != parent.info.dataset_fingerprint:
         raise ConfigError(
             "[data] cannot be changed in this fork: the starting model was warm-started on the "
@@ -180,7 +181,7 @@ def _check_problems(parent: Run, config: RunConfig, train: list[Problem]) -> Non
         )
 
 
-def _check_steps_ahead(config: RunConfig, saved: Checkpoint, train: list[Problem]) -> None:
+def _check_steps_ahead(config: RunConfig, saved: Checkpoint, train: Sequence[Problem]) -> None:
     num_steps = num_train_steps(len(train), config.training)
     if num_steps <= saved.step:
         raise ConfigError(

@@ -4,9 +4,9 @@
     weights/v11, v12            those that sample the first steps
     steps/000012/generations-*  completions that would come out the same: sampled with weights from
                                 before the fork, where nothing else that they depend on was changed
-    base_model.json
+    base_model.json, data/train.parquet
 
-and as copies the logs up to the checkpoint and the problems. Scores are always made again: a
+and as copies the logs up to the checkpoint. Scores are always made again: a
 reward function may have been edited under its old name.
 """
 

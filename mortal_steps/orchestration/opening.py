@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ def _bring_here(config: RunConfig, root: Path) -> None:
 
 
 def create_run(
-    root: Path, config: RunConfig, train: list[Problem], held_out: list[Problem]
+    root: Path, config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
 ) -> None:
     """Commit the run's identity, run.json last: what a kill leaves without it is written over."""
     store = RunStore(root)

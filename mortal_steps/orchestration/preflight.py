@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mortal_steps.compute.base import Role, WorkerSpec
@@ -21,13 +21,14 @@ from mortal_steps.compute.local import call_once
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
-from mortal_steps.data import load_problems
+from mortal_steps.data.shared import read_or_share
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, read_context
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.settling import lacks, rollout_interpreter
 from mortal_steps.rollout.fitting import keep_fitting
+from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,10 @@ DRY_RUN_PROBLEMS = 2
 WORTH_A_WORD = 20_000
 """Prompts that take seconds to count the tokens of."""
 
-Problems = tuple[list[Problem], list[Problem]]
+READING = ".reading-"
+"""Beginning of the name of a folder, among the runs, for the rows that are read."""
+
+Problems = tuple[Sequence[Problem], Sequence[Problem]]
 """Those to train on, and those held out."""
 
 
@@ -57,7 +61,7 @@ def check(
         say("checking what is deployed on Modal")
     check_modal(config)
     say("reading the dataset")
-    train, held_out = problems or load_problems(config.data, config.seed)
+    train, held_out = problems or _read(config)
     if config.evaluation.eval_steps and not held_out:
         raise ConfigError(
             "evaluation.eval_steps is set, but there are no held-out problems; set "
@@ -74,6 +78,15 @@ def check(
     check_rewards(config, train)
     say("measuring the prompts, and checking the training options with TRL")
     return check_training(config, train, held_out)
+
+
+def _read(config: RunConfig) -> Problems:
+    scratch = Scratch(Path(config.runs_dir).absolute(), READING)
+    try:
+        return read_or_share(config, scratch)
+    except BaseException:
+        scratch.remove()
+        raise
 
 
 def _say_nothing(text: str) -> None:
@@ -164,7 +177,7 @@ def check_modal(config: RunConfig) -> None:
         run_in_thread(check_deployed(config))
 
 
-def check_rewards(config: RunConfig, problems: list[Problem]) -> None:
+def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
     """Every reward function can be imported and scores a made-up completion."""
     if not config.rewards.all_terms:
         raise ConfigError(
@@ -175,13 +188,17 @@ def check_rewards(config: RunConfig, problems: list[Problem]) -> None:
     call_once(_passing_worker(config, "reward"), "dry_run", problems=sample)
 
 
-def check_training(config: RunConfig, train: list[Problem], held_out: list[Problem]) -> Problems:
+def check_training(
+    config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
+) -> Problems:
     """TRL's GRPOConfig accepts the options of `[training]` and `[training.trl]`, and the problems
     fit the model; those that do are the answer (`data.on_long`)."""
-    prompts = [problem.prompt for problem in (*train, *held_out)]
-    if len(prompts) >= WORTH_A_WORD:
-        logger.warning("counting the tokens of %s prompts", f"{len(prompts):,}")
-    without_effect, lengths = call_once(_passing_worker(config, "actor"), "check", prompts=prompts)
+    count = len(train) + len(held_out)
+    if count >= WORTH_A_WORD:
+        logger.warning("counting the tokens of %s prompts", f"{count:,}")
+    without_effect, lengths = call_once(
+        _passing_worker(config, "actor"), "check", train=train, held_out=held_out
+    )
     for warning in without_effect:
         logger.warning("%s", warning)
     if lengths is None:

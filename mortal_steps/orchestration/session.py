@@ -11,11 +11,13 @@ import dataclasses
 import functools
 import logging
 import time
+from collections.abc import Sequence
 from typing import TypeVar
 
 from mortal_steps.compute.base import CallKey, Compute, Role
 from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
+from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import policy_version, sampling_version, shard_bounds
@@ -63,9 +65,9 @@ class Session:
         return self.run.store
 
     @functools.cached_property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> Sequence[Problem]:
         """The training problems, as committed when the run was created."""
-        return self.store.read_record(self.run.info.train_problems, list[Problem])
+        return open_problems(self.store, self.run.info.train_problems)
 
     # schedule
 

@@ -18,9 +18,12 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
+from mortal_steps.data.kept import open_problems
+from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ActorStateError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.policy import checkpoints, journal, prompt_lengths, recovery, weights
@@ -29,6 +32,7 @@ from mortal_steps.policy.base_model import base_of
 from mortal_steps.policy.held import Held
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.publishing import Publisher
+from mortal_steps.policy.rollout_files import prune_rollouts
 from mortal_steps.rollout.prompts import PromptLengths
 from mortal_steps.schedule import train_seed
 from mortal_steps.store import RunStore
@@ -38,7 +42,6 @@ from mortal_steps.types import (
     FileRef,
     FinalModel,
     Problem,
-    Prompt,
     RolloutBatch,
     StepResult,
     TrainRequest,
@@ -72,12 +75,15 @@ class Actor:
         self._held: Held | None = None
         self._publisher = Publisher(self._store, config)
 
-    def check(self, *, prompts: Sequence[Prompt]) -> tuple[tuple[str, ...], PromptLengths | None]:
-        """Raise the `ConfigError` that the algorithm has about the run's options, then measure the
+    def check(
+        self, *, train: Sequence[Problem], held_out: Sequence[Problem]
+    ) -> tuple[tuple[str, ...], PromptLengths | None]:
+        """Raise the `ConfigError` that the algorithm has about the run's options, then measure all
         prompts (`prompt_lengths.measure`); needs no weights, no GPU.
 
         Returns a sentence for each option that does nothing here, and the lengths.
         """
+        prompts = chain(prompts_of(train), prompts_of(held_out))
         idle = algorithm_of(self._config).check(self._config)
         return idle, prompt_lengths.measure(self._config, prompts)
 
@@ -89,7 +95,7 @@ class Actor:
         """
         from mortal_steps.policy.base_model import keep_base_model, make_base_model
 
-        rows = self._store.read_record(problems, list[Problem])
+        rows = open_problems(self._store, problems)
         path = Path(self._model_path)
         make_base_model(cache_dir=path.parent, config=self._config, problems=rows, key=path.name)
         keep_base_model(self._store, path)
@@ -159,6 +165,10 @@ class Actor:
         keep = self._config.checkpoints
         checkpoints.prune(
             self._store, step=step, keep_last=keep.keep_last, keep_best=keep.keep_best
+        )
+        there = [saved for saved in checkpoints.saved_steps(self._store) if saved <= step]
+        prune_rollouts(
+            self._store, done=step, keep=keep.keep_rollouts, checkpoints=there[-keep.keep_last :]
         )
         return saved
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from mortal_steps import __version__
 from mortal_steps.config import RunConfig
-from mortal_steps.data import dataset_fingerprint
+from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError, ModelError
 from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy.weights import weights_digest
@@ -113,12 +113,11 @@ def make_base_model(
     `problems` are the training rows, which a warm start imitates; `key` names its folder where a
     run has begun with it. Raises `ModelError` or `DataError` as `build_model` and `warm_start` do.
     """
-    path = base_model_path(config, dataset_fingerprint(problems), cache_dir=cache_dir)
-    if key is not None:
-        path = str(cache_dir / key)
     if config.model.new is None and config.model.warm_start is None:
-        return path
-    store, key = RunStore(cache_dir), Path(path).name
+        return config.model.name_or_path
+    store = RunStore(cache_dir)
+    if key is None:
+        key = Path(base_model_path(config, dataset_fingerprint(problems), cache_dir=cache_dir)).name
     lock_path = store.path(f".{key}.lock")
     with writing(lock_path):
         cache_dir.mkdir(parents=True, exist_ok=True)
@@ -133,7 +132,7 @@ def make_base_model(
             store.remove_leftovers("", of=key)
             with store.committing_folder(key) as folder:
                 _make(folder, config, problems)
-    return path
+    return str(cache_dir / key)
 
 
 def keep_base_model(store: RunStore, folder: Path) -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from mortal_steps.config import ModelConfig, RunConfig
+from mortal_steps.data.kept import EVAL_PROBLEMS, find_train_problems
+from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ModelError
 from mortal_steps.models.hub import is_hub_model, tokenizer_folder
 from mortal_steps.rollout.engines.base import context_length
 from mortal_steps.rollout.fitting import check_fitting
 from mortal_steps.rollout.prompts import PromptLengths, measure_prompts, template_options
 from mortal_steps.store import RunStore
-from mortal_steps.store.identity import EVAL_PROBLEMS, TRAIN_PROBLEMS
 from mortal_steps.types import Problem, Prompt
 
 
-def measure(config: RunConfig, prompts: Sequence[Prompt]) -> PromptLengths | None:
+def measure(config: RunConfig, prompts: Iterable[Prompt]) -> PromptLengths | None:
     """Lengths of all prompts, rendered as the rollout workers render them.
 
     None where the model is the hub's and comes to Modal alone: `check_at_start` asks there. Raises
@@ -49,19 +51,15 @@ def check_at_start(store: RunStore, config: RunConfig, tokenizer: Any) -> None:
 
     path = tokenizer_folder(config.model)
     shape = AutoConfig.from_pretrained(path, trust_remote_code=config.model.trust_remote_code)
-    problems = [
-        problem
-        for record in (TRAIN_PROBLEMS, EVAL_PROBLEMS)
-        if (found := store.find_record(record, list[Problem])) is not None
-        for problem in found[1]
-    ]
+    found = store.find_record(EVAL_PROBLEMS, list[Problem])
+    train, held_out = find_train_problems(store), found[1] if found else []
     lengths = measure_prompts(
-        [problem.prompt for problem in problems],
+        chain(prompts_of(train), prompts_of(held_out)),
         tokenizer,
         template_options(config.training),
         context=context_length(shape, config.model.max_model_len),
     )
-    check_fitting(config, problems, lengths)
+    check_fitting(config, train, held_out, lengths)
 
 
 def _comes_to_modal(config: RunConfig) -> bool:

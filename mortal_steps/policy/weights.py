@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import CorruptFileError, StoreError, WeightsMismatchError
+from mortal_steps.data.kept import find_train_problems
+from mortal_steps.errors import CorruptFileError, WeightsMismatchError
 from mortal_steps.rollout.prompts import template_options, tokenize_prompts
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
-from mortal_steps.store.identity import TRAIN_PROBLEMS
-from mortal_steps.types import PolicyVersion, Problem, WeightsRef
+from mortal_steps.types import PolicyVersion, WeightsRef
 
 logger = logging.getLogger(__name__)
 
@@ -108,10 +108,8 @@ def probe_tokens(store: RunStore, config: RunConfig, tokenizer: Any) -> list[int
 
     Raises `StoreError` if the run has no problems.
     """
-    found = store.find_record(TRAIN_PROBLEMS, list[Problem])
-    if found is None or not found[1]:
-        raise StoreError(f"{store.path(TRAIN_PROBLEMS)} holds no problems; read the data first")
-    ids = tokenize_prompts(found[1][:1], tokenizer, template_options(config.training))[0]
+    first = find_train_problems(store)[0]
+    ids = tokenize_prompts([first], tokenizer, template_options(config.training))[0]
     repeated = ids * -(-SHORTEST_PROBE // len(ids))
     # One position stays free: an engine scores a prompt only together with a token after it.
     return repeated[: min(LONGEST_PROBE, config.model.max_model_len - 1)]

@@ -102,8 +102,13 @@ def _score(verifier: Callable[..., float], text: str, entry: Any) -> float | Non
 @functools.cache
 def _verifier(task: str, options: str) -> Callable[..., float]:
     """Made once per task and parameters: some judge by those, and making one reads word lists."""
-    import reasoning_gym
-
+    try:
+        import reasoning_gym
+    except ModuleNotFoundError:
+        raise RewardError(
+            "the interpreter of the reward functions has no reasoning_gym; `pip install "
+            "'mortal[reasoning-gym]'` there, or leave compute.local.reward.python out"
+        ) from None
     if task in RUNS_THE_ANSWER:
         raise RewardError(
             f"reasoning_gym's verifier of {task} runs the model's answer as Python code, which "

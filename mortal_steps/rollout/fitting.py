@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Sequence
 
 from mortal_steps.config import RunConfig
+from mortal_steps.data.problem_files import select
 from mortal_steps.errors import DataError
 from mortal_steps.rollout.prompts import PromptLengths
 from mortal_steps.types import Problem
@@ -17,34 +19,44 @@ NAMED = 5
 
 
 def keep_fitting(
-    config: RunConfig, train: list[Problem], held_out: list[Problem], lengths: PromptLengths
-) -> tuple[list[Problem], list[Problem]]:
+    config: RunConfig,
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
+    lengths: PromptLengths,
+) -> tuple[Sequence[Problem], Sequence[Problem]]:
     """The problems that the run has: all of them, or those that fit (`data.on_long`).
 
     `lengths` are of both, in this order. Raises `DataError` that counts and names the others.
     """
-    problems = [*train, *held_out]
     if config.data.on_long == "error":
-        check_fitting(config, problems, lengths)
+        check_fitting(config, train, held_out, lengths)
         return train, held_out
+    problems = _Both(train, held_out)
     _check_usable(problems, lengths)
     long = _too_long(config, lengths)
     if not long:
         return train, held_out
     logger.warning("left out: %s (data.on_long)", _described(config, problems, lengths, long))
     out = set(long)
-    kept = [problem for row, problem in enumerate(train) if row not in out]
-    kept_held_out = [problem for row, problem in enumerate(held_out, len(train)) if row not in out]
+    kept = array("L", (row for row in range(len(train)) if row not in out))
+    count = len(train)
+    kept_held_out = array("L", (row for row in range(len(held_out)) if row + count not in out))
     if not kept or len(kept_held_out) < bool(held_out):
         raise DataError(
             "data.on_long = 'drop' leaves no "
             f"{'training' if not kept else 'held-out'} rows: {_room(config, lengths)}"
         )
-    return kept, kept_held_out
+    return select(train, kept), select(held_out, kept_held_out)
 
 
-def check_fitting(config: RunConfig, problems: Sequence[Problem], lengths: PromptLengths) -> None:
+def check_fitting(
+    config: RunConfig,
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
+    lengths: PromptLengths,
+) -> None:
     """Raise `DataError` for problems that are unusable or too long."""
+    problems = _Both(train, held_out)
     _check_usable(problems, lengths)
     long = _too_long(config, lengths)
     if long:
@@ -56,7 +68,21 @@ def check_fitting(config: RunConfig, problems: Sequence[Problem], lengths: Promp
         )
 
 
-def _check_usable(problems: Sequence[Problem], lengths: PromptLengths) -> None:
+class _Both:
+    """Training and held-out problems, one after the other."""
+
+    def __init__(self, train: Sequence[Problem], held_out: Sequence[Problem]) -> None:
+        self._parts = train, held_out
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def __getitem__(self, row: int) -> Problem:
+        train, held_out = self._parts
+        return train[row] if row < len(train) else held_out[row - len(train)]
+
+
+def _check_usable(problems: _Both, lengths: PromptLengths) -> None:
     if lengths.unusable:
         first = [
             f"{problems[row].id}: {lengths.unusable[row]}"
@@ -74,7 +100,7 @@ def _too_long(config: RunConfig, lengths: PromptLengths) -> list[int]:
 
 
 def _described(
-    config: RunConfig, problems: Sequence[Problem], lengths: PromptLengths, long: Sequence[int]
+    config: RunConfig, problems: _Both, lengths: PromptLengths, long: Sequence[int]
 ) -> str:
     first = ", ".join(f"{problems[row].id}: {lengths.tokens[row]:,} tokens" for row in long[:NAMED])
     return (

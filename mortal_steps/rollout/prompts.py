@@ -9,8 +9,10 @@ through the tokenizer as it is, special tokens included:
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,25 +44,26 @@ def tokenize_prompts(
 
 
 def measure_prompts(
-    prompts: Sequence[Prompt], tokenizer: Any, template_options: Mapping[str, Any], *, context: int
+    prompts: Iterable[Prompt], tokenizer: Any, template_options: Mapping[str, Any], *, context: int
 ) -> PromptLengths:
     """Lengths of all prompts as `tokenize_prompts` would render them, many at once.
 
     Raises `DataError` for chat messages where the tokenizer has no chat template.
     """
-    _check_template(prompts, tokenizer)
-    tokens: list[int] = []
+    tokens = array("L")
     unusable: dict[int, str] = {}
-    for start in range(0, len(prompts), MEASURED_AT_ONCE):
-        chunk = prompts[start : start + MEASURED_AT_ONCE]
+    remaining = iter(prompts)
+    while chunk := list(itertools.islice(remaining, MEASURED_AT_ONCE)):
+        _check_template(chunk, tokenizer)
+        start = len(tokens)
         try:
-            tokens += map(len, _render(chunk, tokenizer, template_options))
+            tokens.extend(map(len, _render(chunk, tokenizer, template_options)))
             continue
         except Exception:  # noqa: BLE001 - whatever the template raises; asked one by one, below
             pass
         for position, prompt in enumerate(chunk, start):
             try:
-                tokens += map(len, _render([prompt], tokenizer, template_options))
+                tokens.extend(map(len, _render([prompt], tokenizer, template_options)))
             except Exception as error:  # noqa: BLE001 - the boundary to the model's own template
                 tokens.append(0)
                 unusable[position] = f"the chat template raises {type(error).__name__}: {error}"

@@ -9,11 +9,13 @@ import hashlib
 import socket
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.loader import dump_toml
 from mortal_steps.data import dataset_fingerprint
+from mortal_steps.data.kept import check_problem_file, keep_problems
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.local_folder import describe_model
 from mortal_steps.rewards.source_record import begin_sources
@@ -23,10 +25,8 @@ from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file, write_atomically
 from mortal_steps.store.identity import (
     CONFIG_FILE,
-    EVAL_PROBLEMS,
     IDENTITY_FILE,
     NO_OTHER_COPY,
-    TRAIN_PROBLEMS,
 )
 from mortal_steps.types import Problem
 from mortal_steps.types.identity import Parent, RunInfo
@@ -52,7 +52,7 @@ def check_problems(store: RunStore, info: RunInfo) -> None:
     """Raise `CorruptFileError` unless the problems are what they were when the run began."""
     for problems in (info.train_problems, info.eval_problems):
         try:
-            store.check_record(problems)
+            check_problem_file(store, problems)
         except CorruptFileError as error:
             raise CorruptFileError(f"{error}; {NO_OTHER_COPY}") from None
 
@@ -73,8 +73,8 @@ def _has_secrets(config: RunConfig) -> bool:
 def write_identity(
     store: RunStore,
     config: RunConfig,
-    train: list[Problem],
-    held_out: list[Problem],
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
     parent: Parent | None = None,
     *,
     fingerprint: str | None = None,
@@ -88,6 +88,7 @@ def write_identity(
     begin_sources(store, config, Path.cwd(), step=parent.step if parent else 0)
     settings = dump_toml(config).encode()
     write_atomically(store.path(CONFIG_FILE), settings, private=_has_secrets(config))
+    train_file, eval_file = keep_problems(store, train, held_out)
     info = RunInfo(
         run_id=str(config.run_id),
         uid=uuid.uuid4().hex,
@@ -98,8 +99,8 @@ def write_identity(
         num_problems=len(train),
         num_eval_problems=len(held_out),
         config_sha256=hashlib.sha256(settings).hexdigest(),
-        train_problems=store.write_record(TRAIN_PROBLEMS, train, list[Problem]),
-        eval_problems=store.write_record(EVAL_PROBLEMS, held_out, list[Problem]),
+        train_problems=train_file,
+        eval_problems=eval_file,
         created_at=time.time(),
         model_files=describe_model(config.model),
         parent=parent,

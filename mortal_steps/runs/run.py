@@ -14,6 +14,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_stored_config
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.policy import checkpoints
+from mortal_steps.policy.rollout_files import prune_rollouts
 from mortal_steps.runs.identity import check_config, check_never_begun
 from mortal_steps.runs.lease import Lease, acquire, is_driven
 from mortal_steps.runs.logs import METRICS, TIMINGS, RunLogs, read_lines
@@ -147,6 +148,9 @@ class Run:
         last = known[-keep.keep_last :] + later
         kept = [c for c in known + later if c in last or (keep.keep_best and c.step == best_step)]
         self.update(checkpoints=tuple(kept), best_step=best_step, best_reward=best_reward)
+        steps = [checkpoint.step for checkpoint in known[-keep.keep_last :]]
+        # Where the actor works beside a Volume, there are copies here.
+        prune_rollouts(self.store, done=saved.step, keep=keep.keep_rollouts, checkpoints=steps)
 
     def working_dir(self) -> Path:
         """Where relative paths of the configuration start: the folder in which the run began, or

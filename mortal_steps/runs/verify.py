@@ -8,15 +8,17 @@ of the reward and what workers printed have no digest: nothing reads them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from mortal_steps.data.kept import check_problem_file
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
-from mortal_steps.policy import base_model, checkpoints, journal, weights
+from mortal_steps.policy import base_model, checkpoints, journal, rollout_files, weights
 from mortal_steps.policy.checkpoints import BestCheckpoint, CheckpointState
 from mortal_steps.policy.journal import JournalEntry
+from mortal_steps.policy.rollout_files import Pruned, pruned_before
 from mortal_steps.rewards.source_record import SOURCES_FILE, SourceHistory
 from mortal_steps.runs import chain
 from mortal_steps.runs.chain import Ids
@@ -82,7 +84,7 @@ class RunCheck:
         if info is not None:
             yield from self._config(info)
             for problems in (info.train_problems, info.eval_problems):
-                yield from self._reference(problems, LOST)
+                yield from self._reference(problems, LOST, check_problem_file)
         yield from self._record(SOURCES_FILE, SourceHistory, LOST, optional=True)
         yield from self._base_model()
         yield from self._checkpoints(info, manifest)
@@ -135,18 +137,24 @@ class RunCheck:
     def _steps(self, info: RunInfo | None, done: int) -> Iterator[Checked]:
         """Steps behind the newest whole checkpoint are history; those after it can be redone."""
         before = chain.first_ids(info) if info else None
+        pruned = pruned_before(self._store)
+        yield from self._record(rollout_files.RECORD_FILE, Pruned, AGAIN, optional=True)
         for step in range(info.first_step if info else 0, self._last_step(done)):
             outcome = PASSED_OVER if step < self._checkpoint else AGAIN
             folder = f"steps/{step:06d}"
             required = step < done
-            yield from self._record(f"{folder}/batch.json", list[Problem], outcome, not required)
+            gone = step < pruned
+            if not gone:
+                batch = f"{folder}/batch.json"
+                yield from self._record(batch, list[Problem], outcome, not required)
             entry = yield from self._record(
                 f"{folder}/journal.json", JournalEntry, outcome, not required
             )
             result = yield from self._record(
                 f"{folder}/result.json", StepResult, outcome, not required
             )
-            yield from self._shards(folder, entry, outcome)
+            if not gone:
+                yield from self._shards(folder, entry, outcome)
             if required and info is not None and result is not None:
                 if before is not None:
                     yield from self._link(before, entry, result, info.fingerprint)
@@ -238,10 +246,15 @@ class RunCheck:
         yield _checked(path)
         return found[1]
 
-    def _reference(self, ref: FileRef, outcome: Outcome) -> Iterator[Checked]:
+    def _reference(
+        self,
+        ref: FileRef,
+        outcome: Outcome,
+        check: Callable[[RunStore, FileRef], None] = RunStore.check_record,
+    ) -> Iterator[Checked]:
         path = self._store.path(ref.path)
         try:
-            self._store.check_record(ref)
+            check(self._store, ref)
         except CorruptFileError as error:
             yield _checked(path, _without_path(error, path), outcome)
         else:

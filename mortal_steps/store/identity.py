@@ -13,8 +13,6 @@ from mortal_steps.types.identity import RunInfo
 
 IDENTITY_FILE = "run.json"
 CONFIG_FILE = "config.toml"
-TRAIN_PROBLEMS = "data/train.json"
-EVAL_PROBLEMS = "data/eval.json"
 WRITTEN_AS = {
     "uid": r"[0-9a-f]{32}",
     "run_id": r"[A-Za-z0-9][A-Za-z0-9._-]*",

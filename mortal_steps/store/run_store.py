@@ -7,7 +7,7 @@
       base_model.json      the model built or warm-started for this run, if any
       manifest.json        where the run stands: status, step, logs, checkpoints, final model
       lock lease.json      who drives it
-      data/                the problems, as read at the start (train.json, eval.json)
+      data/                the problems, as read at the start (train.parquet, eval.json)
       steps/000012/        batch.json, generations-<shard>.parquet, rewards-<shard>.parquet,
                            journal.json, result.json
       evaluations/000012/  generations and rewards of the held-out problems

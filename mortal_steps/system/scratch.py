@@ -1,4 +1,4 @@
-"""Temporary files of a worker process: a folder of its own, which goes with the process.
+"""Temporary files: a folder of a process's own, which goes with the process.
 
 Its owner removes the folder when the worker has ended, and the worker when its owner has. What is
 left where both are killed at once, the next one removes that makes such a folder: a lock that owner
@@ -7,6 +7,7 @@ and worker hold tells which folders are in use.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -19,14 +20,20 @@ VARIABLE = "MORTAL_WORKER_SCRATCH"
 
 
 class Scratch:
-    """A new folder below the folder of temporary files."""
+    """A new folder below `parent`, or below the folder of temporary files, whose name begins with
+    `prefix`.
 
-    def __init__(self) -> None:
-        _remove_left_behind()
+    File systems that lock no folders keep what a kill leaves there.
+    """
+
+    def __init__(self, parent: Path | None = None, prefix: str = PREFIX) -> None:
+        parent = parent or Path(tempfile.gettempdir())
+        _remove_left_behind(parent, prefix)
         while True:
-            self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             self._lock = os.open(self.path, os.O_RDONLY)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
             if os.fstat(self._lock).st_nlink:
                 break
             os.close(self._lock)  # somebody took it for left behind before it was locked
@@ -58,8 +65,8 @@ def remove_own_scratch() -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _remove_left_behind() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}????????"):
+def _remove_left_behind(parent: Path, prefix: str) -> None:
+    for folder in parent.glob(f"{prefix}????????"):
         try:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:
@@ -67,7 +74,7 @@ def _remove_left_behind() -> None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            pass  # in use
+        except OSError:
+            pass  # in use, or nobody can tell
         finally:
             os.close(lock)

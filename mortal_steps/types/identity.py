@@ -54,7 +54,7 @@ class RunInfo:
     config_sha256: str
     """Digest of config.toml."""
     train_problems: FileRef
-    """Record of `list[Problem]`."""
+    """Problem file, or record of `list[Problem]`."""
     eval_problems: FileRef
     """Record of `list[Problem]`; an empty list without held-out problems."""
     created_at: float

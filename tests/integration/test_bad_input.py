@@ -14,6 +14,7 @@ from mortal.driver import drive
 from mortal_steps.config import NewModelConfig, RunConfig
 from mortal_steps.config.loader import load_config, parse_config
 from mortal_steps.data import dataset_fingerprint
+from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import (
     ConfigError,
     DataError,
@@ -30,7 +31,6 @@ from mortal_steps.policy.new_model import build_model
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
-from mortal_steps.types import Problem
 from tests.support.bare_flow import unchecked
 from tests.support.project import write_project
 
@@ -194,8 +194,8 @@ def test_rows_that_are_too_long_are_left_out_where_that_is_asked_for(tmp_path, m
     with caplog.at_level(logging.WARNING):
         run = open_run(config.model_copy(update={"run_id": "short"}))
     assert "left out: 2 of 60 prompts are too long (train-60: 61 tokens" in caplog.text
-    train = run.store.read_record(run.info.train_problems, list[Problem])
-    held_out = run.store.read_record(run.info.eval_problems, list[Problem])
+    train = open_problems(run.store, run.info.train_problems)
+    held_out = open_problems(run.store, run.info.eval_problems)
     assert max(len(problem.prompt) for problem in (*train, *held_out)) < 58
     assert (run.info.num_problems, run.info.num_eval_problems) == (len(train), len(held_out))
     assert run.info.dataset_fingerprint == dataset_fingerprint(train)

@@ -7,14 +7,14 @@ import os
 import sys
 from pathlib import Path
 
-from tests.modal_plane.options import Options, StandIn
-from tests.modal_plane.server import run
+from .options import Options, StandIn
+from .server import run
 
 
 def parse(arguments: list[str]) -> Options:
     """The command line's options."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.modal_plane",
+        prog=f"python -m {__package__}",
         description="A local Modal control plane: unmodified apps, real container processes, no "
         "account. Prints the variables that clients need, also to STATE/env.json, and serves "
         "until SIGTERM.",

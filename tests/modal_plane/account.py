@@ -11,10 +11,10 @@ from grpclib import GRPCError, Status
 from modal._utils.jwt_utils import DecodedJwt
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.images import BUILDER_VERSION
-from tests.modal_plane.launcher import CONTAINER_HEADER
-from tests.modal_plane.line import Line
-from tests.modal_plane.types import Caller, World, environment_name
+from .images import BUILDER_VERSION
+from .launcher import CONTAINER_HEADER
+from .line import Line
+from .types import Caller, World, environment_name
 
 TOKEN_ID = "ak-local"
 TOKEN_SECRET = "as-local"

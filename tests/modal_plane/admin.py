@@ -8,12 +8,12 @@ from typing import Any
 import aiohttp.web
 from google.protobuf.json_format import MessageToDict
 
-from tests.modal_plane.images import Images
-from tests.modal_plane.line import Line
-from tests.modal_plane.pools import Pools
-from tests.modal_plane.service import Dispatcher
-from tests.modal_plane.types import Container, Function, World, environment_name
-from tests.modal_plane.volumes import Volumes
+from .images import Images
+from .line import Line
+from .pools import Pools
+from .service import Dispatcher
+from .types import Container, Function, World, environment_name
+from .volumes import Volumes
 
 Request = aiohttp.web.Request
 Response = aiohttp.web.Response

@@ -9,9 +9,9 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.handles import describe_app
-from tests.modal_plane.lifecycle import Lifecycle
-from tests.modal_plane.types import App, Caller, Deployment, World, environment_name
+from .handles import describe_app
+from .lifecycle import Lifecycle
+from .types import App, Caller, Deployment, World, environment_name
 
 SendLogs = Callable[[pb.TaskLogsBatch], Awaitable[None]]
 

@@ -10,9 +10,9 @@ from grpclib import GRPCError, Status
 from modal._utils.jwt_utils import DecodedJwt
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.functions import Functions
-from tests.modal_plane.pools import Pools
-from tests.modal_plane.types import Call, Caller, Input, Result, World
+from .functions import Functions
+from .pools import Pools
+from .types import Call, Caller, Input, Result, World
 
 OUTPUTS_AT_ONCE = 49
 """What the client asks for at most."""

@@ -8,17 +8,17 @@ from pathlib import Path
 import modal
 import pytest
 
-from tests.modal_plane.fixtures import modal_plane, namespaces
-from tests.modal_plane.plane import ModalPlane, client_environment
+from .fixtures import modal_plane, namespaces
+from .plane import PACKAGE, ModalPlane, client_environment
 
 __all__ = ["modal_plane", "namespaces"]
 
 MODAL = str(Path(sys.executable).with_name("modal"))
 
-DEPLOY = """
+DEPLOY = f"""
 import modal
-modal.Secret.objects.create("sample-secret", {"SAMPLE": "known"})
-from tests.modal_plane.sample_app import app
+modal.Secret.objects.create("sample-secret", {{"SAMPLE": "known"}})
+from {PACKAGE}.sample_app import app
 app.deploy()
 """
 

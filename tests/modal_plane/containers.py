@@ -8,8 +8,8 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.pools import Pools
-from tests.modal_plane.types import Caller, Container, Input, Result, World
+from .pools import Pools
+from .types import Caller, Container, Input, Result, World
 
 POLL_S = 10.0
 """How long a container waits for an input before it asks again."""

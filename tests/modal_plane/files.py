@@ -7,7 +7,7 @@ import hashlib
 import aiohttp.web
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.types import Caller, World
+from .types import Caller, World
 
 Request = aiohttp.web.Request
 Response = aiohttp.web.Response

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.modal_plane.isolation import check_namespaces
-from tests.modal_plane.plane import ModalPlane
+from .isolation import check_namespaces
+from .plane import ModalPlane
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,9 +10,9 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.handles import describe_function
-from tests.modal_plane.pools import Pools, live_containers
-from tests.modal_plane.types import (
+from .handles import describe_function
+from .pools import Pools, live_containers
+from .types import (
     Caller,
     Deployment,
     Function,

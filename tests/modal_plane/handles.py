@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.types import App, Deployment, Function, FunctionSpec, World
+from .types import App, Deployment, Function, FunctionSpec, World
 
 
 def describe_function(

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.handles import describe_mount
-from tests.modal_plane.options import StandIn
-from tests.modal_plane.types import Caller, Result, World
+from .handles import describe_mount
+from .options import StandIn
+from .types import Caller, Result, World
 
 BUILDER_VERSION = "2025.06"
 

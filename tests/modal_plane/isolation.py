@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.modal_plane.options import Isolation
+from .options import Isolation
 
 LAUNCHER = [sys.executable, "-I", "-S", str(Path(__file__).with_name("launch.py"))]
 

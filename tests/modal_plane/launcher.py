@@ -10,14 +10,14 @@ from pathlib import Path
 
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.client_packages import run_entrypoint
-from tests.modal_plane.handles import describe_app
-from tests.modal_plane.images import Images
-from tests.modal_plane.isolation import Bind, Launch, start_process
-from tests.modal_plane.processes import DIRECTORY_VARIABLE
-from tests.modal_plane.secrets import Secrets
-from tests.modal_plane.types import Container, World
-from tests.modal_plane.volumes import Volumes
+from .client_packages import run_entrypoint
+from .handles import describe_app
+from .images import Images
+from .isolation import Bind, Launch, start_process
+from .processes import DIRECTORY_VARIABLE
+from .secrets import Secrets
+from .types import Container, World
+from .volumes import Volumes
 
 CONTAINER_HEADER = "x-plane-container"
 """What tells the plane which container an RPC comes from."""

@@ -7,8 +7,8 @@ import time
 
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.pools import Pools, live_containers
-from tests.modal_plane.types import App, Function, Result, World
+from .pools import Pools, live_containers
+from .types import App, Function, Result, World
 
 TICK_S = 0.1
 """Between two looks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import signal
@@ -17,24 +16,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.modal_plane.server import ENVIRONMENT_FILE
+from .server import ENVIRONMENT_FILE
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("mortal", "flows", "tasks", "mortal_steps", "deployments", "tests", "benchmarks")
+PACKAGE = str(__package__)
+ROOT = Path(__file__).parents[len(PACKAGE.split("."))]
+"""Where this package is imported from."""
 START_S = 180.0
 STOP_S = 15.0
-
-
-def hidden_sources() -> list[str]:
-    """Options that hide the project's packages from containers, which run those of their image.
-
-    An editable installation would offer them everywhere.
-    """
-    text = importlib.metadata.distribution("mortal").read_text("direct_url.json")
-    if text is None:
-        return []
-    url = urllib.parse.urlparse(json.loads(text)["url"])
-    return [part for name in PACKAGES for part in ("--hide", f"{url.path}/{name}")]
 
 
 class ModalPlane:
@@ -59,8 +47,8 @@ class ModalPlane:
     def __enter__(self) -> ModalPlane:
         self.directory.mkdir(parents=True, exist_ok=True)
         log = self.directory / "plane.log"
-        command = [sys.executable, "-m", "tests.modal_plane", "--state", str(self.directory)]
-        command += ["--with-parent", *hidden_sources(), *self.arguments]
+        command = [sys.executable, "-m", PACKAGE, "--state", str(self.directory)]
+        command += ["--with-parent", *self.arguments]
         announced = self.directory / ENVIRONMENT_FILE
         announced.unlink(missing_ok=True)
         with log.open("wb") as out:

@@ -12,9 +12,9 @@ import time
 from grpclib import GRPCError
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.launcher import Launcher
-from tests.modal_plane.processes import kill_everything, process_ended
-from tests.modal_plane.types import Container, Function, Input, Result, World
+from .launcher import Launcher
+from .processes import kill_everything, process_ended
+from .types import Container, Function, Input, Result, World
 
 MAX_LOST = 8
 """How often an input that is lost with its container is given to another."""

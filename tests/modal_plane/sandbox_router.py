@@ -7,8 +7,8 @@ import asyncio
 from grpclib import GRPCError, Status
 from modal_proto import task_command_router_pb2 as router
 
-from tests.modal_plane.sandboxes import Command, Sandboxes, Send
-from tests.modal_plane.types import Caller
+from .sandboxes import Command, Sandboxes, Send
+from .types import Caller
 
 
 class SandboxRouter:

@@ -20,11 +20,11 @@ from typing import Any
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.account import new_token
-from tests.modal_plane.isolation import Bind, Launch, start_process, wait_for_root
-from tests.modal_plane.launcher import Launcher, bind_files
-from tests.modal_plane.processes import DIRECTORY_VARIABLE, kill_everything
-from tests.modal_plane.types import Caller, MountedVolume, Result, Signal, World
+from .account import new_token
+from .isolation import Bind, Launch, start_process, wait_for_root
+from .launcher import Launcher, bind_files
+from .processes import DIRECTORY_VARIABLE, kill_everything
+from .types import Caller, MountedVolume, Result, Signal, World
 
 CHUNK = 1 << 20
 DEFAULT_TIMEOUT_S = 300

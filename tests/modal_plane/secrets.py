@@ -8,7 +8,7 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.types import Caller, World, environment_name
+from .types import Caller, World, environment_name
 
 
 class Secrets:

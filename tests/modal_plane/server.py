@@ -15,29 +15,29 @@ from modal._utils.grpc_utils import custom_detail_codec
 from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 
-from tests.modal_plane.account import TOKEN_ID, TOKEN_SECRET, Account, Addresses
-from tests.modal_plane.admin import Admin
-from tests.modal_plane.apps import Apps
-from tests.modal_plane.calls import Calls
-from tests.modal_plane.containers import Containers
-from tests.modal_plane.dicts import Dicts
-from tests.modal_plane.files import Files
-from tests.modal_plane.functions import Functions
-from tests.modal_plane.images import Images
-from tests.modal_plane.isolation import check_namespaces
-from tests.modal_plane.launcher import Launcher
-from tests.modal_plane.lifecycle import Lifecycle
-from tests.modal_plane.line import Line
-from tests.modal_plane.options import Options
-from tests.modal_plane.pools import Pools
-from tests.modal_plane.processes import end_with_parent, kill_everything
-from tests.modal_plane.sandbox_router import SandboxRouter
-from tests.modal_plane.sandboxes import Sandboxes
-from tests.modal_plane.secrets import Secrets
-from tests.modal_plane.service import Dispatcher
-from tests.modal_plane.types import World
-from tests.modal_plane.volume_rpcs import VolumeRpcs
-from tests.modal_plane.volumes import Volumes
+from .account import TOKEN_ID, TOKEN_SECRET, Account, Addresses
+from .admin import Admin
+from .apps import Apps
+from .calls import Calls
+from .containers import Containers
+from .dicts import Dicts
+from .files import Files
+from .functions import Functions
+from .images import Images
+from .isolation import check_namespaces
+from .launcher import Launcher
+from .lifecycle import Lifecycle
+from .line import Line
+from .options import Options
+from .pools import Pools
+from .processes import end_with_parent, kill_everything
+from .sandbox_router import SandboxRouter
+from .sandboxes import Sandboxes
+from .secrets import Secrets
+from .service import Dispatcher
+from .types import World
+from .volume_rpcs import VolumeRpcs
+from .volumes import Volumes
 
 HOST = "127.0.0.1"
 ENVIRONMENT_FILE = "env.json"

@@ -18,7 +18,7 @@ from grpclib.exceptions import StreamTerminatedError
 from grpclib.server import Stream
 from h2.exceptions import H2Error
 
-from tests.modal_plane.types import Caller, World
+from .types import Caller, World
 
 ONCE = frozenset(
     ["FunctionMap", "FunctionPutInputs", "FunctionRetryInputs", "DictUpdate", "DictPop"]

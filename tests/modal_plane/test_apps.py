@@ -9,9 +9,9 @@ from pathlib import Path
 import modal
 import pytest
 
-from tests.modal_plane.conftest import MODAL
-from tests.modal_plane.lint import lint
-from tests.modal_plane.plane import ModalPlane, client_environment
+from .conftest import MODAL
+from .lint import lint
+from .plane import ModalPlane, client_environment
 
 APP = """
 import os, sys, time, modal

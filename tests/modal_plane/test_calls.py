@@ -9,8 +9,8 @@ from modal.exception import FunctionTimeoutError, NotFoundError, RemoteError
 from modal_proto import api_pb2 as pb
 from modal_proto.api_grpc import ModalClientStub
 
-from tests.modal_plane.lint import lint
-from tests.modal_plane.sample_app import SampleError
+from .lint import lint
+from .sample_app import SampleError
 
 MIB = 1 << 20
 

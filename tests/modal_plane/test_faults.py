@@ -9,8 +9,8 @@ import modal
 import pytest
 from modal.exception import AuthError
 
-from tests.modal_plane.conftest import open_gate, sample_plane
-from tests.modal_plane.plane import ROOT
+from .conftest import open_gate, sample_plane
+from .plane import ROOT
 
 AWAIT_CALL = """
 import sys, modal

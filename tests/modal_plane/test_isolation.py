@@ -8,8 +8,8 @@ import sys
 import modal
 import pytest
 
-from tests.modal_plane.conftest import sample_plane
-from tests.modal_plane.plane import ROOT, ModalPlane
+from .conftest import sample_plane
+from .plane import PACKAGE, ROOT, ModalPlane
 
 
 def test_without_namespaces_volumes_are_shared(tmp_path, monkeypatch):
@@ -31,7 +31,7 @@ def test_a_state_directory_is_not_used_twice(tmp_path):
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="gives up a privilege")
 def test_a_machine_that_allows_no_namespaces_is_told_so(tmp_path):
-    command = [sys.executable, "-m", "tests.modal_plane", "--state", str(tmp_path)]
+    command = [sys.executable, "-m", PACKAGE, "--state", str(tmp_path)]
     done = subprocess.run(
         ["setpriv", "--bounding-set", "-sys_admin", *command],
         cwd=ROOT,

@@ -6,7 +6,7 @@ import modal
 import pytest
 from modal.exception import SandboxTimeoutError
 
-from tests.modal_plane.plane import client_environment
+from .plane import client_environment
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,8 @@ from typing import Any, Literal
 from modal._utils.jwt_utils import DecodedJwt
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.events import EventLog
-from tests.modal_plane.options import Options
+from .events import EventLog
+from .options import Options
 
 Result = pb.GenericResult
 

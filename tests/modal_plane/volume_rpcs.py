@@ -11,8 +11,8 @@ from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.types import Caller, MountedVolume, World, environment_name
-from tests.modal_plane.volumes import Volumes, has_open_files
+from .types import Caller, MountedVolume, World, environment_name
+from .volumes import Volumes, has_open_files
 
 BLOCK = 8 * 1024 * 1024
 """Bytes of a block, in which version 2 volumes send files."""

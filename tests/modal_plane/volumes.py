@@ -17,8 +17,8 @@ from pathlib import Path
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2 as pb
 
-from tests.modal_plane.isolation import Bind
-from tests.modal_plane.types import MountedVolume, World
+from .isolation import Bind
+from .types import MountedVolume, World
 
 DIRECTORY = (-1,)
 """The stamp of a directory, which has no content of its own."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from mortal_steps.compute.modal.fence import FOLDER as LEASES
 from mortal_steps.compute.modal.volume import RunsVolume
+from mortal_steps.data.kept import PROBLEMS
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.base_model import StartingModel, model_cache
@@ -24,11 +25,11 @@ from mortal_steps.runs.logs import LOGS
 from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.store import FOLDER_MANIFEST, RunStore, listed_files
 from mortal_steps.store.files import write_atomically
-from mortal_steps.store.identity import CONFIG_FILE, EVAL_PROBLEMS, IDENTITY_FILE, TRAIN_PROBLEMS
+from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
 from mortal_steps.store.shard_files import shard_files
 from mortal_steps.types import FileRef, FinalModel
 
-IDENTITY = (CONFIG_FILE, TRAIN_PROBLEMS, EVAL_PROBLEMS, IDENTITY_FILE)
+IDENTITY = (CONFIG_FILE, *PROBLEMS, IDENTITY_FILE)
 PROGRESS = (MANIFEST_FILE, SOURCES_FILE, *LOGS, COSTS, "reward_curve.png")
 """The manifest is read before the logs, which only grow: they hold at least what it vouches for."""
 
@@ -79,7 +80,11 @@ class Mirror:
             wanted = {**due, **self._records(request), **self._standing()}
             news = {path: mark for path, mark in wanted.items() if self._there.get(path) != mark}
             if news:
-                content = {path: self._store.path(path).read_bytes() for path in news}
+                files = {path: self._store.path(path) for path in news}
+                content = {  # problems never change, and may be many
+                    path: file if path in PROBLEMS else file.read_bytes()
+                    for path, file in files.items()
+                }
                 await self._volume.upload({self._remote(path): content[path] for path in content})
                 self._there |= news
             self._due = {path: mark for path, mark in self._due.items() if path not in wanted}

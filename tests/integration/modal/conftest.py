@@ -8,6 +8,7 @@ from tests.modal_plane.fixtures import namespaces
 from tests.modal_plane.plane import ModalPlane, client_environment
 from tests.support import bare_flow
 from tests.support.modal.project import project
+from tests.support.modal.sources import hidden_sources
 from tests.support.paths import VLLM_PYTHON
 
 __all__ = ["namespaces"]
@@ -20,7 +21,7 @@ def deployed(tmp_path_factory):
     state = tmp_path_factory.mktemp("plane")
     options = ["--env", "HF_HUB_OFFLINE=1", "--preemption-grace", "10", "--timeout-grace", "1"]
     options += ["--python", f"/opt/vllm={sys.executable}", "--python", f"vllm={VLLM_PYTHON}"]
-    with ModalPlane(state, *options) as plane:
+    with ModalPlane(state, *hidden_sources(), *options) as plane:
         plane.run(sys.executable, "-m", "mortal", "deploy", env={"PREFECT_API_URL": ""})
         yield plane
 

@@ -1,11 +1,13 @@
 """A reward function that fails on some problems: it stops the run, or leaves those out."""
 
+import dataclasses
 import json
 
 import pytest
 from typer.testing import CliRunner
 
 from mortal.cli import app
+from mortal_steps.data.problem_files import ProblemFile
 from mortal_steps.errors import RewardError
 from tests.support.project import write_project
 from tests.support.undisturbed import undisturbed
@@ -91,8 +93,9 @@ def test_it_goes_on_without_the_completions_of_these_problems(masked):
 
 def test_the_problems_are_listed_with_what_failed(masked, quarantined, held_out):
     assert "problems that a reward function failed on" in show(masked)
-    train = filter(judge_fails_on, read_record(masked.store.path("data/train.json")))
-    assert held_out < set(quarantined) <= {*held_out, *(one["id"] for one in train)}
+    rows = map(dataclasses.asdict, ProblemFile(masked.store.path("data/train.parquet")))
+    train = {row["id"] for row in rows if judge_fails_on(row)}
+    assert held_out < set(quarantined) <= {*held_out, *train}
     for one in quarantined.values():
         assert (one["function"], one["kind"]) == ("judge", "exception")
         assert one["message"] == "raised RuntimeError: no verdict"

@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+from mortal_steps.data.kept import keep_problems
 from mortal_steps.policy.actor import Actor
 from mortal_steps.schedule import sampling_version
 from mortal_steps.scores import reward_weights
@@ -139,7 +140,7 @@ def make_run(folder: Path, config, model_path, *, num_steps=5):
     """A run directory with its problems."""
     store = RunStore(folder)
     problems = [Problem(id="train-0", prompt="abc")]
-    store.write_record("data/train.json", problems, list[Problem])
+    keep_problems(store, problems, [])
     assert len(reward_weights(config)) == 2
     return MadeRun(store=store, config=config, model_path=model_path, num_steps=num_steps)
 

@@ -9,6 +9,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from mortal_steps.config import NewModelConfig
+from mortal_steps.data.kept import keep_problems
 from mortal_steps.errors import CorruptFileError, ModelError, StoreError, WeightsMismatchError
 from mortal_steps.policy import weights
 from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
@@ -186,7 +187,7 @@ def test_the_digest_of_several_files_is_of_their_digests(tmp_path):
 def test_the_probe_is_the_first_prompt(model_path, tmp_path, store, prompt, length, start):
     config = make_config()
     problems = [Problem(id="a", prompt=prompt), Problem(id="b", prompt="zzz")]
-    store.write_record("data/train.json", problems, list[Problem])
+    keep_problems(store, problems, [])
     tokenizer = GRPOStepper(
         config, model_path=model_path, num_steps=1, output_dir=tmp_path
     ).tokenizer
@@ -196,7 +197,7 @@ def test_the_probe_is_the_first_prompt(model_path, tmp_path, store, prompt, leng
 
 
 def test_a_run_without_problems_has_no_probe(store):
-    with pytest.raises(StoreError, match=r"train\.json holds no problems"):
+    with pytest.raises(StoreError, match=r"train\.parquet holds no problems"):
         weights.probe_tokens(store, make_config(), None)
 
 

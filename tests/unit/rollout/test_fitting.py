@@ -50,7 +50,7 @@ def test_leaving_rows_out_must_leave_some():
 def test_many_long_prompts_are_counted_and_some_named():
     many = problems("train", *"abcdefgh")
     with pytest.raises(DataError, match=r"8 of 8 .*train-4: 7 tokens, \.\.\.\)"):
-        check_fitting(config(), many, lengths(*[7] * 8))
+        check_fitting(config(), many, [], lengths(*[7] * 8))
 
 
 def test_unusable_prompts_are_never_left_out():

@@ -1,0 +1,67 @@
+"""What each process of a run does with the dataset until the first step: one stage a process.
+
+    python benchmarks/dataset/stages.py STAGE CONFIG      # prints what it took, as JSON
+
+Runs under any version of MORTAL since its first, so that two can be compared.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+from mortal_steps.config.loader import load_config
+
+try:
+    from mortal_steps.orchestration.opening import open_run
+    from mortal_steps.orchestration.session import Session
+except ModuleNotFoundError:  # before there were rooms
+    from mortal_steps.runs.run import open_run  # type: ignore[attr-defined,no-redef]
+    from mortal_steps.session import Session  # type: ignore[no-redef]
+
+
+def begin(config: Path) -> None:
+    """The command: every check, with the processes that it starts, then the run directory."""
+    open_run(load_config(config))
+
+
+def first_batch(config: Path) -> None:
+    """The flow's process: open the run again, commit the problems of step 0."""
+    run = open_run(load_config(config))
+    Session(run, None).get_batch(0)  # type: ignore[arg-type]
+
+
+def probe(config: Path) -> None:
+    """The actor: the first prompt, for the canary beside the weights."""
+    from mortal_steps.policy.new_model import build_tokenizer
+    from mortal_steps.policy.weights import probe_tokens
+
+    run = open_run(load_config(config))
+    assert run.config.model.new is not None
+    probe_tokens(run.store, run.config, build_tokenizer(run.config.model.new))
+
+
+STAGES = {stage.__name__: stage for stage in (begin, first_batch, probe)}
+
+
+def main() -> None:
+    """Do the stage, tell what it took; its children's peak is that of the largest."""
+    before = time.perf_counter()
+    STAGES[sys.argv[1]](Path(sys.argv[2]))
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took = {
+        "wall_s": time.perf_counter() - before,
+        "cpu_s": own.ru_utime + own.ru_stime,
+        "peak_mb": own.ru_maxrss / 1024,
+        "children_cpu_s": children.ru_utime + children.ru_stime,
+        "children_peak_mb": children.ru_maxrss / 1024,
+    }
+    print(json.dumps(took))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The problems of a run, in its directory: `data/train.parquet` and `data/eval.json`.
+
+Each evaluation samples the held-out problems whole, so they are one record; of the training
+problems a step reads its own. Runs that began in format 1 have them in a record, `data/train.json`,
+which is read as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mortal_steps.data.problem_files import SUFFIX, ProblemFile, write_problems
+from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.store import RunStore
+from mortal_steps.store.files import digest_file, writing
+from mortal_steps.types import FileRef, Problem
+
+TRAIN_PROBLEMS = "data/train.parquet"
+EVAL_PROBLEMS = "data/eval.json"
+TRAIN_IN_FORMAT_1 = "data/train.json"
+PROBLEMS = (TRAIN_PROBLEMS, TRAIN_IN_FORMAT_1, EVAL_PROBLEMS)
+"""Names of what a run may have."""
+
+
+def keep_problems(
+    store: RunStore, train: Sequence[Problem], held_out: Sequence[Problem]
+) -> tuple[FileRef, FileRef]:
+    """Commit both. A whole file of training problems is linked, where the file system can."""
+    path = store.path(TRAIN_PROBLEMS)
+    with writing(path):
+        write_problems(path, train)
+    return (
+        FileRef(path=TRAIN_PROBLEMS, sha256=digest_file(path)),
+        store.write_record(EVAL_PROBLEMS, list(held_out), list[Problem]),
+    )
+
+
+def open_problems(store: RunStore, ref: FileRef) -> Sequence[Problem]:
+    """The problems that `ref` stands for. Raises `CorruptFileError`, now or when a damaged row is
+    read."""
+    if ref.path.endswith(SUFFIX):
+        return ProblemFile(store.path(ref.path))
+    return store.read_record(ref, list[Problem])
+
+
+def find_train_problems(store: RunStore) -> Sequence[Problem]:
+    """Those of a run whose identity need not be there. Raises `StoreError` if it has none."""
+    path = store.path(TRAIN_PROBLEMS)
+    if path.exists():
+        return ProblemFile(path)
+    found = store.find_record(TRAIN_IN_FORMAT_1, list[Problem])
+    if found is None or not found[1]:
+        raise StoreError(f"{path} holds no problems; read the data first")
+    return found[1]
+
+
+def check_problem_file(store: RunStore, ref: FileRef) -> None:
+    """Raise `CorruptFileError` unless the file is, byte for byte, what `ref` stands for."""
+    if not ref.path.endswith(SUFFIX):
+        store.check_record(ref)
+        return
+    path = store.path(ref.path)
+    try:
+        found = digest_file(path)
+    except FileNotFoundError:
+        raise CorruptFileError(f"{path} is missing") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+    if found != ref.sha256:
+        raise CorruptFileError(
+            f"{path} is damaged: it hashes to {found[:12]}, recorded {ref.sha256[:12]}"
+        )

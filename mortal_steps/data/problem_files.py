@@ -1,0 +1,300 @@
+"""Problems on disk: a Parquet file from which single rows are read without the others.
+
+    id         train-7
+    prompt     the text; of a chat, its messages as JSON
+    chat       whether it is one
+    columns    the other columns of the row, as a JSON object
+
+Columns are JSON because rows of one dataset may hold values of different types under one name, and
+reward functions get them as they were. A row may lack some; the file's own metadata names all of
+them, and what a row lacks is None. Rows lie in groups of a thousand, compressed together: reading
+one decodes its group. Every page has a checksum, which reading checks.
+
+pyarrow is imported where a file is opened, so that importing this module costs nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, overload
+
+from mortal_steps.data.row_text import Row, digest_rows, encode_each, encode_json
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.store import FORMAT, check_format
+from mortal_steps.store.files import hidden_beside, link_file, sync_to_disk, writing
+from mortal_steps.types import Problem, Prompt
+
+SUFFIX = ".parquet"
+ROWS_PER_GROUP = 1000
+BYTES_PER_GROUP = 2**20
+"""Of text; a group of long prompts has fewer rows."""
+METADATA = b"mortal"
+"""Name of our entry in the file's metadata."""
+ENCODED_AT_ONCE = 100
+"""Rows; the encoder's start costs as much as a short row."""
+
+
+class ProblemWriter:
+    """Writes a problem file, group by group, beside its place; it appears there, whole and synced
+    to disk, when the block ends without an error."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        self._path = path
+        self._beside = hidden_beside(path, "partial")
+        self._schema = pyarrow.schema(
+            [
+                ("id", pyarrow.string()),
+                ("prompt", pyarrow.string()),
+                ("chat", pyarrow.bool_()),
+                ("columns", pyarrow.string()),
+            ]
+        )
+        self._new: list[Row] = []
+        self._group: list[tuple[str, str, bool, str]] = []
+        self._num_bytes = 0
+        self.names: dict[str, None] = {}
+        """Every column that a row has, in the order in which they came."""
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pyarrow.parquet.ParquetWriter(
+                self._beside,
+                self._schema,
+                compression="zstd",
+                use_dictionary=False,
+                write_statistics=False,
+                write_page_checksum=True,
+            )
+
+    def add(self, problem_id: str, prompt: Prompt, columns: Mapping[str, Any]) -> None:
+        """One row; its values are what JSON can carry."""
+        self._new.append((problem_id, prompt, columns))
+        if len(self._new) >= ENCODED_AT_ONCE:
+            self._encode()
+
+    def add_table(self, table: Any) -> None:
+        """A group of another problem file, as a pyarrow table."""
+        with writing(self._path):
+            self._writer.write_table(table)
+
+    def _encode(self) -> None:
+        texts = encode_each(encode_json, [columns for _, _, columns in self._new])
+        for (problem_id, prompt, columns), text in zip(self._new, texts, strict=True):
+            if not columns.keys() <= self.names.keys():
+                self.names |= dict.fromkeys(columns)
+            chat = not isinstance(prompt, str)
+            said = encode_json(prompt) if chat else str(prompt)
+            self._group.append((problem_id, said, chat, text))
+            self._num_bytes += len(said) + len(text)
+        self._new = []
+        if len(self._group) >= ROWS_PER_GROUP or self._num_bytes >= BYTES_PER_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow
+
+        if self._group:
+            columns = [
+                pyarrow.array(values, type=field.type)
+                for values, field in zip(zip(*self._group, strict=True), self._schema, strict=True)
+            ]
+            self.add_table(pyarrow.Table.from_arrays(columns, schema=self._schema))
+            self._group, self._num_bytes = [], 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._complete()
+        finally:
+            self._writer.close()
+            self._beside.unlink(missing_ok=True)
+
+    def _complete(self) -> None:
+        self._encode()
+        self._flush()
+        known = {"format": FORMAT, "columns": list(self.names)}
+        self._writer.add_key_value_metadata({METADATA: encode_json(known).encode()})
+        with writing(self._path):
+            self._writer.close()
+            sync_to_disk(self._beside)
+            self._beside.rename(self._path)
+            sync_to_disk(self._path.parent)
+
+
+class ProblemFile(Sequence[Problem]):
+    """The problems of a file, or some of them: a sequence that holds none in memory.
+
+    Travels between processes as the file's path. Raises `CorruptFileError` where the file is
+    missing, damaged or no problem file, and `NewerFormatError`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        rows: array[int] | None = None,
+        *,
+        fingerprint: str | None = None,
+        keeps: object | None = None,
+    ) -> None:
+        """`rows`: those of the file's that count, in order; all by default. `fingerprint` is
+        theirs, where it is known; `keeps` is what the file lives as long as."""
+        self.path = path.absolute()
+        self._chosen = rows
+        self._keeps = keeps
+        if fingerprint is not None:
+            self.fingerprint = fingerprint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ProblemFile, (self.path, self._chosen)
+
+    def __len__(self) -> int:
+        return self._starts[-1] if self._chosen is None else len(self._chosen)
+
+    @overload
+    def __getitem__(self, index: int) -> Problem: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Problem]: ...
+
+    def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"{self.path} has no row {index}")
+        row = index % len(self)
+        if self._chosen is not None:
+            row = self._chosen[row]
+        group = bisect_right(self._starts, row) - 1
+        table = self._group(group)
+        (found,) = self._rows(table.slice(row - self._starts[group], 1))
+        return Problem(id=found[0], prompt=found[1], columns=found[2])
+
+    def __iter__(self) -> Iterator[Problem]:
+        for table in self._tables():
+            for problem_id, prompt, columns in self._rows(table):
+                yield Problem(id=problem_id, prompt=prompt, columns=columns)
+
+    def prompts(self) -> Iterator[Prompt]:
+        """Of every problem, in order."""
+        for table in self._tables(["prompt", "chat"]):
+            for prompt, chat in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                yield json.loads(prompt) if chat else prompt
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """`dataset_fingerprint`; reads every row the first time."""
+        return digest_rows(row for table in self._tables() for row in self._rows(table))
+
+    def select(self, rows: array[int]) -> ProblemFile:
+        """The problems at these positions, which go up."""
+        if self._chosen is not None:
+            rows = array("L", (self._chosen[row] for row in rows))
+        return ProblemFile(self.path, rows, keeps=self._keeps)
+
+    def write_to(self, target: Path) -> None:
+        """Let `target` be a file of these problems; the same file where that is all of them."""
+        if self._chosen is None:
+            target.unlink(missing_ok=True)  # it may be a link: never to be written into
+            link_file(self.path, target)
+            return
+        with ProblemWriter(target) as writer:
+            writer.names |= dict.fromkeys(self._names)
+            for table in self._tables():
+                writer.add_table(table)
+
+    # the file
+
+    def _tables(self, columns: list[str] | None = None) -> Iterator[Any]:
+        """The rows that count, group by group, as pyarrow tables."""
+        for group, start in enumerate(self._starts[:-1]):
+            if self._chosen is None:
+                yield self._group(group, columns)
+                continue
+            first = bisect_left(self._chosen, start)
+            last = bisect_left(self._chosen, self._starts[group + 1])
+            if first < last:
+                inside = [row - start for row in self._chosen[first:last]]
+                yield self._group(group, columns).take(inside)
+
+    @functools.cached_property
+    def _file(self) -> Any:
+        import pyarrow.parquet
+
+        try:
+            file = pyarrow.parquet.ParquetFile(self.path, page_checksum_verification=True)
+            known = json.loads((file.metadata.metadata or {})[METADATA])
+            check_format(self.path, known["format"])
+        except FileNotFoundError:
+            raise CorruptFileError(f"{self.path} is missing") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CorruptFileError(f"{self.path} is damaged: {error}") from error
+        return file
+
+    @functools.cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(json.loads(self._file.metadata.metadata[METADATA])["columns"])
+
+    @functools.cached_property
+    def _starts(self) -> list[int]:
+        """First row of each group, and the number of rows."""
+        metadata = self._file.metadata
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        return [0, *accumulate(sizes)]
+
+    def _group(self, group: int, columns: list[str] | None = None) -> Any:
+        try:
+            return self._file.read_row_group(group, columns=columns, use_threads=False)
+        except (OSError, ValueError) as error:
+            raise CorruptFileError(f"{self.path} is damaged: {error}") from error
+
+    def _rows(self, table: Any) -> Iterator[Row]:
+        ids, prompts, chats, texts = (column.to_pylist() for column in table.columns)
+        names, rows = self._names, json.loads(f"[{','.join(texts)}]")
+        for problem_id, prompt, chat, own in zip(ids, prompts, chats, rows, strict=True):
+            columns = {name: own.get(name) for name in names}
+            yield problem_id, json.loads(prompt) if chat else prompt, columns
+
+
+def prompts_of(problems: Sequence[Problem]) -> Iterator[Prompt]:
+    """The prompts alone, in order."""
+    if isinstance(problems, ProblemFile):
+        return problems.prompts()
+    return (problem.prompt for problem in problems)
+
+
+def select(problems: Sequence[Problem], rows: array[int]) -> Sequence[Problem]:
+    """The problems at these positions, which go up."""
+    if isinstance(problems, ProblemFile):
+        return problems.select(rows)
+    return [problems[row] for row in rows]
+
+
+def dataset_fingerprint(problems: Sequence[Problem]) -> str:
+    """sha256 over ids, prompts and columns, hexadecimal."""
+    if isinstance(problems, ProblemFile):
+        return problems.fingerprint
+    return digest_rows((problem.id, problem.prompt, problem.columns) for problem in problems)
+
+
+def write_problems(path: Path, problems: Sequence[Problem]) -> None:
+    """Let `path` be a file of these problems."""
+    if isinstance(problems, ProblemFile):
+        problems.write_to(path)
+        return
+    with ProblemWriter(path) as writer:
+        for problem in problems:
+            writer.add(problem.id, problem.prompt, problem.columns)

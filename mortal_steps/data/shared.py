@@ -1,0 +1,108 @@
+"""Problems read from one large local file, kept beside the runs for all that begin with it.
+
+    runs/.data/<digest of the file and of how it is read>/train.parquet, eval.json, rows.json
+
+A run links its `data/train.parquet` to the one there. So a second run does not parse the file
+again, and a hundred runs have one copy of its rows on the disk; none of them needs the file itself,
+or this folder, once it has begun. What is removed here is read again by the next run that asks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from mortal_steps.config import DataConfig, RunConfig
+from mortal_steps.data.problem_files import ProblemFile
+from mortal_steps.data.problems import read_problems
+from mortal_steps.errors import CorruptFileError, DataError
+from mortal_steps.store import RunStore
+from mortal_steps.store.files import digest_file, writing
+from mortal_steps.system.scratch import Scratch
+from mortal_steps.types import Problem
+
+logger = logging.getLogger(__name__)
+
+SHARED_FROM = 64 * 2**20
+"""Bytes of a source; a smaller one is read in seconds."""
+READER = 1
+"""Grows when the same file would be read to other problems."""
+
+TRAIN, EVAL, SUMMARY = "train.parquet", "eval.json", "rows.json"
+
+
+def read_or_share(config: RunConfig, scratch: Scratch) -> tuple[ProblemFile, Sequence[Problem]]:
+    """`read_problems`; from what is kept beside the runs where that is the same. Raises
+    `DataError`."""
+    sources = _large_sources(config.data)
+    if not sources:
+        return read_problems(config.data, config.seed, scratch)
+    cache = RunStore(Path(config.runs_dir).absolute() / ".data")
+    before = [_stamp(path) for path in sources]
+    key = _key(config.data, sources)
+    with _locked(cache, key):
+        try:
+            cache.verify_folder(key, cache.folder_digest(key))
+        except CorruptFileError as error:
+            if cache.path(key).exists():
+                logger.warning("the dataset is read again: %s", error)
+            cache.remove_leftovers("", of=key)
+            train, held_out = read_problems(config.data, config.seed, scratch)
+            if [_stamp(path) for path in sources] != before:
+                raise DataError(
+                    f"{', '.join(map(str, sources))} changed while it was read; begin again once "
+                    "it is whole"
+                ) from None
+            _keep(cache, key, train, held_out)
+    return _find(cache, key)
+
+
+def _large_sources(config: DataConfig) -> list[Path]:
+    """The files that problems are read from, if these are all and the first is large."""
+    sources = [Path(name).expanduser() for name in (config.source, config.eval_source) if name]
+    if not all(path.is_file() for path in sources):
+        return []
+    return sources if sources and sources[0].stat().st_size >= SHARED_FROM else []
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _key(config: DataConfig, sources: Sequence[Path]) -> str:
+    read_as = config.model_dump(mode="json", exclude={"source", "eval_source", "on_long"})
+    files = [(path.suffix, digest_file(path)) for path in sources]
+    return hashlib.sha256(json.dumps([READER, read_as, files]).encode()).hexdigest()
+
+
+def _keep(cache: RunStore, key: str, train: ProblemFile, held_out: Sequence[Problem]) -> None:
+    with cache.committing_folder(key) as folder:
+        train.write_to(folder / TRAIN)
+        RunStore(folder).write_record(EVAL, list(held_out), list[Problem])
+        (folder / SUMMARY).write_text(json.dumps({"dataset_fingerprint": train.fingerprint}))
+
+
+def _find(cache: RunStore, key: str) -> tuple[ProblemFile, Sequence[Problem]]:
+    folder = cache.path(key)
+    said = json.loads((folder / SUMMARY).read_text())
+    found = RunStore(folder).find_record(EVAL, list[Problem])
+    train = ProblemFile(folder / TRAIN, fingerprint=said["dataset_fingerprint"])
+    return train, found[1] if found else []
+
+
+@contextmanager
+def _locked(cache: RunStore, key: str) -> Iterator[None]:
+    """Runs that begin alike read the file once."""
+    path = cache.path(f".{key}.lock")
+    with writing(path):
+        cache.root.mkdir(parents=True, exist_ok=True)
+        lock = path.open("w")
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
