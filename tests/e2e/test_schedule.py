@@ -128,6 +128,6 @@ def test_the_server_knows_every_stage_until_then(mortal, night):
 
 def test_gone_on_with_it_ends_with_the_bits_of_the_bare_loop(mortal, night, settings):
     run_id = night.run.info.run_id
-    with bare_in(ROOT) as patch:  # elsewhere than in the project, as the worker
-        go_on(night.run.config, patch)
+    with bare_in(ROOT):  # elsewhere than in the project, as the worker
+        go_on(night.run.config)
     assert_same(mortal.folder, run_id, undisturbed(mortal.folder, settings))
