@@ -5,18 +5,10 @@ huggingface_hub reads this once, when it is imported; transformers writes it int
 
 import os
 
-import pytest
-
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-LONG = {
-    "tests/integration/modal/": "modal",
-    "tests/e2e/test_recovery.py": "recovery",
-    "tests/e2e/own_server/": None,
-    "tests/e2e/": "e2e",
-}
-"""What takes longest begins first. The tests of a group share a server, so that one of pytest's
-processes has them all; where there is no group, the tests of a file do."""
+LONG = ("tests/integration/modal/", "tests/e2e/test_recovery.py", "tests/e2e/")
+"""What takes longest begins first, so that pytest's processes end at about the same time."""
 
 
 def pytest_addoption(parser):
@@ -26,14 +18,9 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(items):
-    """The order, and the groups of `--dist loadgroup`."""
-    places = {item: _place(item.nodeid) for item in items}
-    for item, place in places.items():
-        file = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(LONG.get(place) or file))
-    order = [*LONG, ""]
-    items.sort(key=lambda item: order.index(places[item]))
+    """The order, which `--dist loadfile --no-loadscope-reorder` keeps."""
+    items.sort(key=lambda item: _place(item.nodeid))
 
 
 def _place(nodeid):
-    return next((place for place in LONG if nodeid.startswith(place)), "")
+    return next((i for i, start in enumerate(LONG) if nodeid.startswith(start)), len(LONG))

@@ -11,8 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from mortal_steps.runs.run import find_run
+from tests.support.bare_flow import bare_in, go_on
 from tests.support.command import Mortal, assert_saved, end_driver, wait_for_step
 from tests.support.deployments import PATIENCE_S, as_parameter, tiny_config
+from tests.support.paths import ROOT
 from tests.support.project import write_project
 from tests.support.undisturbed import assert_same, undisturbed
 
@@ -126,5 +128,6 @@ def test_the_server_knows_every_stage_until_then(mortal, night):
 
 def test_gone_on_with_it_ends_with_the_bits_of_the_bare_loop(mortal, night, settings):
     run_id = night.run.info.run_id
-    undisturbed(mortal.folder, night.run.config.model_dump(), run_id)
+    with bare_in(ROOT):  # elsewhere than in the project, as the worker
+        go_on(night.run.config)
     assert_same(mortal.folder, run_id, undisturbed(mortal.folder, settings))

@@ -28,8 +28,8 @@ def project(tmp_path_factory):
     write_project(folder)
     for heading in ("A reward kind", "An algorithm"):
         write_modules(PAGE, heading, folder)
-    with bare_in(folder) as patch:
-        yield folder, patch
+    with bare_in(folder):
+        yield folder
 
 
 def configured(folder, heading, run_id, **changes):
@@ -46,10 +46,9 @@ def configured(folder, heading, run_id, **changes):
 
 
 def test_a_reward_kind_of_a_users_own_scores_a_run(project):
-    folder, patch = project
-    config = configured(folder, "A reward kind", "scored")
+    config = configured(project, "A reward kind", "scored")
     assert reward_weights(config) == {"LengthReward": 0.5, "matches": 1.0}
-    run = go_on(config, patch)
+    run = go_on(config)
     batch = journal.read_batch(run.store, run.config, find_entry(run.store, 1).request)
     for group in batch.groups:
         for rollout in group.rollouts:
@@ -70,23 +69,21 @@ def test_a_reward_kind_of_a_users_own_scores_a_run(project):
     ],
 )
 def test_what_is_wrong_with_a_kind_is_named(project, changed, message):
-    folder, _ = project
     (term, _) = tomllib.loads(settings(PAGE, "A reward kind"))["rewards"]["terms"]
     config = parse_config({"rewards": {"terms": [{**term, **changed}]}})
-    worker = RewardWorker(run_dir=str(folder), config=config, num_steps=1)
+    worker = RewardWorker(run_dir=str(project), config=config, num_steps=1)
     with pytest.raises(RewardError, match=message):
         worker.dry_run(problems=[])
 
 
 def test_an_algorithm_of_a_users_own_trains(project):
-    folder, patch = project
-    run = go_on(configured(folder, "An algorithm", "downsampled"), patch)
+    run = go_on(configured(project, "An algorithm", "downsampled"))
     assert run.manifest.final is not None
-    whole = go_on(configured(folder, "An algorithm", "whole", kept=4), patch)
-    plain = configured(folder, "An algorithm", "plain").model_copy(
+    whole = go_on(configured(project, "An algorithm", "whole", kept=4))
+    plain = configured(project, "An algorithm", "plain").model_copy(
         update={"algorithm": parse_config({}).algorithm}
     )
-    plain = go_on(plain, patch)
+    plain = go_on(plain)
     assert whole.manifest.final.weights_sha256 == plain.manifest.final.weights_sha256
     assert run.manifest.final.weights_sha256 != plain.manifest.final.weights_sha256
     assert Path(run.store.path("config.toml")).read_text().count("kept = 2") == 1
