@@ -15,7 +15,7 @@ from mortal_steps.report.log_repair import restore_logs
 from mortal_steps.report.samples import last_samples
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
-from tests.support.bare_flow import Killed, go_on, project_config, stripped, unchecked
+from tests.support.bare_flow import Killed, go_on, one_thread, project_config, unchecked
 
 KEEPS = {"training.max_steps": 9, "checkpoints.keep_rollouts": 1}
 STAYS = {"journal.json", "result.json"}
@@ -23,7 +23,7 @@ STAYS = {"journal.json", "result.json"}
 
 @pytest.fixture(scope="module")
 def patch():
-    with stripped() as patch:
+    with one_thread() as patch:
         patch.setattr(preflight, "check", unchecked)
         yield patch
 
@@ -43,13 +43,13 @@ def config_of(project, name, **overrides):
 @pytest.fixture(scope="module")
 def whole(project, patch):
     """A run that keeps everything."""
-    return go_on(config_of(project, "whole"), patch)
+    return go_on(config_of(project, "whole"))
 
 
 @pytest.fixture(scope="module")
 def pruned(project, patch):
     """One that keeps the rollouts of a single step, and its checkpoints after 6, 8 and 9 steps."""
-    return go_on(config_of(project, "pruned", **KEEPS), patch)
+    return go_on(config_of(project, "pruned", **KEEPS))
 
 
 def rollouts_there(run):
@@ -100,7 +100,7 @@ def test_samples_metrics_and_forks_are_still_to_be_had(pruned, tmp_path, patch):
     restore_logs(run)
     assert log.read_bytes() == before
     fork = fork_run(run, ["training.max_steps=12"], at_step=8)
-    gone_on = go_on(fork.config, patch)
+    gone_on = go_on(fork.config)
     assert gone_on.is_complete()
     assert rollouts_there(gone_on) == [10, 11], "its checkpoints are of 8, 10 and 12 steps"
 
@@ -122,9 +122,9 @@ def test_a_run_killed_while_it_prunes_goes_on_to_the_same_bits(
     with monkeypatch.context() as killing:
         killing.setattr(Path, "unlink", unlink_some)
         with pytest.raises(Killed):
-            go_on(config, patch)
+            go_on(config)
     assert damage_in(find_run(tmp_path, "run")) == []
-    run = go_on(config, patch)
+    run = go_on(config)
     assert run.manifest.final.weights_sha256 == whole.manifest.final.weights_sha256
     assert rollouts_there(run) == [8]
     assert damage_in(run) == []
@@ -136,7 +136,7 @@ def test_a_run_that_lost_its_newest_checkpoint_replays_what_was_kept(pruned, tmp
     shutil.rmtree(tmp_path / "run/final")
     config = pruned.config.model_copy(update={"runs_dir": str(tmp_path)})
     final = pruned.manifest.final.weights_sha256
-    assert go_on(config, patch).manifest.final.weights_sha256 == final
+    assert go_on(config).manifest.final.weights_sha256 == final
 
 
 def test_the_key_may_be_set_in_mid_run_and_wants_two_checkpoints(project, patch, whole, tmp_path):
