@@ -90,7 +90,7 @@ def test_a_run_is_verified_by_the_app_that_it_names_and_fetched_as_it_is(plane, 
     told = "the deployed app has the Volume mortal-runs"
     assert told in str(mortal("verify", "astray").exception)
     fetched = mortal("fetch", "own", f"--runs-dir={tmp_path}/fetched").output
-    assert fetched.endswith("/own, without a final model: it stands at step 0 of 1\n")
+    assert fetched.endswith("/own, without a final model: it is at step 0 of 1\n")
 
 
 def test_runs_of_one_id_on_two_volumes_are_driven_apart(plane, mine, monkeypatch):

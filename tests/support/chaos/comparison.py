@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,8 @@ def _of(content: Any) -> str:
         content = list(content)
     if not content:
         raise ValueError("there is nothing to compare")
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    told = json.dumps(content, sort_keys=True, default=array.tolist)
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 def _files(folder: Path) -> Iterator[tuple[str, str]]:
