@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,8 +67,9 @@ class ProblemWriter:
         """Every column that a row has, in the order in which they came."""
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
+            self._sink = pyarrow.OSFile(os.fsencode(self._beside), "wb")  # a str must be UTF-8
             self._writer = pyarrow.parquet.ParquetWriter(
-                self._beside,
+                self._sink,
                 self._schema,
                 compression="zstd",
                 use_dictionary=False,
@@ -121,6 +123,7 @@ class ProblemWriter:
                 self._complete()
         finally:
             self._writer.close()
+            self._sink.close()
             self._beside.unlink(missing_ok=True)
 
     def _complete(self) -> None:
@@ -130,6 +133,7 @@ class ProblemWriter:
         self._writer.add_key_value_metadata({METADATA: encode_json(known).encode()})
         with writing(self._path):
             self._writer.close()
+            self._sink.close()
             sync_to_disk(self._beside)
             self._beside.rename(self._path)
             sync_to_disk(self._path.parent)
@@ -235,7 +239,8 @@ class ProblemFile(Sequence[Problem]):
         import pyarrow.parquet
 
         try:
-            file = pyarrow.parquet.ParquetFile(self.path, page_checksum_verification=True)
+            content = pyarrow.OSFile(os.fsencode(self.path))
+            file = pyarrow.parquet.ParquetFile(content, page_checksum_verification=True)
             known = json.loads((file.metadata.metadata or {})[METADATA])
             check_format(self.path, known["format"])
         except FileNotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -162,7 +163,7 @@ def _read_file(path: Path, place: str) -> Iterator[Row]:
 def _parquet_rows(path: Path, _: str) -> Iterator[Row]:
     import pyarrow.parquet
 
-    with pyarrow.parquet.ParquetFile(path) as file:
+    with _opened(path) as content, pyarrow.parquet.ParquetFile(content) as file:
         yield from _table_rows(file.schema_arrow.names, file.iter_batches(ROWS_AT_ONCE))
 
 
@@ -173,15 +174,25 @@ def _csv_rows(path: Path, _: str) -> Iterator[Row]:
     parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
     names = _csv_columns(path)
     converting = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.string()))
-    with pyarrow.csv.open_csv(path, parse_options=parsing, convert_options=converting) as batches:
+    with (
+        _opened(path) as content,
+        pyarrow.csv.open_csv(content, parse_options=parsing, convert_options=converting) as batches,
+    ):
         yield from _table_rows(names, batches)
+
+
+def _opened(path: Path) -> Any:
+    """The file for pyarrow, which takes names in UTF-8 alone."""
+    import pyarrow
+
+    return pyarrow.OSFile(os.fsencode(path))
 
 
 def _csv_columns(path: Path) -> list[str]:
     import pyarrow.csv
 
     parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    with pyarrow.csv.open_csv(path, parse_options=parsing) as reader:
+    with _opened(path) as content, pyarrow.csv.open_csv(content, parse_options=parsing) as reader:
         return list(reader.schema.names)
 
 

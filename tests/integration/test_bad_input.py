@@ -78,8 +78,8 @@ def refusal(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def refuse(kind: type[MortalError], *overrides: str) -> str:
-        config = load_config(Path("tiny.toml"), overrides)
         with pytest.raises(kind) as caught:
+            config = load_config(Path("tiny.toml"), overrides)
             open_run(config.model_copy(update={"run_id": "bad"}))
         assert type(caught.value) is kind
         assert not Path("runs/bad").exists(), "nothing is left of a refused run"
