@@ -1,7 +1,5 @@
-"""The nightly job: a deployed cron, a process worker, a night whose machine is taken away.
-
-That every night has a run of its own, tests/unit/flow/test_flow_settings.py shows.
-"""
+"""The nightly job: a deployed cron, a process worker, one night after the other, and a night whose
+machine is taken away."""
 
 import signal
 import time
@@ -18,7 +16,7 @@ from tests.support.paths import ROOT
 from tests.support.project import write_project
 from tests.support.undisturbed import assert_same, undisturbed
 
-NIGHTS = 2
+NIGHTS = 3
 STEPS = 12
 
 
@@ -68,11 +66,15 @@ def settings(project):
 @pytest.fixture(scope="module")
 def nights(prefect, settings):
     """The flow runs that the deployment's schedule makes."""
+    return deployed(prefect, "nights", settings)
+
+
+def deployed(prefect, name, settings):
     prefect(
-        *("--no-prompt", "deploy", "flows/grpo_train.py:grpo_train", "--name", "nights"),
+        *("--no-prompt", "deploy", "flows/grpo_train.py:grpo_train", "--name", name),
         *("--pool", "local", "--cron", "0 3 * * *", "--param", as_parameter(settings)),
     )
-    return scheduled_runs(prefect, "nights")
+    return scheduled_runs(prefect, name)
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +108,23 @@ def the_run(mortal):
 def test_a_schedule_makes_flow_runs(nights):
     assert len({night["id"] for night in nights}) == NIGHTS
     assert all(night["auto_scheduled"] for night in nights)
+
+
+def test_three_nights_train_three_models(prefect, tmp_path):
+    write_project(tmp_path)
+    config = tiny_config(tmp_path, "", max_steps=2)
+    del config["run_id"], config["evaluation"]
+    nights = deployed(prefect, "three-nights", config)
+    with prefect.worker():
+        for night in nights:
+            let_it_be_night(prefect, night["id"])
+            ended = prefect.wait_for(night["id"], "Completed", "Failed", "Crashed")
+            assert ended[-1] == "Completed"
+    folders = (tmp_path / "runs").glob("tiny-*")
+    runs = [find_run(tmp_path / "runs", folder.name) for folder in folders]
+    assert len(runs) == NIGHTS
+    assert all(run.is_complete() and len(run.metrics()) == 2 for run in runs)
+    assert len({run.manifest.ui_url for run in runs}) == NIGHTS
 
 
 def test_a_night_that_is_killed_is_retried_and_one_whose_machine_goes_is_saved(night):
