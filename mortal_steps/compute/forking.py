@@ -35,9 +35,9 @@ OF_THE_SERVER = {
     # Threads that a library has started do not come along in a fork.
     "OMP_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
-    # Ask the driver whether there is a GPU, without beginning to use it.
-    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
 }
+GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""Where one is, an import may begin to use it, and a process that is forked after that cannot."""
 
 Key = tuple[str, tuple[str, ...], frozenset[tuple[str, str]]]
 
@@ -172,7 +172,7 @@ def fork_server(spec: WorkerSpec, environment: Mapping[str, str]) -> ForkServer 
     """The server that a worker with this environment is forked from, started where there is none.
 
     None for a worker that has to be started as an interpreter of its own: its spec names no
-    modules, its devices are not those of every other worker, or this system cannot do it.
+    modules or devices of its own, or this machine cannot do it.
     Raises `OSError` for an interpreter that cannot be started.
     """
     if not spec.preload or spec.devices or not _can_fork():
@@ -198,7 +198,7 @@ def _matters(name: str) -> bool:
 @functools.cache
 def _can_fork() -> bool:
     """Handles of processes are Linux's; elsewhere libraries do not expect to be forked, either."""
-    if not hasattr(os, "pidfd_open"):
+    if not hasattr(os, "pidfd_open") or any(map(os.path.exists, GPUS)):
         return False
     try:
         os.close(os.pidfd_open(os.getpid()))

@@ -61,6 +61,7 @@ def main() -> None:
         worker = _serve(control)
     if worker is not None:
         _become(*worker)
+    _exit(0)
 
 
 @contextlib.contextmanager
@@ -150,23 +151,18 @@ def _bury(workers: dict[int, socket.socket]) -> None:
 
 def _become(order: ForkOrder, descriptors: list[int]) -> None:
     """Be the worker, as a process would be that was started for it alone."""
+    connection, output, *_ = descriptors  # the others are only to stay open
+    said = os.pread(1, LARGEST_OUTPUT, 0)  # while it imported
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.close(output)
+    os.write(1, said)
     os.setsid()
     os.chdir(order.working_dir)
     for name, value in order.environment.items():
         os.environ.pop(name, None)
         if value is not None:
             os.environ[name] = value
-    connection, output, *kept = descriptors
-    said = os.pread(1, LARGEST_OUTPUT, 0)  # while it imported
-    for stream in (1, 2):
-        os.dup2(output, stream)
-    os.close(output)
-    os.write(1, said)
-    if not _may_have_been_forked():
-        for descriptor in (connection, *kept):
-            os.set_inheritable(descriptor, True)
-        container = "mortal_steps.compute.container"
-        os.execv(sys.executable, [sys.executable, "-P", "-m", container, str(connection)])
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     tempfile.tempdir = None  # found anew, in the environment
@@ -179,7 +175,6 @@ def _become(order: ForkOrder, descriptors: list[int]) -> None:
     except BaseException:  # noqa: BLE001 - the end of the process, as of an interpreter
         traceback.print_exc()
         _exit(1)
-    _exit(0)
 
 
 def _exit(code: int) -> NoReturn:
@@ -189,13 +184,6 @@ def _exit(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _may_have_been_forked() -> bool:
-    """Whether this process is as good as one that was started anew: no import has begun to use the
-    GPU, which the child of such a process cannot."""
-    torch = sys.modules.get("torch")
-    return torch is None or not torch.cuda._is_in_bad_fork()
 
 
 if __name__ == "__main__":
