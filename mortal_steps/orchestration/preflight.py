@@ -181,8 +181,7 @@ def check_modal(config: RunConfig) -> None:
         from mortal_steps.compute.modal.retry import run_in_thread
 
         check_prices(config.compute)
-        if config.compute.modal.rewards == "modal":
-            project_files(config)
+        project_files(config)
         run_in_thread(check_deployed(config))
 
 
