@@ -36,6 +36,7 @@ from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.runs.run import Run
 from mortal_tasks.reporter import PrefectReporter
 from mortal_tasks.results import drop_results, use_result_folder
+from mortal_tasks.segments import in_segments
 from mortal_tasks.server_watch import watch_server
 from mortal_tasks.stages import PrefectStages
 
@@ -86,14 +87,15 @@ async def drive(
         async with watch_server(run.config.logging.server_timeout_s) as server:
             async with open_session(run, flow_run_url(), stop.request) as session:
                 with stop.on_signals(get_run_logger().warning, sigterm_raises=_is_deployed()):
-                    await Training(
-                        session,
-                        PrefectStages(),
-                        batch_source(run.config),
-                        PrefectReporter(run, server),
-                        stop,
-                        recorder(run),
-                    ).run()
+                    async with in_segments(run) as segments:
+                        await Training(
+                            session,
+                            PrefectStages(segments),
+                            batch_source(run.config),
+                            PrefectReporter(run, server),
+                            stop,
+                            recorder(run),
+                        ).run()
             drop_results(run.info.uid)
             await server.back()
     except MortalError as ended:
