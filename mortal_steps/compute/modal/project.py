@@ -29,11 +29,7 @@ def project_files(config: RunConfig, *, all_in_containers: bool = False) -> dict
     specs = [name for name in names if is_imported(name)]
     if all_in_containers or config.compute.modal.rewards == "modal":
         specs += config.rewards.code
-    return {
-        str(path.relative_to(here)): path
-        for spec in specs
-        for path in _files_of(spec, here)
-    }
+    return {str(path.relative_to(here)): path for spec in specs for path in _files_of(spec, here)}
 
 
 def digest_of(files: Mapping[str, Path]) -> str:
