@@ -33,7 +33,7 @@ from mortal_tasks.train_step import train_step
 
 
 class PrefectStages(Stages):
-    """Each stage is a task run: of its step's segment, or of the flow run itself where it belongs to
+    """Each stage is a task run: of its step's segment, or of the flow run itself if it belongs to
     no step."""
 
     def __init__(self, segments: Segments) -> None:
