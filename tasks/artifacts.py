@@ -36,7 +36,8 @@ class ReportArtifact:
             await told(self._put(path.read_text(encoding="utf-8")), "the report is not shown")
 
     async def _put(self, report: str) -> None:
-        description = f"step {self._run.manifest.step} of {self._run.info.num_steps}"
+        at, info = self._run.manifest, self._run.info
+        description = f"{info.run_id}: {at.status}, step {at.step} of {info.num_steps}"
         context = FlowRunContext.get()
         assert context is not None and context.flow_run is not None, "artifacts are of a flow run"
         flow_run = context.flow_run.id
@@ -67,7 +68,10 @@ async def _update(client: PrefectClient, artifact: UUID, report: str, descriptio
     more as an event, which the server keeps."""
     try:
         await client.request(
-            "PATCH", f"/artifacts/{artifact}", json={"data": report, "description": description}
+            "PATCH",
+            "/artifacts/{id}",
+            path_params={"id": artifact},
+            json={"data": report, "description": description},
         )
     except PrefectHTTPStatusError as error:
         if error.response.status_code == codes.NOT_FOUND:

@@ -20,7 +20,7 @@ img { max-width: 100%; border-radius: 6px; }
 table { border-collapse: collapse; display: block; overflow-x: auto;
         font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .75rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-td:last-child { color: var(--bar); }
+td[style*="left"]:last-child { color: var(--bar); }
 code, pre { font: .875em/1.45 ui-monospace, monospace; background: var(--soft); border-radius: 6px;
             overflow-wrap: anywhere; }
 code { padding: .1em .35em; } pre { padding: .75rem; white-space: pre-wrap; }
