@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mortal_steps.compute.base import Role, WorkerSpec
@@ -196,9 +197,9 @@ def check_training(
     count = len(train) + len(held_out)
     if count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
-    without_effect, lengths = call_once(
-        _passing_worker(config, "actor"), "check", train=train, held_out=held_out
-    )
+    worker = _passing_worker(config, "actor")
+    worker = replace(worker, env={"TOKENIZERS_PARALLELISM": "true", **worker.env})  # it only counts
+    without_effect, lengths = call_once(worker, "check", train=train, held_out=held_out)
     for warning in without_effect:
         logger.warning("%s", warning)
     if lengths is None:

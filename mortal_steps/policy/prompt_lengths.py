@@ -13,7 +13,8 @@ from mortal_steps.errors import ModelError
 from mortal_steps.models.hub import is_hub_model, tokenizer_folder
 from mortal_steps.rollout.engines.base import context_length
 from mortal_steps.rollout.fitting import check_fitting
-from mortal_steps.rollout.prompts import PromptLengths, measure_prompts, template_options
+from mortal_steps.rollout.measuring import PromptLengths, measure_prompts
+from mortal_steps.rollout.prompts import template_options
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem, Prompt
 
@@ -39,7 +40,8 @@ def measure(config: RunConfig, prompts: Iterable[Prompt]) -> PromptLengths | Non
             raise
         context, tokenizer = _read(folder, model)
     options = template_options(config.training)
-    return measure_prompts(prompts, tokenizer, options, context=context)
+    fits = context - config.max_tokens
+    return measure_prompts(prompts, tokenizer, options, context=context, fits=fits)
 
 
 def check_at_start(store: RunStore, config: RunConfig, tokenizer: Any) -> None:
@@ -53,11 +55,13 @@ def check_at_start(store: RunStore, config: RunConfig, tokenizer: Any) -> None:
     shape = AutoConfig.from_pretrained(path, trust_remote_code=config.model.trust_remote_code)
     found = store.find_record(EVAL_PROBLEMS, list[Problem])
     train, held_out = find_train_problems(store), found[1] if found else []
+    context = context_length(shape, config.model.max_model_len)
     lengths = measure_prompts(
         chain(prompts_of(train), prompts_of(held_out)),
         tokenizer,
         template_options(config.training),
-        context=context_length(shape, config.model.max_model_len),
+        context=context,
+        fits=context - config.max_tokens,
     )
     check_fitting(config, train, held_out, lengths)
 

@@ -22,12 +22,8 @@ from mortal_steps.data.kept import (
     keep_problems,
     open_problems,
 )
-from mortal_steps.data.problem_files import (
-    ROWS_PER_GROUP,
-    ProblemFile,
-    ProblemWriter,
-    write_problems,
-)
+from mortal_steps.data.problem_files import ProblemFile, write_problems
+from mortal_steps.data.problem_writer import ROWS_PER_GROUP, ProblemWriter
 from mortal_steps.data.problems import read_problems
 from mortal_steps.data.shared import read_or_share
 from mortal_steps.errors import CorruptFileError, NewerFormatError
@@ -166,7 +162,7 @@ def test_a_file_that_is_none_is_named() -> None:
 
 def test_a_newer_file_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr("mortal_steps.data.problem_files.FORMAT", FORMAT + 1)
+        newer.setattr("mortal_steps.data.problem_writer.FORMAT", FORMAT + 1)
         found = written(many())
     with pytest.raises(NewerFormatError, match=rf"p\.parquet is of format {FORMAT + 1}"):
         len(found)
