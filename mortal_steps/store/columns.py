@@ -7,12 +7,13 @@ with zstd. That makes a float64 that came from a float32 as small as the float32
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
 import struct
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,23 +60,42 @@ def encode(kind: str, header: Any, columns: Mapping[str, pyarrow.Array]) -> tupl
     return digest, close(bytearray(file.getvalue()))
 
 
-def decode(path: Path, content: bytes) -> tuple[Any, dict[str, pyarrow.Array]]:
-    """Header and columns of a file whose seal was checked; raises `CorruptFileError` for what this
-    version of pyarrow cannot read."""
-    try:
-        file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content))
-        header = json.loads(file.metadata.metadata[HEADER_KEY.encode()])
-        table = file.read(use_threads=False)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise CorruptFileError(
-            f"{path} cannot be read by pyarrow {pyarrow.__version__}: {error}"
-        ) from None
-    return header, {name: _in_one(table.column(name)) for name in table.column_names}
+class Columns(Mapping[str, pyarrow.Array]):
+    """The columns of a file whose seal was checked, each decoded when it is asked for: not all of
+    them are in memory at once.
 
+    Raises `CorruptFileError` for what this version of pyarrow cannot read.
+    """
 
-def _in_one(column: pyarrow.ChunkedArray) -> pyarrow.Array:
-    """Not copied where that is what it is: `combine_chunks` copies even then."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    def __init__(self, path: Path, content: bytes) -> None:
+        self._path = path
+        with self._reading():
+            self._file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content))
+            self._names = self._file.schema_arrow.names
+            self.header: Any = json.loads(self._file.metadata.metadata[HEADER_KEY.encode()])
+
+    def __getitem__(self, name: str) -> pyarrow.Array:
+        if name not in self._names:
+            raise KeyError(name)
+        with self._reading():
+            column = self._file.read(columns=[name], use_threads=False).column(name)
+        # `combine_chunks` copies a single chunk, too.
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (pyarrow.ArrowException, OSError) as error:
+            raise CorruptFileError(
+                f"{self._path} cannot be read by pyarrow {pyarrow.__version__}: {error}"
+            ) from None
 
 
 def content_digest(kind: str, header: str, columns: Mapping[str, pyarrow.Array]) -> str:

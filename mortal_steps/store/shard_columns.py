@@ -90,7 +90,8 @@ def unpack(path: Path, content: bytes, seal: Seal, kind: type[T]) -> T:
     if seal.kind != kind.__name__:
         raise CorruptFileError(f"{path} is no {kind.__name__} but a {seal.kind}")
     _, from_columns = _FORMS[kind]
-    body: T = from_columns(*columns.decode(path, content))
+    table = columns.Columns(path, content)
+    body: T = from_columns(table.header, table)
     return body
 
 
@@ -175,7 +176,7 @@ def _completion(values: Mapping[str, Sequence[Any]], row: int) -> Completion:
         seed=values["seed"][row],
         policy_version=values["policy_version"][row],
         message=values["message"][row],
-        turns=tuple(Turn(**turn) for turn in values["turns"][row]),
+        turns=tuple([Turn(**turn) for turn in values["turns"][row]]),
         messages=tuple(values["messages"][row] or ()),
         prompt_ids=values["own_prompt_ids"][row],
         outcome=None if outcome is None else _outcomes.validate_python(outcome),
