@@ -155,7 +155,9 @@ def check_round_trip(store, shard):
     assert store.write_record("r.parquet", shard, kind) == ref
     assert store.path("r.parquet").read_bytes() == first
     table = columns.Columns(store.path("r.parquet"), first)
-    assert columns.content_digest(kind.__name__, columns.dump_json(table.header), table) == ref.sha256
+    assert (
+        columns.content_digest(kind.__name__, columns.dump_json(table.header), table) == ref.sha256
+    )
 
 
 @settings(deadline=None, max_examples=30)
