@@ -7,7 +7,6 @@ Killing one is survived like losing a Modal container: the call in flight raises
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import itertools
 import os
@@ -286,31 +285,3 @@ def _end_of(log: Path) -> bytes:
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - EPITAPH_BYTES))
         return file.read()
-
-
-def call_once(spec: WorkerSpec, method: str, **payload: Any) -> Any:
-    """One call of one worker in a process that lives for this call alone; blocking.
-
-    May be used where an event loop runs already. Raises what `Compute.call` raises; interrupted, it
-    ends the process first.
-    """
-    running: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
-
-    async def call() -> Any:
-        loop = asyncio.get_running_loop()
-        container = LocalContainer("rehearsal", spec, 0, Path.cwd(), None, log_in_scratch=True)
-        answer = asyncio.ensure_future(container.call(method, payload, method))
-        running.set_result(lambda: loop.call_soon_threadsafe(answer.cancel))
-        try:
-            return await answer
-        finally:
-            await container.close()
-
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-        calling = thread.submit(asyncio.run, call())
-        try:
-            return calling.result()
-        except KeyboardInterrupt:
-            with contextlib.suppress(RuntimeError):  # it ends at this very moment
-                running.result()()
-            raise

@@ -12,7 +12,7 @@ import difflib
 import math
 import random
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mortal_steps.config import DataConfig
@@ -27,26 +27,35 @@ from mortal_steps.types import Problem, Prompt
 TAKEN_BY_TRL = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")
 """Keyword arguments of every reward function; no column may have such a name."""
 
+WORTH_A_WORD = 100_000
+"""Rows, which take seconds to read."""
+
 DEEPEST = 100
 """Levels of nesting in a column; the JSON of the run store ends somewhere beyond."""
 
 
 def read_problems(
-    config: DataConfig, seed: int, scratch: Scratch
+    config: DataConfig,
+    seed: int,
+    scratch: Scratch,
+    say: Callable[[str], None] | None = None,
 ) -> tuple[ProblemFile, Sequence[Problem]]:
     """Training and held-out problems; the second are none when none are asked for.
 
     Training rows whose prompt is also held out are left out. The training problems lie in a file in
     `scratch`, and never in memory all at once; the held-out ones, which each evaluation samples
     whole, are. `seed` is the run's: reasoning_gym tasks draw their rows from it unless
-    `data.options.seed` is set. Raises `DataError`.
+    `data.options.seed` is set. `say` is told how far it is with many rows. Raises `DataError`.
     """
     check_options(config)
     rows = read_rows(config, seed, limit=config.max_samples)
-    path = scratch.path / "rows.parquet"
+    path, read = scratch.path / "rows.parquet", 0
     with ProblemWriter(path) as writer:
         for row in _checked(rows, config, "train", f"data.source = {config.source!r}"):
             writer.add(*row)
+            read += 1
+            if say is not None and read % WORTH_A_WORD == 0:
+                say(f"reading the dataset: {read:,} rows")
     train = ProblemFile(path, keeps=scratch)
     if config.eval_source is not None or config.eval_split is not None:
         rows = read_rows(config, seed, limit=config.eval_samples or None, held_out=True)

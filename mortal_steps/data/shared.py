@@ -13,7 +13,7 @@ import fcntl
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from mortal_steps.types import Problem
 
 logger = logging.getLogger(__name__)
 
-SHARED_FROM = 64 * 2**20
+SHARED_FROM = 16 * 2**20
 """Bytes of a source; a smaller one is read in seconds."""
 READER = 1
 """Grows when the same file would be read to other problems."""
@@ -36,12 +36,14 @@ READER = 1
 TRAIN, EVAL, SUMMARY = "train.parquet", "eval.json", "rows.json"
 
 
-def read_or_share(config: RunConfig, scratch: Scratch) -> tuple[ProblemFile, Sequence[Problem]]:
+def read_or_share(
+    config: RunConfig, scratch: Scratch, say: Callable[[str], None] | None = None
+) -> tuple[ProblemFile, Sequence[Problem]]:
     """`read_problems`; from what is kept beside the runs where that is the same. Raises
     `DataError`."""
     sources = _large_sources(config.data)
     if not sources:
-        return read_problems(config.data, config.seed, scratch)
+        return read_problems(config.data, config.seed, scratch, say)
     cache = RunStore(Path(config.runs_dir).absolute() / ".data")
     before = [_stamp(path) for path in sources]
     key = _key(config.data, sources)
@@ -52,7 +54,7 @@ def read_or_share(config: RunConfig, scratch: Scratch) -> tuple[ProblemFile, Seq
             if cache.path(key).exists():
                 logger.warning("the dataset is read again: %s", error)
             cache.remove_leftovers("", of=key)
-            train, held_out = read_problems(config.data, config.seed, scratch)
+            train, held_out = read_problems(config.data, config.seed, scratch, say)
             if [_stamp(path) for path in sources] != before:
                 raise DataError(
                     f"{', '.join(map(str, sources))} changed while it was read; begin again once "

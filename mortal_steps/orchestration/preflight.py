@@ -1,9 +1,9 @@
 """Everything that can be found out about a configuration before anything is started.
 
-The runs directory, the model folder, the dataset and its columns, the
-interpreters; then, each in a process of its own that ends with the check, the reward functions
-(called once), what TRL says of its options, and whether every prompt fits the model's context. This
-process imports no torch.
+The runs directory, the model folder, the dataset and its columns, the interpreters; then, in
+processes of their own that end with the check, the reward functions (called once), what TRL says of
+its options, and whether every prompt fits the model's context. TRL is imported while the dataset is
+read; what is wrong is told in this order all the same. This process imports no torch.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.devices import check_devices
-from mortal_steps.compute.local import call_once
+from mortal_steps.compute.rehearsal import Rehearsal, call_once
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
@@ -61,30 +62,32 @@ def check(
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
     check_modal(config)
-    say("reading the dataset")
-    train, held_out = problems or _read(config)
-    if config.evaluation.eval_steps and not held_out:
-        raise ConfigError(
-            "evaluation.eval_steps is set, but there are no held-out problems; set "
-            "data.eval_samples, data.eval_split or data.eval_source"
-        )
-    check_interpreters(config)
-    check_engine(config)
-    batch_source(config)
-    check_devices(config)
-    if config.rewards.dry_run:
-        say("calling the reward functions with a made-up completion")
-    else:
-        say("importing the reward functions")
-    check_rewards(config, train)
-    say("measuring the prompts, and checking the training options with TRL")
-    return check_training(config, train, held_out)
+    with Rehearsal(_counting(_passing_worker(config, "actor"))) as actor:
+        options = actor.begin("check_options")
+        say("reading the dataset")
+        train, held_out = problems or _read(config, say)
+        if config.evaluation.eval_steps and not held_out:
+            raise ConfigError(
+                "evaluation.eval_steps is set, but there are no held-out problems; set "
+                "data.eval_samples, data.eval_split or data.eval_source"
+            )
+        check_interpreters(config)
+        check_engine(config)
+        batch_source(config)
+        check_devices(config)
+        if config.rewards.dry_run:
+            say("calling the reward functions with a made-up completion")
+        else:
+            say("importing the reward functions")
+        check_rewards(config, train)
+        say("measuring the prompts, and checking the training options with TRL")
+        return check_training(config, train, held_out, actor, options)
 
 
-def _read(config: RunConfig) -> Problems:
+def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
     scratch = Scratch(Path(config.runs_dir).absolute(), READING)
     try:
-        return read_or_share(config, scratch)
+        return read_or_share(config, scratch, say)
     except BaseException:
         scratch.remove()
         raise
@@ -190,16 +193,19 @@ def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
 
 
 def check_training(
-    config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
+    config: RunConfig,
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
+    actor: Rehearsal,
+    options: Future[tuple[str, ...]],
 ) -> Problems:
     """TRL's GRPOConfig accepts the options of `[training]` and `[training.trl]`, and the problems
     fit the model; those that do are the answer (`data.on_long`)."""
+    without_effect = options.result()
     count = len(train) + len(held_out)
     if count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
-    worker = _passing_worker(config, "actor")
-    worker = replace(worker, env={"TOKENIZERS_PARALLELISM": "true", **worker.env})  # it only counts
-    without_effect, lengths = call_once(worker, "check", train=train, held_out=held_out)
+    lengths = actor.begin("measure", train=train, held_out=held_out).result()
     for warning in without_effect:
         logger.warning("%s", warning)
     if lengths is None:
@@ -216,3 +222,8 @@ def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:
     """A worker of the run without a run directory or a model: good for checks alone."""
     nowhere = Path(os.devnull)
     return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)[role]
+
+
+def _counting(worker: WorkerSpec) -> WorkerSpec:
+    """A worker that only counts tokens may do so in many threads."""
+    return replace(worker, env={"TOKENIZERS_PARALLELISM": "true", **worker.env})

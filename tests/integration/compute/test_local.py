@@ -192,7 +192,7 @@ def wait_until_gone(process):
 
 ONE_CALL = f"""
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.compute.local import call_once
+from mortal_steps.compute.rehearsal import call_once
 call_once(WorkerSpec(factory={FACTORY!r}, kwargs={{}}), "sleep", seconds=600)
 """
 
