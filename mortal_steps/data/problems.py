@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mortal_steps.config import DataConfig
-from mortal_steps.data.problem_files import ProblemFile, ProblemWriter
+from mortal_steps.data.problem_files import ProblemFile
+from mortal_steps.data.problem_writer import ProblemWriter
 from mortal_steps.data.row_text import encode_json
 from mortal_steps.data.sources import Row, check_options, read_rows
 from mortal_steps.errors import DataError
