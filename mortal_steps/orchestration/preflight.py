@@ -23,7 +23,7 @@ from mortal_steps.compute.rehearsal import Rehearsal, call_once
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
-from mortal_steps.data.shared import read_or_share
+from mortal_steps.data.shared import clean_up, read_or_share
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, read_context
@@ -87,7 +87,9 @@ def check(
 def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
     scratch = Scratch(Path(config.runs_dir).absolute(), READING)
     try:
-        return read_or_share(config, scratch, say)
+        problems = read_or_share(config, scratch, say)
+        clean_up(config)
+        return problems
     except BaseException:
         scratch.remove()
         raise
