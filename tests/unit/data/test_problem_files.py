@@ -91,6 +91,36 @@ def test_whatever_json_carries_comes_back_as_it_was(rows) -> None:
     assert found.fingerprint == fingerprint_of_format_1(problems) == dataset_fingerprint(problems)
 
 
+def test_columns_keep_their_order_and_the_fingerprint_has_its_own() -> None:
+    """Whatever of a row can be taken as it stands in the file, and whatever cannot."""
+    values = ["plain", "\x7f", "ä", "{", {"b": 1, "a": [{"d": 1e300, "c": None}]}, 0.1, True, None]
+    chat = [{"role": "user", "content": "{"}]
+    whole = [
+        Problem(id=f"train-{row}", prompt=prompt, columns={"z": value, "b": "\\", "a": row})
+        for row, (value, prompt) in enumerate((v, p) for v in values for p in ("p\x7f{=", chat))
+    ]
+    lacking = [*whole, Problem(id="train-99", prompt="x", columns={"a": 1, "y": 2})]
+    for problems, is_whole in ((whole, True), (lacking, False)):
+        found = written(problems)
+        assert found._is_whole is is_whole
+        expected = [
+            Problem(
+                id=one.id,
+                prompt=one.prompt,
+                columns={name: one.columns.get(name) for name in found._names},
+            )
+            for one in problems
+        ]
+        assert [list(one.columns) for one in found] == [list(found._names)] * len(problems)
+        assert list(found._names) == ["z", "b", "a"] + ["y"] * (not is_whole)
+        assert found.fingerprint == fingerprint_of_format_1(expected)
+        some = found.select(array("L", range(1, len(problems), 2)))
+        some.write_to(Path("some.parquet"))
+        again = ProblemFile(Path("some.parquet"))
+        assert again.fingerprint == some.fingerprint == fingerprint_of_format_1(expected[1::2])
+        found.path.unlink()
+
+
 def test_single_rows_slices_and_selections_are_those_of_a_list() -> None:
     problems = many()
     found = written(problems)
