@@ -31,7 +31,7 @@ import numpy
 
 from benchmarks.jobs import ROOT, in_turn
 from benchmarks.output import add_output_option, console, results_table, write_results
-from mortal_steps.compute.local import ENVIRONMENT
+from mortal_steps.compute.local_container import ENVIRONMENT
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     Completion,

@@ -1,9 +1,9 @@
 """Everything that can be found out about a configuration before anything is started.
 
-The runs directory, the model folder, the dataset and its columns, the interpreters; then, in
-processes of their own that end with the check, the reward functions (called once), what TRL says of
-its options, and whether every prompt fits the model's context. TRL is imported while the dataset is
-read; what is wrong is told in this order all the same. This process imports no torch.
+The runs directory, the model folder, the dataset and its columns, the
+interpreters; then, each in a process of its own that ends with the check, the reward functions
+(called once), what TRL says of its options, and whether every prompt fits the model's context. This
+process imports no torch.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.devices import check_devices
-from mortal_steps.compute.rehearsal import Rehearsal, call_once
+from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
@@ -62,26 +60,33 @@ def check(
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
     check_modal(config)
-    with Rehearsal(_counting(_passing_worker(config, "actor"))) as actor:
-        options = actor.begin("check_options")
-        say("reading the dataset")
-        train, held_out = problems or _read(config, say)
-        if config.evaluation.eval_steps and not held_out:
-            raise ConfigError(
-                "evaluation.eval_steps is set, but there are no held-out problems; set "
-                "data.eval_samples, data.eval_split or data.eval_source"
-            )
-        check_interpreters(config)
-        check_engine(config)
-        batch_source(config)
-        check_devices(config)
-        if config.rewards.dry_run:
-            say("calling the reward functions with a made-up completion")
-        else:
-            say("importing the reward functions")
-        check_rewards(config, train)
-        say("measuring the prompts, and checking the training options with TRL")
-        return check_training(config, train, held_out, actor, options)
+    begin(config)
+    say("reading the dataset")
+    train, held_out = problems or _read(config, say)
+    if config.evaluation.eval_steps and not held_out:
+        raise ConfigError(
+            "evaluation.eval_steps is set, but there are no held-out problems; set "
+            "data.eval_samples, data.eval_split or data.eval_source"
+        )
+    check_engine(config)
+    batch_source(config)
+    check_devices(config)
+    if config.rewards.dry_run:
+        say("calling the reward functions with a made-up completion")
+    else:
+        say("importing the reward functions")
+    check_rewards(config, train)
+    say("measuring the prompts, and checking the training options with TRL")
+    return check_training(config, train, held_out)
+
+
+def begin(config: RunConfig) -> None:
+    """Let the workers' imports go on beside the checks and what follows them.
+
+    Raises `ConfigError` for an interpreter that is not there.
+    """
+    check_interpreters(config)
+    begin_imports(_passing_worker(config, "actor"))
 
 
 def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
@@ -178,8 +183,7 @@ def check_modal(config: RunConfig) -> None:
         from mortal_steps.compute.modal.retry import run_in_thread
 
         check_prices(config.compute)
-        if config.compute.modal.rewards == "modal":
-            project_files(config)
+        project_files(config)
         run_in_thread(check_deployed(config))
 
 
@@ -195,19 +199,16 @@ def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
 
 
 def check_training(
-    config: RunConfig,
-    train: Sequence[Problem],
-    held_out: Sequence[Problem],
-    actor: Rehearsal,
-    options: Future[tuple[str, ...]],
+    config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
 ) -> Problems:
     """TRL's GRPOConfig accepts the options of `[training]` and `[training.trl]`, and the problems
     fit the model; those that do are the answer (`data.on_long`)."""
-    without_effect = options.result()
     count = len(train) + len(held_out)
     if count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
-    lengths = actor.begin("measure", train=train, held_out=held_out).result()
+    without_effect, lengths = call_once(
+        _passing_worker(config, "actor"), "check", train=train, held_out=held_out
+    )
     for warning in without_effect:
         logger.warning("%s", warning)
     if lengths is None:
@@ -224,8 +225,3 @@ def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:
     """A worker of the run without a run directory or a model: good for checks alone."""
     nowhere = Path(os.devnull)
     return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)[role]
-
-
-def _counting(worker: WorkerSpec) -> WorkerSpec:
-    """A worker that only counts tokens may do so in many threads."""
-    return replace(worker, env={"TOKENIZERS_PARALLELISM": "true", **worker.env})

@@ -75,17 +75,17 @@ class Actor:
         self._held: Held | None = None
         self._publisher = Publisher(self._store, config)
 
-    def check_options(self) -> tuple[str, ...]:
-        """Raise the `ConfigError` that the algorithm has about the run's options; needs no weights,
-        no GPU. Returns a sentence for each option that does nothing here."""
-        return algorithm_of(self._config).check(self._config)
-
-    def measure(
+    def check(
         self, *, train: Sequence[Problem], held_out: Sequence[Problem]
-    ) -> PromptLengths | None:
-        """Lengths of all prompts (`prompt_lengths.measure`); needs no weights, no GPU."""
+    ) -> tuple[tuple[str, ...], PromptLengths | None]:
+        """Raise the `ConfigError` that the algorithm has about the run's options, then measure all
+        prompts (`prompt_lengths.measure`); needs no weights, no GPU.
+
+        Returns a sentence for each option that does nothing here, and the lengths.
+        """
         prompts = chain(prompts_of(train), prompts_of(held_out))
-        return prompt_lengths.measure(self._config, prompts)
+        idle = algorithm_of(self._config).check(self._config)
+        return idle, prompt_lengths.measure(self._config, prompts)
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model the run begins with; nothing to do if it is there whole.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -17,6 +19,8 @@ from mortal_steps.rollout.measuring import PromptLengths, measure_prompts
 from mortal_steps.rollout.prompts import template_options
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem, Prompt
+
+THREADS = "TOKENIZERS_PARALLELISM"
 
 
 def measure(config: RunConfig, prompts: Iterable[Prompt]) -> PromptLengths | None:
@@ -41,7 +45,21 @@ def measure(config: RunConfig, prompts: Iterable[Prompt]) -> PromptLengths | Non
         context, tokenizer = _read(folder, model)
     options = template_options(config.training)
     fits = context - config.max_tokens
-    return measure_prompts(prompts, tokenizer, options, context=context, fits=fits)
+    with _many_threads():
+        return measure_prompts(prompts, tokenizer, options, context=context, fits=fits)
+
+
+@contextlib.contextmanager
+def _many_threads() -> Iterator[None]:
+    """Tokenizers count in as many as there are cores, which workers otherwise forbid them."""
+    before = os.environ.get(THREADS)
+    os.environ[THREADS] = "true"
+    try:
+        yield
+    finally:
+        os.environ.pop(THREADS)
+        if before is not None:
+            os.environ[THREADS] = before
 
 
 def check_at_start(store: RunStore, config: RunConfig, tokenizer: Any) -> None:
