@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 from mortal_steps.errors import StoreError
@@ -32,7 +33,7 @@ class EntryLock:
 
     def __init__(self, cache: RunStore, key: str) -> None:
         self._path = cache.path(f".{key}.lock")
-        self._release = weakref.finalize(self, _nothing)
+        self._release: Callable[[], object] = _nothing
 
     def share(self) -> None:
         """Wait until nobody is alone with it."""
