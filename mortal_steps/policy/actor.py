@@ -33,7 +33,7 @@ from mortal_steps.policy.held import Held
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.policy.rollout_files import prune_rollouts
-from mortal_steps.rollout.prompts import PromptLengths
+from mortal_steps.rollout.measuring import PromptLengths
 from mortal_steps.schedule import train_seed
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
