@@ -12,9 +12,12 @@ import typer
 from mortal_steps.errors import ConfigError
 
 
-def port_number(given: str) -> int:
-    """A TCP port, or 0. A range as such would take the room of the help's other columns."""
-    if not given.isdecimal() or int(given) > LARGEST_PORT:
+def port_number(given: str | int) -> int:
+    """A TCP port, or 0: what the user typed, or the default.
+
+    typer's own way to check a range prints it and so takes the room of the help's other columns.
+    """
+    if not str(given).isdecimal() or int(given) > LARGEST_PORT:
         raise typer.BadParameter(f"{given!r} is not a number from 0 to {LARGEST_PORT}")
     return int(given)
 
