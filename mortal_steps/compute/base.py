@@ -53,6 +53,9 @@ class WorkerSpec:
     devices: tuple[str, ...] = ()
     """CUDA_VISIBLE_DEVICES, dealt out to the workers in turn."""
     env: Mapping[str, str] = field(default_factory=dict)
+    preload: tuple[str, ...] = ()
+    """Modules that workers of this process share: one process imports them, each worker is forked
+    from it. Empty: each worker is an interpreter of its own."""
 
     def threading(self) -> dict[str, str]:
         """Environment variables that decide how a worker's threads compute."""

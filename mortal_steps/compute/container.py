@@ -26,12 +26,12 @@ UCRED = "3i"
 """Of <sys/socket.h>: the ids of process, user and group."""
 
 
-def main() -> None:
-    """Serve calls until the owner closes the socket."""
+def serve_owner(descriptor: int) -> None:
+    """Serve the calls that arrive on the socket of this descriptor until the owner closes it."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    with socket.socket(fileno=int(sys.argv[1])) as connection:
+    with socket.socket(fileno=descriptor) as connection:
         _end_with(_owner(connection))
         try:
             worker = _construct(receive_frame(connection))
@@ -115,4 +115,4 @@ def _end_at_once() -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    serve_owner(int(sys.argv[1]))

@@ -7,6 +7,7 @@ from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.config import RoleConfig, RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, TRAINING_MODULES, engine_kind
 
 FACTORIES: dict[Role, str] = {
     "actor": "mortal_steps.policy.actor:Actor",
@@ -21,6 +22,8 @@ def worker_specs(
     """One actor, the rollout workers and the reward worker of a run on this machine."""
     common = {"run_dir": str(run_dir), "config": config}
     local = config.compute.local
+    engine = engine_kind(config.rollout.engine or ALWAYS_THERE)
+    shares = config.compute.backend == "local"  # else there is one worker to a machine
     return {
         "actor": _spec(
             "actor",
@@ -31,6 +34,7 @@ def worker_specs(
                 "model_path": model_path,
                 "num_steps": num_steps,
             },
+            preload=TRAINING_MODULES if shares else (),
         ),
         "rollout": _spec(
             "rollout",
@@ -38,6 +42,7 @@ def worker_specs(
             {**common, "model_path": model_path},
             count=config.num_rollout_workers,
             prepare="start",
+            preload=engine.preload if shares else (),
         ),
         "reward": _spec("reward", local.reward, {**common, "num_steps": num_steps}),
     }
@@ -50,6 +55,7 @@ def _spec(
     *,
     count: int = 1,
     prepare: str | None = None,
+    preload: tuple[str, ...] = (),
 ) -> WorkerSpec:
     return WorkerSpec(
         factory=FACTORIES[role],
@@ -60,4 +66,5 @@ def _spec(
         threads=place.threads or 1,
         devices=place.devices,
         env=place.env,
+        preload=preload,
     )

@@ -38,8 +38,17 @@ class EngineKind:
     where that is another one than the actor's."""
     gpu_shared_with: Mapping[str, Any] = field(default_factory=dict)
     """`rollout.engine_options` where the actor is on the same GPU."""
+    preload: tuple[str, ...] = ()
+    """Modules that local workers with this engine share (`WorkerSpec.preload`)."""
 
 
+TRAINING_MODULES = (
+    "mortal_steps.policy.algorithms.grpo.stepper",
+    "mortal_steps.policy.base_model",
+    "mortal_steps.policy.prompt_lengths",
+    "mortal_steps.rollout.engines.transformers",
+)
+"""What the actor and rollout workers with transformers import."""
 VLLM_PYTHON = "MORTAL_VLLM_PYTHON"
 """Environment variable of an image with two environments: the interpreter of the one with vLLM."""
 SHARE_OF_GPU = 0.3
@@ -59,6 +68,7 @@ ENGINES: Mapping[str, EngineKind] = {
         factory="mortal_steps.rollout.engines.transformers:TransformersEngine",
         corrects_importance=False,
         modal_class="TransformersRolloutWorker",
+        preload=TRAINING_MODULES,
     ),
 }
 """By the name in `rollout.engine`, those that are preferred first: where none is named, a run takes

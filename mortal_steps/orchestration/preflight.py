@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.devices import check_devices
-from mortal_steps.compute.local import call_once
+from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
@@ -60,6 +60,7 @@ def check(
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
     check_modal(config)
+    begin(config)
     say("reading the dataset")
     train, held_out = problems or _read(config)
     if config.evaluation.eval_steps and not held_out:
@@ -67,7 +68,6 @@ def check(
             "evaluation.eval_steps is set, but there are no held-out problems; set "
             "data.eval_samples, data.eval_split or data.eval_source"
         )
-    check_interpreters(config)
     check_engine(config)
     batch_source(config)
     check_devices(config)
@@ -78,6 +78,15 @@ def check(
     check_rewards(config, train)
     say("measuring the prompts, and checking the training options with TRL")
     return check_training(config, train, held_out)
+
+
+def begin(config: RunConfig) -> None:
+    """Let the workers' imports go on beside the checks and what follows them.
+
+    Raises `ConfigError` for an interpreter that is not there.
+    """
+    check_interpreters(config)
+    begin_imports(_passing_worker(config, "actor"))
 
 
 def _read(config: RunConfig) -> Problems:
@@ -172,8 +181,7 @@ def check_modal(config: RunConfig) -> None:
         from mortal_steps.compute.modal.retry import run_in_thread
 
         check_prices(config.compute)
-        if config.compute.modal.rewards == "modal":
-            project_files(config)
+        project_files(config)
         run_in_thread(check_deployed(config))
 
 

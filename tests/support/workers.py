@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,6 +26,24 @@ class Counter:
 
     def pid(self) -> int:
         return os.getpid()
+
+    def process(self) -> dict:
+        """What tells a forked process from one that was started."""
+        return {
+            "parent": os.getppid(),
+            "command": Path("/proc/self/cmdline").read_text().split("\0"),
+            "name": Path("/proc/self/comm").read_text().strip(),
+            "session": os.getsid(0),
+            "folder": os.getcwd(),
+            "temporary": tempfile.gettempdir(),
+            "modules": sorted(sys.modules),
+            "environment": dict(os.environ),
+        }
+
+    def threads_of_torch(self) -> int:
+        import torch
+
+        return torch.get_num_threads()
 
     def where(self) -> dict:
         return {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.compute.base import Role, WorkerSpec
-from mortal_steps.compute.local import CLOSE_GRACE_S, LocalContainer
+from mortal_steps.compute.local_container import CLOSE_GRACE_S, LocalContainer
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, EngineKind, engine_kind
 from mortal_steps.config.gpus import gpu_count

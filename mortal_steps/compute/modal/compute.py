@@ -20,7 +20,7 @@ from mortal_steps.compute.modal.host import Order, Settings
 from mortal_steps.compute.modal.meter import Meter
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.models import share_model
-from mortal_steps.compute.modal.project import share_project
+from mortal_steps.compute.modal.project import project_files, share_project
 from mortal_steps.compute.modal.release import this_release
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
@@ -207,7 +207,7 @@ async def modal_compute(
         line = Line(settings, store, volume, held)
         await share_model(volume, settings)
         if settings.project_sha256 is not None:
-            await share_project(volume, run_id, config)
+            await share_project(volume, run_id, project_files(config))
         await line.mirror.begin()
         compute = await _compute(config, store, line, beside)
         try:

@@ -29,14 +29,14 @@ PASSED_ON = (
 
 def settings_of(run: Run) -> Settings:
     """What the run's workers are constructed with; raises what `project_files` does."""
-    in_container = run.config.compute.modal.rewards == "modal"
+    files = project_files(run.config)
     return Settings(
         config=_without_secrets(run.config),
         fingerprint=run.info.fingerprint,
         dataset_fingerprint=run.info.dataset_fingerprint,
         num_steps=run.info.num_steps,
         model_folder=folder_there(run.info.model_files),
-        project_sha256=digest_of(project_files(run.config)) if in_container else None,
+        project_sha256=digest_of(files) if files else None,
     )
 
 
@@ -51,7 +51,7 @@ def _without_secrets(config: RunConfig) -> RunConfig:
 def check_reachable(config: RunConfig) -> None:
     """Raise `ConfigError` for what a container could not get at: reward functions that are not
     below the current folder, a Prefect server on this machine's loopback."""
-    project_files(config)
+    project_files(config, all_in_containers=True)
     url = os.environ.get("PREFECT_API_URL", "")
     if urllib.parse.urlsplit(url).hostname in LOOPBACK:
         raise ConfigError(
@@ -71,7 +71,8 @@ async def hand_over(run: Run) -> None:
         raise in_use(run.info.run_id, holder)
     await share_model(volume, settings_of(run))
     await Mirror(volume, run.store).begin()
-    await share_project(volume, run.info.run_id, run.config)
+    files = project_files(run.config, all_in_containers=True)
+    await share_project(volume, run.info.run_id, files)
 
 
 async def spawn_orchestrator(config: RunConfig) -> str:

@@ -40,7 +40,7 @@ from mortal_steps.types import FileRef
 logger = logging.getLogger(__name__)
 
 PROJECT = "project"
-"""Folder of a run directory on the Volume with the files that reward functions come from."""
+"""Folder of a run directory on the Volume with the files of the user's own that workers import."""
 
 
 class Volume(Protocol):
@@ -68,7 +68,7 @@ class Settings:
     model_folder: str | None
     """Where on the Volume the files of the local folder `model.name_or_path` are, if it is one."""
     project_sha256: str | None
-    """Of the files that reward functions come from; None: they stay beside the flow."""
+    """Of the files in `PROJECT`; None: workers need none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,7 +215,7 @@ class WorkerHost:
         settings = store.read_record(order.settings, Settings)
         if settings.model_folder is not None:
             _provide(settings.config.model.name_or_path, self._runs_dir / settings.model_folder)
-        if order.role == "reward" and (store.root / PROJECT).is_dir():
+        if (store.root / PROJECT).is_dir():
             shutil.copytree(store.root / PROJECT, Path.cwd(), dirs_exist_ok=True)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
         specs = worker_specs(

@@ -1,4 +1,4 @@
-"""The Python files that a run's reward functions come from, on their way to a container."""
+"""The Python files of the user's own that a run's workers import, on their way to a container."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ import mortal_steps
 from mortal_steps.compute.modal.host import PROJECT
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
+from mortal_steps.config.names import is_imported
 from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.sources import find_sources
 from mortal_steps.store.files import digest_file
 
 
-def project_files(config: RunConfig) -> dict[str, Path]:
+def project_files(config: RunConfig, *, all_in_containers: bool = False) -> dict[str, Path]:
     """Files by their path from the current folder, which is the containers' current folder, too.
 
-    Raises `ConfigError` for a function that is not below it.
+    Those of reward functions are among them where these are called in a container, as everything is
+    for a detached run. Raises `ConfigError` for a function that is not below the folder.
     """
     here = Path.cwd()
-    return {
-        str(path.relative_to(here)): path
-        for spec in config.rewards.code
-        for path in _files_of(spec, here)
-    }
+    names = [config.algorithm.type, config.rollout.weight_sync]
+    if all_in_containers:
+        names.append(config.rollout.source)
+    specs = [name for name in names if is_imported(name)]
+    if all_in_containers or config.compute.modal.rewards == "modal":
+        specs += config.rewards.code
+    return {str(path.relative_to(here)): path for spec in specs for path in _files_of(spec, here)}
 
 
 def digest_of(files: Mapping[str, Path]) -> str:
@@ -34,9 +38,8 @@ def digest_of(files: Mapping[str, Path]) -> str:
     return hashlib.sha256("".join(content).encode()).hexdigest()
 
 
-async def share_project(volume: RunsVolume, run_id: str, config: RunConfig) -> None:
+async def share_project(volume: RunsVolume, run_id: str, files: Mapping[str, Path]) -> None:
     """Upload the files; those of a time before are replaced."""
-    files = project_files(config)
     if files:
         await volume.upload({f"{run_id}/{PROJECT}/{name}": path for name, path in files.items()})
 
@@ -49,7 +52,7 @@ async def fetch_project(volume: RunsVolume, run_id: str) -> None:
 
 
 def _files_of(spec: str, here: Path) -> Iterator[Path]:
-    """What a reward function is in, or may import: the modules beside a file, the whole package of
+    """What `module:name` is in, or may import: the modules beside a file, the whole package of
     a module, and what these import from elsewhere below the folder. What is installed is in the
     image, or is nowhere there."""
     imported = (here / name for name in find_sources([spec], here, packages=False).files)

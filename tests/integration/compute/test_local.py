@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.compute import local, pool
+from mortal_steps.compute import local_container, pool
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import DataError, MortalError, StoreError, WorkerError, WorkerLostError
@@ -49,7 +49,7 @@ async def test_state_lives_in_its_own_process(make_compute):
 
 
 async def test_a_log_does_not_grow_without_end(make_compute, tmp_path, monkeypatch):
-    monkeypatch.setattr(local, "LONGEST_LOG", 50_000)
+    monkeypatch.setattr(local_container, "LONGEST_LOG", 50_000)
     compute = make_compute()
     for _ in range(5):
         await call(compute, "shout", characters=30_000)
@@ -59,7 +59,7 @@ async def test_a_log_does_not_grow_without_end(make_compute, tmp_path, monkeypat
     os.kill(compute.processes()["rollout-0"], signal.SIGKILL)
     with pytest.raises(WorkerLostError) as caught:
         await call(compute, "sleep", seconds=60)
-    assert len(str(caught.value)) < local.EPITAPH_BYTES + 1000
+    assert len(str(caught.value)) < local_container.EPITAPH_BYTES + 1000
 
 
 async def test_a_killed_worker_is_named_and_replaced(make_compute):

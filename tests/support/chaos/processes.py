@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 CONTAINER = b"mortal_steps.compute.container"
+FORK_SERVER = b"mortal_steps.compute.forkserver"
+"""Also the command line of the workers that are forked from it."""
 WARDEN = b"mortal_steps.rewards.warden"
 """Also the command line of the reward host, which the warden divides from itself."""
 GONE_WITHIN_S = 10.0
@@ -101,8 +103,13 @@ def _lives(pid: int) -> bool:
 
 
 def _containers(owner: int) -> list[int]:
-    """Worker processes that `owner` started."""
-    return _started_by(owner, CONTAINER)
+    """Worker processes that `owner` started, or had forked."""
+    forked = [
+        worker
+        for server in _started_by(owner, FORK_SERVER)
+        for worker in _started_by(server, FORK_SERVER)
+    ]
+    return _started_by(owner, CONTAINER) + forked
 
 
 def _started_by(owner: int, command: bytes) -> list[int]:

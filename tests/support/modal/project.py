@@ -8,7 +8,15 @@ from tests.support.chaos.project import write_project
 MORTAL = (sys.executable, "-m", "mortal")
 ON_MODAL = ("compute.backend=modal", "compute.modal.scaledown_window_s=60")
 STEPS = 4
+OWN = """from mortal_steps.policy.algorithms.grpo import GRPO
+
+
+class Same(GRPO):
+    pass
+"""
+"""An algorithm of the user's own, which has to reach the actor."""
 SETTINGS = (
+    "algorithm.type=own:Same",
     f"training.max_steps={STEPS}",
     "training.gradient_accumulation_steps=4",  # long enough to be killed in, as is sampling
     "training.num_iterations=2",
@@ -35,6 +43,7 @@ def project(folder, run_id, *overrides):
     """The chaos project in `folder`, four steps of it."""
     folder.mkdir(parents=True, exist_ok=True)
     write_project(folder)
+    (folder / "own.py").write_text(OWN)
     config = load_config(folder / "chaos.toml", [*SETTINGS, *overrides])
     return config.model_copy(update={"run_id": run_id, "runs_dir": str(folder / "runs")})
 

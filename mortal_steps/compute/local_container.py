@@ -1,0 +1,263 @@
+"""A container on this machine: one OS process with one worker, seen from its owner."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from mortal_steps.compute.base import WorkerSpec
+from mortal_steps.compute.forking import fork_server
+from mortal_steps.errors import MortalError, WorkerLostError
+from mortal_steps.store.files import writing
+from mortal_steps.system.frames import Answer, Construct, Frames, Request, encode_frame
+from mortal_steps.system.scratch import Scratch
+
+CLOSE_GRACE_S = 2.0
+"""How long a container may take to end by itself before it is killed."""
+EPITAPH_BYTES = 8192
+"""Of the end of a lost container's log, what is looked at."""
+LONGEST_LOG = 64 * 2**20
+"""Bytes; a log that is longer after a call starts anew with its end."""
+ENVIRONMENT = {
+    # Threads that spin while they wait take the cores from every other process of the machine.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    # Memory that is given back after each tensor is cleared page by page for the next one. What is
+    # larger than 32 MiB, the most that glibc takes here, still goes back at once.
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(2**30),
+}
+"""Of every container, unless this process has another opinion in its own environment."""
+
+
+class WorkerProcess(Protocol):
+    """`asyncio.subprocess.Process`, or `ForkedProcess`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    async def wait(self) -> int | None: ...
+
+    def kill(self) -> None: ...
+
+
+class LocalContainer:
+    """One worker process, started at its first call and again after it was lost.
+
+    Without a `log_dir` it writes where this process does, unless it is to `log_in_scratch`: among
+    its temporary files, which go with it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: WorkerSpec,
+        index: int,
+        working_dir: Path,
+        log_dir: Path | None,
+        inherited: Sequence[int] = (),
+        *,
+        log_in_scratch: bool = False,
+    ) -> None:
+        self.name = name
+        self.process: WorkerProcess | None = None
+        self.on_lost: Callable[[], None] | None = None
+        self._spec = spec
+        self._index = index
+        self._working_dir = working_dir
+        self._inherited = inherited
+        self._log_path = log_dir / f"{name}.log" if log_dir is not None else None
+        self._log_in_scratch = log_in_scratch
+        self._starting = asyncio.Lock()
+        self._numbers = itertools.count(1)
+        self._pending: dict[int, asyncio.Future[Any]] = {}
+        self._socket: asyncio.Transport | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    async def call(self, method: str, payload: Mapping[str, Any], label: str) -> Any:
+        """The method's result; `label` names the call in the log.
+
+        Raises what `Compute.call` does, and `StoreError` if the worker's log cannot be written.
+        """
+        async with self._starting:
+            if self.process is None:
+                await self._start()
+        number = next(self._numbers)
+        request = Request(number=number, method=method, payload=payload, label=label)
+        return await self._ask(number, request)
+
+    async def close(self, grace_s: float = CLOSE_GRACE_S) -> None:
+        """Close the socket, wait a moment, then kill."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        if self._socket is not None:
+            self._socket.close()
+        try:
+            await asyncio.wait_for(process.wait(), grace_s)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        if self._ending is not None:
+            await self._ending
+
+    async def _start(self) -> None:
+        scratch = Scratch()
+        if self._log_in_scratch:
+            self._log_path = scratch.path / f"{self.name}.log"
+        try:
+            process, ours = await self._spawn(scratch)
+        except BaseException:
+            scratch.remove()
+            raise
+        loop = asyncio.get_running_loop()
+
+        def ended() -> None:
+            self._ending = loop.create_task(self._end(process, scratch))
+
+        self._socket, _ = await loop.create_connection(
+            lambda: Frames(self._answered, ended), sock=ours
+        )
+        self.process = process
+        await self._ask(0, Construct(factory=self._spec.factory, kwargs=self._spec.kwargs))
+
+    async def _spawn(self, scratch: Scratch) -> tuple[WorkerProcess, socket.socket]:
+        """The process, and our end of the socket to it."""
+        ours, theirs = socket.socketpair()
+        kept = [scratch.fileno(), *self._inherited]
+        environment = self._environment(scratch)
+        try:
+            with self._log() as log, theirs:
+                server = fork_server(self._spec, environment)
+                if server is None:
+                    return await self._started(environment, theirs, log, kept), ours
+                process = await server.fork(
+                    self.name,
+                    working_dir=str(self._working_dir),
+                    environment=environment,
+                    descriptors=[theirs.fileno(), log.fileno() if log else 2, *kept],
+                )
+                return process, ours
+        except OSError as error:
+            ours.close()
+            python = self._spec.python or sys.executable
+            raise MortalError(
+                f"cannot start {self.name} with {python}: {error.strerror or error}"
+            ) from error
+        except BaseException:
+            ours.close()
+            raise
+
+    async def _started(
+        self,
+        environment: Mapping[str, str],
+        theirs: socket.socket,
+        log: IO[bytes] | None,
+        kept: Sequence[int],
+    ) -> WorkerProcess:
+        """An interpreter of its own."""
+        return await asyncio.create_subprocess_exec(
+            self._spec.python or sys.executable,
+            "-P",  # files of the working folder hide nothing installed
+            "-m",
+            "mortal_steps.compute.container",
+            str(theirs.fileno()),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[theirs.fileno(), *kept],
+            cwd=self._working_dir,
+            env=environment,
+            start_new_session=True,  # Ctrl-C reaches the flow alone, which ends us in order
+        )
+
+    def _log(self) -> contextlib.AbstractContextManager[IO[bytes] | None]:
+        if self._log_path is None:
+            return contextlib.nullcontext()
+        with writing(self._log_path):
+            self._log_path.parent.mkdir(parents=True, exist_ok=True)
+            return self._log_path.open("ab")
+
+    def _environment(self, scratch: Scratch) -> dict[str, str]:
+        spec = self._spec
+        env = worker_environment(spec) | scratch.environment()
+        if spec.devices:
+            env["CUDA_VISIBLE_DEVICES"] = spec.devices[self._index % len(spec.devices)]
+        return {**env, **spec.env}
+
+    async def _ask(self, number: int, message: object) -> Any:
+        if self._socket is None or self.process is None:
+            raise WorkerLostError(f"{self.name} is not running")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._pending[number] = future
+        self._socket.write(encode_frame(message))
+        try:
+            return await future
+        finally:
+            self._pending.pop(number, None)
+            self._shorten_log()
+
+    def _shorten_log(self) -> None:
+        """What a worker prints between two looks is all that a log can be longer."""
+        if self._log_path is None:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            if self._log_path.stat().st_size > LONGEST_LOG:
+                end = _end_of(self._log_path)
+                os.truncate(self._log_path, 0)  # the worker appends, so it goes on there
+                with self._log_path.open("ab") as log:
+                    log.write(b"(what was here was too long)\n" + end)
+
+    def _answered(self, answer: Answer) -> None:
+        future = self._pending.get(answer.number)
+        if future is None or future.done():
+            return  # its caller was cancelled
+        if answer.error is not None:
+            future.set_exception(answer.error)
+        else:
+            future.set_result(answer.value)
+
+    async def _end(self, process: WorkerProcess, scratch: Scratch) -> None:
+        """Tell everybody who waits for the container that it is gone, with its temporary files."""
+        code = await process.wait()
+        if self.process is process:
+            self.process = None
+            if self.on_lost is not None:
+                self.on_lost()
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(WorkerLostError(self._epitaph(process.pid, code)))
+        scratch.remove()
+
+    def _epitaph(self, pid: int, code: int | None) -> str:
+        how = f"exit code {code}" if code is not None else "its exit code is not known"
+        if code is not None and code < 0:
+            with contextlib.suppress(ValueError):
+                how = signal.Signals(-code).name
+        ended = f"{self.name} (process {pid}) ended: {how}"
+        if self._log_path is None:
+            return ended
+        tail = ""
+        if self._log_path.exists():
+            lines = _end_of(self._log_path).decode(errors="replace").splitlines()
+            tail = "".join(f"\n    {line}" for line in lines[-5:])
+        return f"{ended}; log {self._log_path}:{tail}"
+
+
+def _end_of(log: Path) -> bytes:
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - EPITAPH_BYTES))
+        return file.read()
+
+
+def worker_environment(spec: WorkerSpec) -> dict[str, str]:
+    """Environment variables that all workers with this spec have."""
+    return {**ENVIRONMENT, **os.environ, **spec.threading(), "PYTHONUNBUFFERED": "1", **spec.env}

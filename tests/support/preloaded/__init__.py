@@ -1,0 +1,1 @@
+"""Modules that a fork server imports, in its tests."""
