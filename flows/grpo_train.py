@@ -22,6 +22,7 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
+from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import run_name, settings
 from mortal_flows.stop import Stop
 from mortal_flows.takeover import flow_run_url, wait_for_driver
@@ -41,7 +42,8 @@ from mortal_tasks.stages import PrefectStages
 
 
 def flow_run_name() -> str:
-    """`grpo/<run_id>`."""
+    """`grpo/<run_id>`. Prefect asks for it before it calls the flow."""
+    enter_project_folder()
     return run_name(UUID(flow_run.id), flow_run.parameters)
 
 
@@ -65,6 +67,7 @@ async def grpo_train(
         config_file: A TOML file to read it from instead, seen from the deployment's folder.
         overrides: Changes to either, such as `training.max_steps=20`.
     """
+    enter_project_folder()
     config = settings(UUID(flow_run.id), config, config_file, overrides or ())
     if _is_deployed():
         await wait_for_driver(config)
