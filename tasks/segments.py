@@ -111,8 +111,10 @@ class Segments:
             await self._tell(tell)
 
     async def begin(self) -> None:
-        """Mark what was left unfinished, and let the flow run be found by its tags; the lease on the
-        run is held, so that nobody works at it."""
+        """Mark what was left unfinished, and let the flow run be found by its tags.
+
+        The lease on the run is held by now, so nobody else works at it.
+        """
         await told(self._mark_what_was_left(), "what was left unfinished stays Running")
 
     async def _mark_what_was_left(self) -> None:
