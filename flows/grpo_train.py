@@ -85,7 +85,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
     try:
         async with (
             watch_server(run.config.logging.server_timeout_s) as server,
-            in_segments(run) as segments,
+            in_segments(run, server) as segments,
         ):
             async with open_session(run, flow_run_url(), stop.request) as session:
                 with stop.on_signals(get_run_logger().warning, sigterm_raises=_is_deployed()):

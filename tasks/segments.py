@@ -29,6 +29,7 @@ from prefect.states import Cancelled, Completed, Crashed, Failed, Running
 
 from mortal_steps.errors import RunStoppedError, ServerError
 from mortal_steps.runs.run import Run
+from mortal_tasks.server_watch import ServerWatch
 from mortal_tasks.told import told
 
 MOST_SEGMENTS = 50
@@ -65,9 +66,12 @@ class Segment:
 class Segments:
     """The segments of one run, for the attempt of one flow run."""
 
-    def __init__(self, run: Run, client: PrefectClient, parent: FlowRunContext) -> None:
+    def __init__(
+        self, run: Run, client: PrefectClient, parent: FlowRunContext, server: ServerWatch
+    ) -> None:
         self._run = run
         self._client = client
+        self._server = server
         self._parent = parent
         self._length = segment_steps(run)
         self._tags = [f"run:{run.info.run_id}", f"uid:{run.info.uid[:12]}"]
@@ -147,6 +151,8 @@ class Segments:
         return flow_run
 
     async def _begin(self, number: int) -> Segment | None:
+        if self._server.away:
+            return None
         first = number * self._length
         end = min(first + self._length, self._run.info.num_steps)
         name = f"steps {first}-{end - 1}"
@@ -186,7 +192,7 @@ class Segments:
             await self._tell(lambda: set_state(flow_run_id, state, force=True))
 
     async def _tell(self, tell: Callable[[], Awaitable[object]]) -> None:
-        if await told(tell(), "the end of a segment is not shown yet") is None:
+        if self._server.away or await told(tell(), "the end of a segment is not shown yet") is None:
             self._not_told.append(tell)
 
 
@@ -200,12 +206,12 @@ def _inside(segment: Segment | None) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def in_segments(run: Run) -> AsyncIterator[Segments]:
+async def in_segments(run: Run, server: ServerWatch) -> AsyncIterator[Segments]:
     """Segments of the flow run that this is called in; at the end of the block they end."""
     parent = FlowRunContext.get()
     assert parent is not None, "segments belong to a flow run"
     async with get_client() as client:
-        segments = Segments(run, client, parent)
+        segments = Segments(run, client, parent, server)
         try:
             yield segments
         except BaseException as ended:
