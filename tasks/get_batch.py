@@ -5,6 +5,7 @@ from prefect import task
 from mortal_steps.orchestration.session import Session
 from mortal_steps.types import BatchRef
 from mortal_tasks.durability import cached_by
+from mortal_tasks.tags import tag_stage
 
 
 @task(
@@ -14,4 +15,5 @@ from mortal_tasks.durability import cached_by
 )
 async def get_batch(session: Session, step: int) -> BatchRef:
     """Commit the step's problems to the store; a pure function of dataset, seed and step."""
+    tag_stage("get_batch")
     return session.get_batch(step)

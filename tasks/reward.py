@@ -5,6 +5,7 @@ from prefect import task
 from mortal_steps.orchestration.session import Session
 from mortal_steps.types import GenerationRef, RewardRef
 from mortal_tasks.durability import cached_by
+from mortal_tasks.tags import tag_stage
 
 
 @task(
@@ -16,4 +17,5 @@ from mortal_tasks.durability import cached_by
 )
 async def reward(session: Session, step: int, shard: int, generation: GenerationRef) -> RewardRef:
     """Call the reward functions; the scores are committed to the store."""
+    tag_stage("reward")
     return await session.reward(generation)

@@ -26,13 +26,18 @@ from mortal_tasks.generate import generate
 from mortal_tasks.get_batch import get_batch
 from mortal_tasks.results import drop_results, forget_results
 from mortal_tasks.reward import reward
+from mortal_tasks.segments import Segments
 from mortal_tasks.start_workers import start_workers, warm_start
 from mortal_tasks.sync_weights import sync_weights
 from mortal_tasks.train_step import train_step
 
 
 class PrefectStages(Stages):
-    """Each stage is a task run of the flow run that it is asked for in."""
+    """Each stage is a task run: of its step's segment, or of the flow run itself if it belongs to
+    no step."""
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
 
     async def warm_start(self, session: Session, problems: FileRef) -> StageTiming:
         """See `Stages`; so for all."""
@@ -42,36 +47,42 @@ class PrefectStages(Stages):
         return await start_workers(session, step)
 
     async def get_batch(self, session: Session, step: int) -> BatchRef:
-        return await committed(get_batch, session, step=step)
+        async with self._segments.at(step):
+            return await committed(get_batch, session, step=step)
 
     async def generate(
         self, session: Session, batch: BatchRef, shard: int, weights: WeightsRef
     ) -> GenerationRef:
-        return await committed(
-            generate,
-            session,
-            step=batch.step,
-            shard=shard,
-            batch=opaque(batch),
-            weights=opaque(weights),
-        )
+        async with self._segments.at(batch.step):
+            return await committed(
+                generate,
+                session,
+                step=batch.step,
+                shard=shard,
+                batch=opaque(batch),
+                weights=opaque(weights),
+            )
 
     async def reward(self, session: Session, generation: GenerationRef) -> RewardRef:
-        return await committed(
-            reward,
-            session,
-            step=generation.step,
-            shard=generation.shard,
-            generation=opaque(generation),
-        )
+        async with self._segments.at(generation.step):
+            return await committed(
+                reward,
+                session,
+                step=generation.step,
+                shard=generation.shard,
+                generation=opaque(generation),
+            )
 
     async def train_step(
         self, session: Session, step: int, rewards: Sequence[RewardRef]
     ) -> StepResult:
-        return await train_step(session, step, [opaque(shard) for shard in rewards])
+        async with self._segments.at(step):
+            return await train_step(session, step, [opaque(shard) for shard in rewards])
 
     async def sync_weights(self, session: Session, weights: WeightsRef, worker: int) -> StageTiming:
-        return await sync_weights(session, weights.version, worker, opaque(weights))
+        first = min(weights.version, session.run.info.num_steps - 1)  # step that it may sample
+        async with self._segments.at(first):
+            return await sync_weights(session, weights.version, worker, opaque(weights))
 
     async def evaluate(self, session: Session, step: int, weights: WeightsRef) -> Evaluation:
         return await evaluate(session, step, weights)
@@ -83,6 +94,8 @@ class PrefectStages(Stages):
         return await save_final(session)
 
     def forget(self, session: Session, before: int) -> None:
-        """Of results that Prefect holds in memory, and those that it has written."""
+        """Of results that Prefect holds in memory, and those that it has written; the segments of
+        these steps end."""
+        self._segments.end(before)
         forget_results()
         drop_results(session.run.info.uid, before=before)

@@ -95,10 +95,13 @@ def wait_for_history(server: Server, flow_run_id: UUID, *, completed: bool) -> N
 
 
 def _count_task_runs(client: SyncPrefectClient, flow_run_id: UUID, *, unfinished: bool) -> int:
-    wanted: dict[str, Any] = {"flow_run_id": {"any_": [str(flow_run_id)]}}
+    own = {"any_": [str(flow_run_id)]}
+    wanted: dict[str, Any] = {  # its own, and those of its segments
+        "flow_runs": {"operator": "or_", "id": own, "parent_flow_run_id": own}
+    }
     if unfinished:
-        wanted["state"] = {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}}
-    return int(client.request("POST", "/task_runs/count", json={"task_runs": wanted}).json())
+        wanted["task_runs"] = {"state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}}}
+    return int(client.request("POST", "/task_runs/count", json=wanted).json())
 
 
 def _is_refusal(error: httpx.HTTPStatusError) -> bool:

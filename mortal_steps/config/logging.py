@@ -12,6 +12,9 @@ class LoggingConfig(Section):
 
     artifact_steps: int = Field(50, ge=1)
     """Refresh the timing table and the progress in the Prefect UI every N steps."""
+    segment_steps: int | None = Field(None, ge=1)
+    """Steps of each segment in which the Prefect UI shows a run, a flow run of its own. By default
+    10, or as many as make 50 segments of a long run."""
     server_timeout_s: float = Field(300.0, ge=0)
     """Seconds for which a run continues while its Prefect server does not answer; after that it
     saves its state and stops."""

@@ -1,7 +1,9 @@
 """`mortal train` from the command line to the last file."""
 
 import json
+import re
 
+import httpx
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -18,7 +20,8 @@ def trained(tmp_path_factory, server):
     folder = tmp_path_factory.mktemp("trained")
     write_project(folder)
     mortal = Mortal(folder, server.api_url)
-    mortal.output = mortal("train", "tiny.toml", "--run-id", "one", "--set", KEEP)
+    settings = ("--set", KEEP, "--set", "logging.segment_steps=3")
+    mortal.output = mortal("train", "tiny.toml", "--run-id", "one", *settings)
     return mortal
 
 
@@ -63,8 +66,31 @@ def test_the_server_knows_every_stage_of_every_step(trained):
         expected |= {f"generate/{step}/{shard}" for shard in shards}
         expected |= {f"reward/{step}/{shard}" for shard in shards}
     expected |= {f"sync_weights/{version}/0" for version in range(6)}
-    assert names == expected
+    assert names == expected | {"steps 0-2", "steps 3-4"}
     assert {run["state_type"] for run in trained.runs_of_flow("one")} == {"COMPLETED"}
+
+
+def test_the_page_of_a_run_shows_segments_and_theirs_the_stages(trained):
+    with httpx.Client(base_url=trained.env["PREFECT_API_URL"], timeout=30) as client:
+        wanted = {"flow_runs": {"tags": {"all_": ["run:one"]}}}
+        runs = {run["name"]: run for run in client.post("/flow_runs/filter", json=wanted).json()}
+        assert runs.keys() == {"grpo/one", "steps 0-2", "steps 3-4"}
+        assert {run["state_name"] for run in runs.values()} == {"Completed"}
+        assert re.fullmatch(
+            r"step 5/5, reward 0\.\d+, held out: matches 0\.\d+",
+            runs["grpo/one"]["state"]["message"],
+        )
+        graph = client.get(f"/flow_runs/{runs['grpo/one']['id']}/graph-v2").json()
+        nodes = [node["label"] for _, node in graph["nodes"]]
+        assert {"evaluate/4", "checkpoint/2", "save_final"} < set(nodes)
+        assert sum("steps" in node for node in nodes) == 2
+        of_segment = {"flow_runs": {"id": {"any_": [runs["steps 3-4"]["id"]]}}}
+        stages = client.post("/task_runs/filter", json={**of_segment, "limit": 200}).json()
+        shown = {run["name"].rpartition("/")[0] or run["name"] for run in stages}
+        assert {"generate/3", "generate/4", "reward/3", "train_step"} <= shown
+        sampled = {**of_segment, "task_runs": {"tags": {"all_": ["stage:generate"]}}}
+        found = client.post("/task_runs/filter", json=sampled).json()
+        assert {run["name"].split("/")[0] for run in found} == {"generate"} and len(found) == 8
 
 
 def test_the_output_tells_where_everything_is(trained):

@@ -78,8 +78,8 @@ class Mortal:
         return json.loads(self("show", run_id, "--json"))
 
     def runs_of_flow(self, run_id: str) -> list[dict]:
-        """Task runs of the run's flow runs, as the server's API tells them."""
-        wanted = {"flow_runs": {"name": {"any_": [f"grpo/{run_id}"]}}, "limit": 200}
+        """Task runs of the run's flow runs and their segments, as the server's API tells them."""
+        wanted = {"flow_runs": {"tags": {"all_": [f"run:{run_id}"]}}, "limit": 200}
         found: list[dict] = []
         with httpx.Client(base_url=self.env["PREFECT_API_URL"], timeout=30) as client:
             while True:

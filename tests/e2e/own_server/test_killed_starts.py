@@ -51,7 +51,7 @@ def test_a_start_that_is_ended_leaves_nothing(ground, run_id, sign, after_s):
 
 
 def task_runs(api_url, run_id):
-    wanted = {"flow_runs": {"name": {"any_": [f"grpo/{run_id}"]}}, "limit": 200}
+    wanted = {"flow_runs": {"tags": {"all_": [f"run:{run_id}"]}}, "limit": 200}
     user, _, password = PASSWORD.partition(":")
     with httpx.Client(auth=(user, password), trust_env=False) as client:
         client.headers["Prefect-Csrf-Client"] = "test"

@@ -1,0 +1,220 @@
+"""A run's steps in the Prefect UI: segments, each a flow run below the run's own.
+
+The page of the run shows its segments, evaluations and checkpoints as bars on a time line; the page
+of a segment shows the stages of its steps. Prefect's graph takes 10,000 nodes at most, which a run
+that shows every stage itself would reach after some 1,250 steps.
+
+A segment is only a place for task runs. It has no results, no retries, nothing to resume: who comes
+back begins a new one at the step where the run stands, and marks what a killed process has left
+Running as Crashed. A server that does not answer is told later, or never: no step waits for it
+longer than `told` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+from prefect import Flow, Task
+from prefect.client.orchestration import PrefectClient, get_client
+from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.context import FlowRunContext
+from prefect.states import Cancelled, Completed, Crashed, Failed, Running
+
+from mortal_steps.errors import RunStoppedError, ServerError
+from mortal_steps.runs.run import Run
+from mortal_tasks.server_watch import ServerWatch
+from mortal_tasks.told import told
+
+MOST_SEGMENTS = 50
+"""Of a run that does not say how long they are."""
+SHORTEST = 10
+"""Steps of a segment, unless the run says otherwise."""
+UNFINISHED = [StateType.PENDING, StateType.RUNNING]
+PAGE = 200
+
+
+def _steps() -> None:
+    """Never called: a flow by whose name the server lists segments."""
+
+
+SEGMENT = Flow(fn=_steps, name="grpo-steps", validate_parameters=False)
+NODE = Task(fn=_steps, name="steps")
+
+
+def segment_steps(run: Run) -> int:
+    """Steps of each of the run's segments."""
+    wanted = run.config.logging.segment_steps
+    return wanted or max(SHORTEST, math.ceil(run.info.num_steps / MOST_SEGMENTS))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """One that the server knows."""
+
+    flow_run_id: UUID
+    context: FlowRunContext
+    """What task runs are made in that belong to it."""
+
+
+class Segments:
+    """The segments of one run, for the attempt of one flow run."""
+
+    def __init__(
+        self, run: Run, client: PrefectClient, parent: FlowRunContext, server: ServerWatch
+    ) -> None:
+        self._run = run
+        self._client = client
+        self._server = server
+        self._parent = parent
+        self._length = segment_steps(run)
+        self._tags = [f"run:{run.info.run_id}", f"uid:{run.info.uid[:12]}"]
+        self._open: dict[int, asyncio.Task[Segment | None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._not_told: list[Callable[[], Awaitable[object]]] = []
+        """What the server has yet to hear of the ends of segments."""
+
+    @contextlib.asynccontextmanager
+    async def at(self, step: int) -> AsyncIterator[None]:
+        """Task runs that are made in the block belong to the segment of `step`; to the run itself
+        where the server could not be told of a segment."""
+        number = step // self._length
+        if number not in self._open:
+            self._open[number] = asyncio.create_task(self._begin(number))
+        segment = await asyncio.shield(self._open[number])
+        with _inside(segment):
+            yield
+
+    def end(self, before: int) -> None:
+        """End the segments whose steps are all before this one, beside what follows."""
+        for number in [n for n in self._open if (n + 1) * self._length <= before]:
+            ending = asyncio.create_task(self._end(self._open.pop(number), Completed()))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    async def close(self, ended: BaseException | None) -> None:
+        """End all segments as the run itself has ended."""
+        if isinstance(ended, ServerError):
+            return  # there is nobody to tell
+        state: State[Any] = Cancelled(message=str(ended))
+        if ended is None:
+            state = Completed()
+        elif isinstance(ended, Exception) and not isinstance(ended, RunStoppedError):
+            state = Failed(message=str(ended))
+        await asyncio.gather(*self._ending)
+        for opening in self._open.values():
+            await self._end(opening, state)
+        not_told, self._not_told = self._not_told, []
+        for tell in not_told:  # the server may be back by now
+            await self._tell(tell)
+
+    async def begin(self) -> None:
+        """Mark what was left unfinished, and let the flow run be found by its tags.
+
+        The lease on the run is held by now, so nobody else works at it.
+        """
+        await told(self._mark_what_was_left(), "what was left unfinished stays Running")
+
+    async def _mark_what_was_left(self) -> None:
+        """Mark Crashed what earlier processes have left unfinished: task runs, segments, and flow
+        runs that no deployment made. Those of a deployment are for Prefect's automations to judge.
+        """
+        own = self._parent_run.id
+        of_run = FlowRunFilter.model_validate({"tags": {"all_": [self._tags[1]]}})
+        state = {"type": {"any_": UNFINISHED}}
+        crashed: State[Any] = Crashed(message="The process that drove the run ended.")
+        left = TaskRunFilter.model_validate({"state": state})
+        while runs := await self._client.read_task_runs(
+            flow_run_filter=of_run, task_run_filter=left, limit=PAGE
+        ):
+            for each in runs:
+                await self._client.set_task_run_state(each.id, crashed, force=True)
+        unfinished = {"tags": {"all_": [self._tags[1]]}, "state": state}
+        for flow_run in await self._client.read_flow_runs(
+            flow_run_filter=FlowRunFilter.model_validate(unfinished)
+        ):
+            if flow_run.id != own and flow_run.deployment_id is None:
+                await self._client.set_flow_run_state(flow_run.id, crashed, force=True)
+        tags = dict.fromkeys([*self._parent_run.tags, *self._tags])
+        await self._client.update_flow_run(own, tags=list(tags))
+
+    @property
+    def _parent_run(self) -> FlowRun:
+        flow_run = self._parent.flow_run
+        assert isinstance(flow_run, FlowRun)
+        return flow_run
+
+    async def _begin(self, number: int) -> Segment | None:
+        if self._server.away:
+            return None
+        first = number * self._length
+        end = min(first + self._length, self._run.info.num_steps)
+        name = f"steps {first}-{end - 1}"
+        flow_run = await told(self._made(name), f"segment {name!r} is not shown")
+        if flow_run is None:
+            return None
+        context = self._parent.model_copy(
+            update={"flow_run": flow_run, "task_run_dynamic_keys": {}}
+        )
+        return Segment(flow_run_id=flow_run.id, context=context)
+
+    async def _made(self, name: str) -> FlowRun:
+        node = await self._client.create_task_run(
+            NODE,
+            flow_run_id=self._parent_run.id,
+            name=name,
+            dynamic_key=f"{name}-{uuid4().hex[:8]}",  # each attempt has its own
+            state=Running(),
+        )
+        try:
+            return await self._client.create_flow_run(
+                SEGMENT,
+                name=name,
+                tags=self._tags,
+                parent_task_run_id=node.id,
+                state=Running(),
+            )
+        except BaseException:
+            set_state = self._client.set_task_run_state
+            self._not_told.append(lambda: set_state(node.id, Completed(), force=True))
+            raise
+
+    async def _end(self, opening: asyncio.Task[Segment | None], state: State[Any]) -> None:
+        segment = await opening
+        if segment is not None:
+            set_state, flow_run_id = self._client.set_flow_run_state, segment.flow_run_id
+            await self._tell(lambda: set_state(flow_run_id, state, force=True))
+
+    async def _tell(self, tell: Callable[[], Awaitable[object]]) -> None:
+        if self._server.away or await told(tell(), "the end of a segment is not shown yet") is None:
+            self._not_told.append(tell)
+
+
+@contextlib.contextmanager
+def _inside(segment: Segment | None) -> Iterator[None]:
+    if segment is None:
+        yield
+        return
+    with segment.context.model_copy():  # one context is entered by one stage at a time
+        yield
+
+
+@contextlib.asynccontextmanager
+async def in_segments(run: Run, server: ServerWatch) -> AsyncIterator[Segments]:
+    """Segments of the flow run that this is called in; at the end of the block they end."""
+    parent = FlowRunContext.get()
+    assert parent is not None, "segments belong to a flow run"
+    async with get_client() as client:
+        segments = Segments(run, client, parent, server)
+        try:
+            yield segments
+        except BaseException as ended:
+            await segments.close(ended)
+            raise
+        await segments.close(None)
