@@ -20,8 +20,9 @@ from prefect import State, flow
 from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
-from prefect.states import Cancelled
+from prefect.states import Cancelled, Completed
 
+from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import run_name, settings
 from mortal_flows.stop import Stop
 from mortal_flows.takeover import flow_run_url, wait_for_driver
@@ -32,7 +33,7 @@ from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.report.summary import RunSummary, summarize
+from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run
 from mortal_tasks.reporter import reporting
 from mortal_tasks.results import drop_results, use_result_folder
@@ -42,7 +43,8 @@ from mortal_tasks.stages import PrefectStages
 
 
 def flow_run_name() -> str:
-    """`grpo/<run_id>`."""
+    """`grpo/<run_id>`. Prefect asks for it before it calls the flow."""
+    enter_project_folder()
     return run_name(UUID(flow_run.id), flow_run.parameters)
 
 
@@ -51,10 +53,11 @@ async def grpo_train(
     config: RunConfig | None = None,
     config_file: str | None = None,
     overrides: list[str] | None = None,
-) -> RunSummary | State[Any]:
+) -> State[Any]:
     """Train a policy with GRPO, every stage a task.
 
-    Without a `run_id` the run is named after the flow run, so that a Retry finds it again.
+    Its last state has the run's `RunSummary`, and says in a line what was reached. Without a
+    `run_id` the run is named after the flow run, so that a Retry finds it again.
 
     Raises the `MortalError` that ended the run; the run goes on when the flow runs again. Asked to
     stop, it saves its state and ends Cancelled; a deployment's run that gets SIGTERM leaves it to
@@ -66,39 +69,39 @@ async def grpo_train(
         config_file: A TOML file to read it from instead, seen from the deployment's folder.
         overrides: Changes to either, such as `training.max_steps=20`.
     """
+    enter_project_folder()
     config = settings(UUID(flow_run.id), config, config_file, overrides or ())
     if _is_deployed():
         await wait_for_driver(config)
     run = open_run(config)
     if run.is_complete():
         get_run_logger().warning("run %s was complete before; nothing is trained", config.run_id)
-        return summarize(run)
+        return _completed(run)
     return await drive(run)
 
 
-async def drive(
-    run: Run, recorder: Callable[[Run], Recorder] = Recorder
-) -> RunSummary | State[Any]:
+async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> State[Any]:
     """Train a run that is open, inside a flow run; see `grpo_train`."""
     use_result_folder()
     get_run_logger().info("attempt %d, from step %d", flow_run.run_count, run.manifest.step)
     stop = Stop()
     try:
-        async with watch_server(run.config.logging.server_timeout_s) as server:
-            async with (
-                reporting(run, server) as reporter,
-                open_session(run, flow_run_url(), stop.request) as session,
-            ):
+        async with (
+            watch_server(run.config.logging.server_timeout_s) as server,
+            in_segments(run, server) as segments,
+            reporting(run, server) as reporter,
+        ):
+            async with open_session(run, flow_run_url(), stop.request) as session:
                 with stop.on_signals(get_run_logger().warning, sigterm_raises=_is_deployed()):
-                    async with in_segments(run) as segments:
-                        await Training(
-                            session,
-                            PrefectStages(segments),
-                            batch_source(run.config),
-                            reporter,
-                            stop,
-                            recorder(run),
-                        ).run()
+                    await segments.begin()
+                    await Training(
+                        session,
+                        PrefectStages(segments),
+                        batch_source(run.config),
+                        reporter,
+                        stop,
+                        recorder(run),
+                    ).run()
             drop_results(run.info.uid)
             await server.back()
     except MortalError as ended:
@@ -108,7 +111,13 @@ async def drive(
         if not isinstance(ended, RunStoppedError):
             raise
         return Cancelled(message=str(ended))
-    return summarize(run)
+    return _completed(run)
+
+
+def _completed(run: Run) -> State[Any]:
+    """The flow run's last state, which says what was reached."""
+    summary = summarize(run)
+    return Completed(message=summary.headline, data=summary)
 
 
 def _is_deployed() -> bool:

@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from prefect import Flow, Task
 from prefect.client.orchestration import PrefectClient, get_client
@@ -27,8 +27,9 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.context import FlowRunContext
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running
 
-from mortal_steps.errors import RunStoppedError
+from mortal_steps.errors import RunStoppedError, ServerError
 from mortal_steps.runs.run import Run
+from mortal_tasks.server_watch import ServerWatch
 from mortal_tasks.told import told
 
 MOST_SEGMENTS = 50
@@ -57,8 +58,7 @@ def segment_steps(run: Run) -> int:
 class Segment:
     """One that the server knows."""
 
-    end: int
-    """The step after its last."""
+    flow_run_id: UUID
     context: FlowRunContext
     """What task runs are made in that belong to it."""
 
@@ -66,14 +66,19 @@ class Segment:
 class Segments:
     """The segments of one run, for the attempt of one flow run."""
 
-    def __init__(self, run: Run, client: PrefectClient, parent: FlowRunContext) -> None:
+    def __init__(
+        self, run: Run, client: PrefectClient, parent: FlowRunContext, server: ServerWatch
+    ) -> None:
         self._run = run
         self._client = client
+        self._server = server
         self._parent = parent
         self._length = segment_steps(run)
         self._tags = [f"run:{run.info.run_id}", f"uid:{run.info.uid[:12]}"]
         self._open: dict[int, asyncio.Task[Segment | None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._not_told: list[Callable[[], Awaitable[object]]] = []
+        """What the server has yet to hear of the ends of segments."""
 
     @contextlib.asynccontextmanager
     async def at(self, step: int) -> AsyncIterator[None]:
@@ -95,16 +100,28 @@ class Segments:
 
     async def close(self, ended: BaseException | None) -> None:
         """End all segments as the run itself has ended."""
-        state: State[Any] = Failed(message=str(ended))
+        if isinstance(ended, ServerError):
+            return  # there is nobody to tell
+        state: State[Any] = Cancelled(message=str(ended))
         if ended is None:
             state = Completed()
-        elif isinstance(ended, RunStoppedError | asyncio.CancelledError):
-            state = Cancelled(message=str(ended))
+        elif isinstance(ended, Exception) and not isinstance(ended, RunStoppedError):
+            state = Failed(message=str(ended))
+        await asyncio.gather(*self._ending)
         for opening in self._open.values():
             await self._end(opening, state)
-        await asyncio.gather(*self._ending)
+        not_told, self._not_told = self._not_told, []
+        for tell in not_told:  # the server may be back by now
+            await self._tell(tell)
 
-    async def mark_what_was_left(self) -> None:
+    async def begin(self) -> None:
+        """Mark what was left unfinished, and let the flow run be found by its tags.
+
+        The lease on the run is held by now, so nobody else works at it.
+        """
+        await told(self._mark_what_was_left(), "what was left unfinished stays Running")
+
+    async def _mark_what_was_left(self) -> None:
         """Mark Crashed what earlier processes have left unfinished: task runs, segments, and flow
         runs that no deployment made. Those of a deployment are for Prefect's automations to judge.
         """
@@ -134,6 +151,8 @@ class Segments:
         return flow_run
 
     async def _begin(self, number: int) -> Segment | None:
+        if self._server.away:
+            return None
         first = number * self._length
         end = min(first + self._length, self._run.info.num_steps)
         name = f"steps {first}-{end - 1}"
@@ -143,7 +162,7 @@ class Segments:
         context = self._parent.model_copy(
             update={"flow_run": flow_run, "task_run_dynamic_keys": {}}
         )
-        return Segment(end=end, context=context)
+        return Segment(flow_run_id=flow_run.id, context=context)
 
     async def _made(self, name: str) -> FlowRun:
         node = await self._client.create_task_run(
@@ -153,19 +172,28 @@ class Segments:
             dynamic_key=f"{name}-{uuid4().hex[:8]}",  # each attempt has its own
             state=Running(),
         )
-        return await self._client.create_flow_run(
-            SEGMENT,
-            name=name,
-            tags=self._tags,
-            parent_task_run_id=node.id,
-            state=Running(),
-        )
+        try:
+            return await self._client.create_flow_run(
+                SEGMENT,
+                name=name,
+                tags=self._tags,
+                parent_task_run_id=node.id,
+                state=Running(),
+            )
+        except BaseException:
+            set_state = self._client.set_task_run_state
+            self._not_told.append(lambda: set_state(node.id, Completed(), force=True))
+            raise
 
     async def _end(self, opening: asyncio.Task[Segment | None], state: State[Any]) -> None:
         segment = await opening
-        if segment is not None and segment.context.flow_run is not None:
-            ended = self._client.set_flow_run_state(segment.context.flow_run.id, state, force=True)
-            await told(ended, "a segment's end is not shown")
+        if segment is not None:
+            set_state, flow_run_id = self._client.set_flow_run_state, segment.flow_run_id
+            await self._tell(lambda: set_state(flow_run_id, state, force=True))
+
+    async def _tell(self, tell: Callable[[], Awaitable[object]]) -> None:
+        if self._server.away or await told(tell(), "the end of a segment is not shown yet") is None:
+            self._not_told.append(tell)
 
 
 @contextlib.contextmanager
@@ -178,13 +206,12 @@ def _inside(segment: Segment | None) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def in_segments(run: Run) -> AsyncIterator[Segments]:
+async def in_segments(run: Run, server: ServerWatch) -> AsyncIterator[Segments]:
     """Segments of the flow run that this is called in; at the end of the block they end."""
     parent = FlowRunContext.get()
     assert parent is not None, "segments belong to a flow run"
     async with get_client() as client:
-        segments = Segments(run, client, parent)
-        await told(segments.mark_what_was_left(), "what was left unfinished stays Running")
+        segments = Segments(run, client, parent, server)
         try:
             yield segments
         except BaseException as ended:

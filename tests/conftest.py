@@ -3,6 +3,7 @@
 huggingface_hub reads this once, when it is imported; transformers writes it into saved tokenizers.
 """
 
+import gc
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -15,6 +16,18 @@ def pytest_addoption(parser):
     parser.addoption(
         "--parity-seed", type=int, default=0, help="draws the configurations of test_drawn_parity"
     )
+
+
+def pytest_collection():
+    """Collecting imports millions of objects that stay: no search for garbage among them."""
+    gc.disable()
+
+
+def pytest_collection_finish():
+    """Nor later: TRL collects all garbage whenever a trainer begins, which took a third of a
+    second."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items):

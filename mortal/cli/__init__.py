@@ -27,7 +27,7 @@ from mortal_steps.system.hangup import let_go_of_terminals
 
 EXAMPLES = """Examples:
 
-mortal train gsm8k.toml --set training.max_steps=200 (train; the last lines name the run)
+mortal train gsm8k.toml (train; the output names the run)
 
 mortal show RUN --samples 3 (see how it went, with completions)
 

@@ -11,13 +11,30 @@ import typer
 
 from mortal_steps.errors import ConfigError
 
+
+def port_number(given: str | int) -> int:
+    """A TCP port, or 0: what the user typed, or the default.
+
+    typer's own way to check a range prints it and so takes the room of the help's other columns.
+    """
+    if not str(given).isdecimal() or int(given) > LARGEST_PORT:
+        raise typer.BadParameter(f"{given!r} is not a number from 0 to {LARGEST_PORT}")
+    return int(given)
+
+
+LARGEST_PORT = 65535
 RunsDir = Annotated[
-    Path, typer.Option("--runs-dir", help="Folder that holds all runs.", envvar="MORTAL_RUNS_DIR")
+    Path,
+    typer.Option(
+        "--runs-dir", metavar="DIR", help="Folder that holds all runs.", envvar="MORTAL_RUNS_DIR"
+    ),
 ]
 Port = Annotated[
     int,
     typer.Option(
-        min=0, max=65535, help="Port for MORTAL's own Prefect server; 0 picks a free one."
+        parser=port_number,
+        metavar="PORT",
+        help="Port for MORTAL's own Prefect server; 0 picks a free one.",
     ),
 ]
 KeepServer = Annotated[
@@ -28,12 +45,14 @@ Volume = Annotated[
     str | None,
     typer.Option(
         "--volume",
+        metavar="NAME",
         help="Modal Volume that holds the run, such as mortal-runs. Default: this machine.",
         envvar="MORTAL_VOLUME",
     ),
 ]
 RunId = Annotated[
-    str, typer.Argument(help="Id of the run, as listed by `mortal runs`, or its folder.")
+    str,
+    typer.Argument(metavar="RUN", help="Id of the run, as listed by `mortal runs`, or its folder."),
 ]
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

@@ -11,7 +11,10 @@ from mortal_steps.config import ModalConfig
 
 ModalSettings = Annotated[
     Path | None,
-    typer.Argument(help="Configuration file; its section compute.modal says what to deploy."),
+    typer.Argument(
+        metavar="CONFIG",
+        help="Configuration file; its section compute.modal says what to deploy.",
+    ),
 ]
 
 

@@ -17,8 +17,8 @@ from mortal_steps.report.printable import printable
 def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False) -> None:
     """List the runs, oldest first.
 
-    The reward is the mean over a run's last 20 steps; held-out is the reward of its last
-    evaluation. In a pipe, the list is printed as tab-separated values.
+    The reward is the mean over a run's last 20 steps; held-out is the reward of
+    its last evaluation. In a pipe, the list is printed as tab-separated values.
     """
     from mortal.terminal.listing import print_runs
     from mortal_steps.report.summary import summarize_all
@@ -44,7 +44,10 @@ def show(
     volume: Volume = None,
     as_json: AsJson = False,
     samples: Annotated[
-        int, typer.Option(min=0, help="Show the N best and N worst completions of the last step.")
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Show the N best and N worst completions of the last step."
+        ),
     ] = 0,
 ) -> None:
     """Show how far a run is, what it has reached and where its time went."""

@@ -14,7 +14,10 @@ def server(
     port: Annotated[
         int | None,
         typer.Option(
-            min=1, max=65535, help="Port for a server that has yet to start. Default: 4200."
+            min=1,
+            max=65535,
+            metavar="PORT",
+            help="Port to start the server at. Default: 4200, or a free one if that is taken.",
         ),
     ] = None,
     stop: Annotated[
@@ -45,15 +48,21 @@ def automate(
         float,
         typer.Option(
             min=10,
-            help="A run without a heartbeat or a start for so many seconds counts as crashed.",
+            metavar="SECONDS",
+            help="A run without a heartbeat, or without a start, for so long counts as crashed.",
         ),
     ] = 90,
     pause_s: Annotated[
-        float, typer.Option(min=10, help="Seconds to wait between a crash and the restart.")
+        float,
+        typer.Option(
+            min=10, metavar="SECONDS", help="How long to wait between a crash and the restart."
+        ),
     ] = 20,
     attempts: Annotated[
         int,
-        typer.Option(min=2, help="Most starts of one flow run, including the first."),
+        typer.Option(
+            min=2, metavar="N", help="How often one flow run may start, the first time included."
+        ),
     ] = 5,
     remove: Annotated[
         bool, typer.Option("--remove", help="Remove the automations instead of creating them.")

@@ -29,7 +29,7 @@ Trust = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Start what a run directory of another user or machine names.",
+        help="Start the programs that the run directory names, though it is from elsewhere.",
     ),
 ]
 
@@ -45,17 +45,25 @@ AcceptChangedRewards = Annotated[
 def train(
     config: Annotated[
         Path,
-        typer.Argument(help="Configuration file, such as those in deployments/configs."),
+        typer.Argument(
+            metavar="CONFIG", help="Configuration file, such as those in deployments/configs."
+        ),
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Override a key: section.key=value. May be repeated."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override a key, such as training.max_steps=20. May be repeated.",
+        ),
     ] = None,
     run_id: Annotated[
         str | None,
-        typer.Option(help="Id of the run; that of an existing run continues it."),
+        typer.Option(metavar="ID", help="Id of the run; that of an existing run continues it."),
     ] = None,
-    runs_dir: Annotated[Path | None, typer.Option(help="Folder that holds all runs.")] = None,
+    runs_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder that holds all runs.")
+    ] = None,
     accept_changed_rewards: AcceptChangedRewards = False,
     detach: Detach = False,
     port: Port = 0,
@@ -115,7 +123,9 @@ def stop(
     run_id: RunId,
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
-    timeout_s: Annotated[float, typer.Option(help="Seconds to wait until it has stopped.")] = 600,
+    timeout_s: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long to wait for its end.")
+    ] = 600,
 ) -> None:
     """Stop a run cleanly, as Ctrl-C does: save its state, then end its workers.
 
@@ -139,16 +149,22 @@ def fork(
     at_step: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Step of a checkpoint listed by `mortal show`. Default: the newest."
+            min=0,
+            metavar="STEP",
+            help="Step of a checkpoint listed by `mortal show`. Default: the newest.",
         ),
     ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="Change a setting of the parent: section.key=value. May be repeated."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting of the parent, such as training.max_steps=20. May be repeated.",
         ),
     ] = None,
-    new_id: Annotated[str | None, typer.Option("--run-id", help="Id of the new run.")] = None,
+    new_id: Annotated[
+        str | None, typer.Option("--run-id", metavar="ID", help="Id of the new run.")
+    ] = None,
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
     trust: Trust = False,

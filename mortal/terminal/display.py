@@ -16,7 +16,8 @@ from mortal_steps.report.printable import printable
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.units import duration, number
-from mortal_steps.runs.verify import Checked, FinishedCheck, RunCheck
+from mortal_steps.runs.checked import Checked
+from mortal_steps.runs.verify import FinishedCheck, RunCheck
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""

@@ -14,8 +14,8 @@ class DataConfig(Section):
     """`[data]`: where problems come from."""
 
     source: Annotated[str, Affects.SAMPLING] = ""
-    """A Hugging Face Hub dataset, a local folder, a .jsonl, .json, .parquet or .csv file, or
-    `reasoning_gym:TASK`."""
+    """A Hugging Face Hub dataset, a local folder, a .jsonl, .json, .parquet or .csv file,
+    `reasoning_gym:TASK`, or a source of your own, written as `module:name`."""
     config: Annotated[str | None, Affects.SAMPLING] = None
     """Configuration name of a Hub dataset."""
     split: Annotated[str, Affects.SAMPLING] = "train"
@@ -38,4 +38,4 @@ class DataConfig(Section):
     """What to do about rows whose prompt leaves no room for `rollout.max_tokens` in the model's
     context: `error` refuses to begin, `drop` leaves those rows out."""
     options: Annotated[Options, Affects.SAMPLING] = Field(default_factory=dict)
-    """Parameters of the reasoning_gym task, including `size`."""
+    """Parameters of the reasoning_gym task, including `size`, or of a source of your own."""

@@ -7,8 +7,9 @@
 
 Columns are JSON because rows of one dataset may hold values of different types under one name, and
 reward functions get them as they were. A row may lack some; the file's own metadata names all of
-them, and what a row lacks is None. Rows lie in groups of a thousand, compressed together: reading
-one decodes its group. Every page has a checksum, which reading checks.
+them, and what a row lacks is None. Where the metadata says `whole`, none lacks any, and the names
+in each object are in alphabetical order. Rows lie in groups of a thousand, compressed together:
+reading one decodes its group. Every page has a checksum, which reading checks.
 
 pyarrow is imported where a file is opened, so that importing this module costs nothing.
 """
@@ -20,123 +21,19 @@ import json
 import os
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, overload
 
-from mortal_steps.data.row_text import Row, digest_rows, encode_each, encode_json
+from mortal_steps.data.problem_writer import METADATA, ProblemWriter
+from mortal_steps.data.row_text import Row, digest_encoded, digest_rows
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.store import FORMAT, check_format
-from mortal_steps.store.files import hidden_beside, link_file, sync_to_disk, writing
+from mortal_steps.store import check_format
+from mortal_steps.store.files import link_file
 from mortal_steps.types import Problem, Prompt
 
 SUFFIX = ".parquet"
-ROWS_PER_GROUP = 1000
-BYTES_PER_GROUP = 2**20
-"""Of text; a group of long prompts has fewer rows."""
-METADATA = b"mortal"
-"""Name of our entry in the file's metadata."""
-ENCODED_AT_ONCE = 100
-"""Rows; the encoder's start costs as much as a short row."""
-
-
-class ProblemWriter:
-    """Writes a problem file, group by group, beside its place; it appears there, whole and synced
-    to disk, when the block ends without an error."""
-
-    def __init__(self, path: Path) -> None:
-        import pyarrow
-        import pyarrow.parquet
-
-        self._path = path
-        self._beside = hidden_beside(path, "partial")
-        self._schema = pyarrow.schema(
-            [
-                ("id", pyarrow.string()),
-                ("prompt", pyarrow.string()),
-                ("chat", pyarrow.bool_()),
-                ("columns", pyarrow.string()),
-            ]
-        )
-        self._new: list[Row] = []
-        self._group: list[tuple[str, str, bool, str]] = []
-        self._num_bytes = 0
-        self.names: dict[str, None] = {}
-        """Every column that a row has, in the order in which they came."""
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._sink = pyarrow.OSFile(os.fsencode(self._beside), "wb")  # a str must be UTF-8
-            self._writer = pyarrow.parquet.ParquetWriter(
-                self._sink,
-                self._schema,
-                compression="zstd",
-                use_dictionary=False,
-                write_statistics=False,
-                write_page_checksum=True,
-            )
-
-    def add(self, problem_id: str, prompt: Prompt, columns: Mapping[str, Any]) -> None:
-        """One row; its values are what JSON can carry."""
-        self._new.append((problem_id, prompt, columns))
-        if len(self._new) >= ENCODED_AT_ONCE:
-            self._encode()
-
-    def add_table(self, table: Any) -> None:
-        """A group of another problem file, as a pyarrow table."""
-        with writing(self._path):
-            self._writer.write_table(table)
-
-    def _encode(self) -> None:
-        texts = encode_each(encode_json, [columns for _, _, columns in self._new])
-        for (problem_id, prompt, columns), text in zip(self._new, texts, strict=True):
-            if not columns.keys() <= self.names.keys():
-                self.names |= dict.fromkeys(columns)
-            chat = not isinstance(prompt, str)
-            said = encode_json(prompt) if chat else str(prompt)
-            self._group.append((problem_id, said, chat, text))
-            self._num_bytes += len(said) + len(text)
-        self._new = []
-        if len(self._group) >= ROWS_PER_GROUP or self._num_bytes >= BYTES_PER_GROUP:
-            self._flush()
-
-    def _flush(self) -> None:
-        import pyarrow
-
-        if self._group:
-            columns = [
-                pyarrow.array(values, type=field.type)
-                for values, field in zip(zip(*self._group, strict=True), self._schema, strict=True)
-            ]
-            self.add_table(pyarrow.Table.from_arrays(columns, schema=self._schema))
-            self._group, self._num_bytes = [], 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                self._complete()
-        finally:
-            self._writer.close()
-            self._sink.close()
-            self._beside.unlink(missing_ok=True)
-
-    def _complete(self) -> None:
-        self._encode()
-        self._flush()
-        known = {"format": FORMAT, "columns": list(self.names)}
-        self._writer.add_key_value_metadata({METADATA: encode_json(known).encode()})
-        with writing(self._path):
-            self._writer.close()
-            self._sink.close()
-            sync_to_disk(self._beside)
-            self._beside.rename(self._path)
-            sync_to_disk(self._path.parent)
 
 
 class ProblemFile(Sequence[Problem]):
@@ -201,6 +98,10 @@ class ProblemFile(Sequence[Problem]):
     @functools.cached_property
     def fingerprint(self) -> str:
         """`dataset_fingerprint`; reads every row the first time."""
+        if self._is_whole:
+            return digest_encoded(
+                tuple(column.to_pylist() for column in table.columns) for table in self._tables()
+            )
         return digest_rows(row for table in self._tables() for row in self._rows(table))
 
     def select(self, rows: array[int]) -> ProblemFile:
@@ -217,6 +118,7 @@ class ProblemFile(Sequence[Problem]):
             return
         with ProblemWriter(target) as writer:
             writer.names |= dict.fromkeys(self._names)
+            writer.fewest = len(self._names) if self._is_whole else 0
             for table in self._tables():
                 writer.add_table(table)
 
@@ -252,6 +154,11 @@ class ProblemFile(Sequence[Problem]):
     @functools.cached_property
     def _names(self) -> tuple[str, ...]:
         return tuple(json.loads(self._file.metadata.metadata[METADATA])["columns"])
+
+    @functools.cached_property
+    def _is_whole(self) -> bool:
+        """Whether each row has every column, in the order that the fingerprint has."""
+        return bool(json.loads(self._file.metadata.metadata[METADATA]).get("whole"))
 
     @functools.cached_property
     def _starts(self) -> list[int]:

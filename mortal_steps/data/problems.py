@@ -12,13 +12,14 @@ import difflib
 import math
 import random
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mortal_steps.config import DataConfig
-from mortal_steps.data.problem_files import ProblemFile, ProblemWriter
+from mortal_steps.data.problem_files import ProblemFile
+from mortal_steps.data.problem_writer import ProblemWriter
 from mortal_steps.data.row_text import encode_json
-from mortal_steps.data.sources import GYM, Row, read_rows
+from mortal_steps.data.sources import Row, check_options, read_rows
 from mortal_steps.errors import DataError
 from mortal_steps.schedule import derive_seed, problem_indices
 from mortal_steps.system.scratch import Scratch
@@ -27,26 +28,35 @@ from mortal_steps.types import Problem, Prompt
 TAKEN_BY_TRL = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")
 """Keyword arguments of every reward function; no column may have such a name."""
 
+WORTH_A_WORD = 100_000
+"""Rows, which take seconds to read."""
+
 DEEPEST = 100
 """Levels of nesting in a column; the JSON of the run store ends somewhere beyond."""
 
 
 def read_problems(
-    config: DataConfig, seed: int, scratch: Scratch
+    config: DataConfig,
+    seed: int,
+    scratch: Scratch,
+    say: Callable[[str], None] | None = None,
 ) -> tuple[ProblemFile, Sequence[Problem]]:
     """Training and held-out problems; the second are none when none are asked for.
 
     Training rows whose prompt is also held out are left out. The training problems lie in a file in
     `scratch`, and never in memory all at once; the held-out ones, which each evaluation samples
     whole, are. `seed` is the run's: reasoning_gym tasks draw their rows from it unless
-    `data.options.seed` is set. Raises `DataError`.
+    `data.options.seed` is set. `say` is told how far it is with many rows. Raises `DataError`.
     """
-    _check_options(config)
+    check_options(config)
     rows = read_rows(config, seed, limit=config.max_samples)
-    path = scratch.path / "rows.parquet"
+    path, read = scratch.path / "rows.parquet", 0
     with ProblemWriter(path) as writer:
         for row in _checked(rows, config, "train", f"data.source = {config.source!r}"):
             writer.add(*row)
+            read += 1
+            if say is not None and read % WORTH_A_WORD == 0:
+                say(f"reading the dataset: {read:,} rows")
     train = ProblemFile(path, keeps=scratch)
     if config.eval_source is not None or config.eval_split is not None:
         rows = read_rows(config, seed, limit=config.eval_samples or None, held_out=True)
@@ -79,15 +89,6 @@ def get_batch(
         len(problems), batch_size=batch_size, step=step, seed=seed, shuffle=config.shuffle
     )
     return [problems[index] for index in indices]
-
-
-def _check_options(config: DataConfig) -> None:
-    sources = (config.source, config.eval_source or "")
-    if config.options and not any(source.startswith(GYM) for source in sources):
-        raise DataError(
-            f"data.options = {dict(config.options)}: only a {GYM}TASK source takes options, and "
-            f"data.source = {config.source!r}"
-        )
 
 
 def _eval_origin(config: DataConfig) -> str:
@@ -142,25 +143,29 @@ def _checked(
     is_text: bool | None = None
     index = -1
     for index, row in enumerate(rows):
-        place = f"{origin}, row {index}"
         if prompt_column not in row:
             others = (name for other in rows for name in other)
             _check_prompt_column({**names, **row, **dict.fromkeys(others)}, prompt_column, origin)
         if not row.keys() <= names.keys():
             names |= dict.fromkeys(row)
             _check_columns(names, prompt_column, origin)
-        columns = {
-            name: value if _is_plain(value) else _jsonable(value, f"{place}, column {name!r}")
-            for name, value in row.items()
-            if name != prompt_column
-        }
-        prompt = _jsonable(row.get(prompt_column), f"{place}, column {prompt_column!r}")
-        _check_prompt(prompt, f"{place}, column {prompt_column!r}")
+        columns = dict(row)
+        prompt = columns.pop(prompt_column, None)
+        if not all(map(_is_plain, columns.values())):
+            columns = {
+                name: _jsonable(value, f"{origin}, row {index}, column {name!r}")
+                for name, value in columns.items()
+            }
+        if not (type(prompt) is str and _is_plain(prompt) and prompt.strip()):
+            place = f"{origin}, row {index}, column {prompt_column!r}"
+            prompt = _jsonable(prompt, place)
+            _check_prompt(prompt, place)
         if is_text is None:
             is_text = isinstance(prompt, str)
         if isinstance(prompt, str) != is_text:
             raise DataError(
-                f"{place}: prompts are both text and chat messages; use one kind for all rows"
+                f"{origin}, row {index}: prompts are both text and chat messages; use one kind for "
+                "all rows"
             )
         yield f"{prefix}-{index}", prompt, columns
     if index < 0:
@@ -219,7 +224,18 @@ def _check_prompt(prompt: Any, place: str) -> None:
 def _is_plain(value: Any) -> bool:
     """Whether JSON carries the value as it is, at a glance."""
     kind = type(value)
-    return (kind is str and value.isascii()) or kind is int or kind is bool or value is None
+    if kind is str:
+        return value.isascii() or _is_unicode(value)
+    return kind is int or kind is bool or value is None
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it has no halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _jsonable(value: Any, place: str, depth: int = 0) -> Any:
@@ -230,7 +246,7 @@ def _jsonable(value: Any, place: str, depth: int = 0) -> Any:
             "text, or remove the column"
         )
     if isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        if not _is_unicode(value):
             raise DataError(f"{place}: {_shown(value)} is no valid Unicode text; repair the row")
         return value
     if value is None or isinstance(value, bool | int):

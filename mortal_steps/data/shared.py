@@ -4,62 +4,85 @@
 
 A run links its `data/train.parquet` to the one there. So a second run does not parse the file
 again, and a hundred runs have one copy of its rows on the disk; none of them needs the file itself,
-or this folder, once it has begun. What is removed here is read again by the next run that asks.
+or this folder, once it has begun. What no run links to any more is removed when the next one begins
+(shared_entries.py); what is removed here is read again by the next run that asks.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mortal_steps.config import DataConfig, RunConfig
 from mortal_steps.data.problem_files import ProblemFile
 from mortal_steps.data.problems import read_problems
+from mortal_steps.data.shared_entries import TRAIN, EntryLock, remove_unused
 from mortal_steps.errors import CorruptFileError, DataError
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import digest_file, writing
+from mortal_steps.store.files import digest_file
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
 logger = logging.getLogger(__name__)
 
-SHARED_FROM = 64 * 2**20
+SHARED_FROM = 16 * 2**20
 """Bytes of a source; a smaller one is read in seconds."""
 READER = 1
 """Grows when the same file would be read to other problems."""
 
-TRAIN, EVAL, SUMMARY = "train.parquet", "eval.json", "rows.json"
+EVAL, SUMMARY = "eval.json", "rows.json"
 
 
-def read_or_share(config: RunConfig, scratch: Scratch) -> tuple[ProblemFile, Sequence[Problem]]:
+def read_or_share(
+    config: RunConfig, scratch: Scratch, say: Callable[[str], None] | None = None
+) -> tuple[ProblemFile, Sequence[Problem]]:
     """`read_problems`; from what is kept beside the runs where that is the same. Raises
     `DataError`."""
     sources = _large_sources(config.data)
     if not sources:
-        return read_problems(config.data, config.seed, scratch)
-    cache = RunStore(Path(config.runs_dir).absolute() / ".data")
+        return read_problems(config.data, config.seed, scratch, say)
+    cache = _cache(config)
     before = [_stamp(path) for path in sources]
     key = _key(config.data, sources)
-    with _locked(cache, key):
-        try:
-            cache.verify_folder(key, cache.folder_digest(key))
-        except CorruptFileError as error:
+    lock = EntryLock(cache, key)
+    lock.share()
+    while _damage(cache, key):
+        lock.be_alone()
+        damage = _damage(cache, key)
+        if damage:  # else another run has read the file meanwhile
             if cache.path(key).exists():
-                logger.warning("the dataset is read again: %s", error)
+                logger.warning("the dataset is read again: %s", damage)
             cache.remove_leftovers("", of=key)
-            train, held_out = read_problems(config.data, config.seed, scratch)
+            train, held_out = read_problems(config.data, config.seed, scratch, say)
             if [_stamp(path) for path in sources] != before:
                 raise DataError(
                     f"{', '.join(map(str, sources))} changed while it was read; begin again once "
                     "it is whole"
-                ) from None
+                )
             _keep(cache, key, train, held_out)
-    return _find(cache, key)
+        lock.share()
+    return _find(cache, key, lock)
+
+
+def clean_up(config: RunConfig) -> None:
+    """Remove what no run links to any more."""
+    remove_unused(_cache(config))
+
+
+def _cache(config: RunConfig) -> RunStore:
+    return RunStore(Path(config.runs_dir).absolute() / ".data")
+
+
+def _damage(cache: RunStore, key: str) -> str | None:
+    """What is wrong with an entry, if anything is."""
+    try:
+        cache.verify_folder(key, cache.folder_digest(key))
+    except CorruptFileError as error:
+        return str(error)
+    return None
 
 
 def _large_sources(config: DataConfig) -> list[Path]:
@@ -88,21 +111,9 @@ def _keep(cache: RunStore, key: str, train: ProblemFile, held_out: Sequence[Prob
         (folder / SUMMARY).write_text(json.dumps({"dataset_fingerprint": train.fingerprint}))
 
 
-def _find(cache: RunStore, key: str) -> tuple[ProblemFile, Sequence[Problem]]:
+def _find(cache: RunStore, key: str, lock: EntryLock) -> tuple[ProblemFile, Sequence[Problem]]:
     folder = cache.path(key)
     said = json.loads((folder / SUMMARY).read_text())
     found = RunStore(folder).find_record(EVAL, list[Problem])
-    train = ProblemFile(folder / TRAIN, fingerprint=said["dataset_fingerprint"])
+    train = ProblemFile(folder / TRAIN, fingerprint=said["dataset_fingerprint"], keeps=lock)
     return train, found[1] if found else []
-
-
-@contextmanager
-def _locked(cache: RunStore, key: str) -> Iterator[None]:
-    """Runs that begin alike read the file once."""
-    path = cache.path(f".{key}.lock")
-    with writing(path):
-        cache.root.mkdir(parents=True, exist_ok=True)
-        lock = path.open("w")
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.dataset_sources import made_rows
 from mortal_steps.config.keys import affected_by
 from mortal_steps.config.loader import load_stored_config, parse_config
 from mortal_steps.config.marks import Affects
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.kept import open_problems
-from mortal_steps.data.sources import GYM
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
@@ -161,7 +161,7 @@ def _check_shape(parent: Run, config: RunConfig, changes: Changes) -> None:
 def _same_problems(parent: Run, changes: Changes) -> Problems | None:
     """The parent's problems where the fork has the same; then their source is not read again."""
     data, info, store = parent.config.data, parent.info, parent.store
-    drawn = any(source.startswith(GYM) for source in (data.source, data.eval_source or ""))
+    drawn = any(map(made_rows, (data.source, data.eval_source or "")))
     sections = ("data", "seed") if drawn else ("data",)
     if any(is_below(key, sections) and key != "data.on_long" for key in changes):
         return None

@@ -21,7 +21,7 @@ from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
-from mortal_steps.data.shared import read_or_share
+from mortal_steps.data.shared import clean_up, read_or_share
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, read_context
@@ -62,7 +62,7 @@ def check(
     check_modal(config)
     begin(config)
     say("reading the dataset")
-    train, held_out = problems or _read(config)
+    train, held_out = problems or _read(config, say)
     if config.evaluation.eval_steps and not held_out:
         raise ConfigError(
             "evaluation.eval_steps is set, but there are no held-out problems; set "
@@ -89,10 +89,12 @@ def begin(config: RunConfig) -> None:
     begin_imports(_passing_worker(config, "actor"))
 
 
-def _read(config: RunConfig) -> Problems:
+def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
     scratch = Scratch(Path(config.runs_dir).absolute(), READING)
     try:
-        return read_or_share(config, scratch)
+        problems = read_or_share(config, scratch, say)
+        clean_up(config)
+        return problems
     except BaseException:
         scratch.remove()
         raise

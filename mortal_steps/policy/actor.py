@@ -12,8 +12,6 @@ newest whole checkpoint when the next step needs them.
 
 from __future__ import annotations
 
-import gc
-import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -25,16 +23,13 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data.kept import open_problems
 from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ActorStateError
-from mortal_steps.models.hub import model_folder
 from mortal_steps.policy import checkpoints, journal, prompt_lengths, recovery, weights
 from mortal_steps.policy.algorithms import algorithm_of
-from mortal_steps.policy.base_model import base_of
-from mortal_steps.policy.held import Held
 from mortal_steps.policy.journal import JournalEntry
+from mortal_steps.policy.memory import Memory
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.policy.rollout_files import prune_rollouts
-from mortal_steps.rollout.prompts import PromptLengths
-from mortal_steps.schedule import train_seed
+from mortal_steps.rollout.measuring import PromptLengths
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
     ActorReady,
@@ -42,12 +37,9 @@ from mortal_steps.types import (
     FileRef,
     FinalModel,
     Problem,
-    RolloutBatch,
     StepResult,
     TrainRequest,
 )
-
-logger = logging.getLogger(__name__)
 
 
 class Actor:
@@ -72,8 +64,15 @@ class Actor:
         self._fingerprint = fingerprint
         self._model_path = model_path
         self._num_steps = num_steps
-        self._held: Held | None = None
         self._publisher = Publisher(self._store, config)
+        self._memory = Memory(
+            self._store,
+            config,
+            self._publisher,
+            fingerprint=fingerprint,
+            model_path=model_path,
+            num_steps=num_steps,
+        )
 
     def check(
         self, *, train: Sequence[Problem], held_out: Sequence[Problem]
@@ -110,10 +109,10 @@ class Actor:
         step = recovery.furthest(self._store, self._config, step)
         published = tuple(
             weights.find(self._store, version)
-            or self._publisher.publish(self._hold(version).stepper, version)
+            or self._publisher.publish(self._memory.hold(version).stepper, version)
             for version in recovery.sampling_versions(self._config, step)
         )
-        held = self._hold(step)
+        held = self._memory.hold(step)
         if step == 0:
             prompt_lengths.check_at_start(self._store, self._config, held.stepper.tokenizer)
         return ActorReady(
@@ -135,10 +134,7 @@ class Actor:
         digest = journal.batch_digest(self._store, request)
         result = journal.find_result(self._store, request.step)
         entry = JournalEntry(batch_sha256=digest, request=request)
-        if result is None:
-            result = self._take(self._hold(request.step), entry)
-        else:
-            result = self._answer(entry, result)
+        result = self._memory.take(entry) if result is None else self._answer(entry, result)
         busy_s = time.perf_counter() - started
         return replace(result, timing=replace(result.timing, busy_s=busy_s))
 
@@ -149,15 +145,16 @@ class Actor:
 
         Raises `ActorStateError` if the actor is past that state and it was not saved.
         """
-        if self._held is not None and self._held.step > step:
+        held = self._memory.held
+        if held is not None and held.step > step:
             saved = checkpoints.find(self._store, step)
             if saved is None:
                 raise ActorStateError(
-                    f"the actor holds {self._held.step} train steps and no longer the state after "
+                    f"the actor holds {held.step} train steps and no longer the state after "
                     f"{step}; checkpoint a step before the next one is taken"
                 )
         else:
-            held = self._hold(step)
+            held = self._memory.hold(step)
             state = held.described(self._fingerprint)
             saved = checkpoints.save(self._store, held.stepper, state)
         if best_score is not None:
@@ -174,7 +171,7 @@ class Actor:
 
     def save_final(self) -> FinalModel:
         """Write the model to `final/`, as the run's last step has left it."""
-        held = self._hold(self._num_steps)
+        held = self._memory.hold(self._num_steps)
         training = self._config.training
         merges = training.use_lora and training.lora.merge_final
         with self._store.committing_folder("final") as folder:
@@ -189,72 +186,6 @@ class Actor:
             merged_path="final-merged" if merges else None,
             merged_sha256=self._store.folder_digest("final-merged") if merges else None,
         )
-
-    # the state in memory
-
-    def _hold(self, step: int) -> Held:
-        """Bring the state after `step` train steps into memory: restore, then replay."""
-        if self._held is None or self._held.step != step:
-            saved = checkpoints.newest_whole(self._store, at_most=step)
-            nearest = saved.step if saved else 0
-            if self._held is None or not nearest <= self._held.step <= step:
-                self._held = self._restored(saved)
-        held = self._held
-        while held.step < step:
-            entry = journal.find_entry(self._store, held.step)
-            if entry is None:
-                raise ActorStateError(
-                    f"the state after {step} train steps is out of reach: step {held.step} "
-                    f"was never taken in {self._store.root}"
-                )
-            self._take(held, entry)
-        return held
-
-    def _restored(self, saved: Checkpoint | None) -> Held:
-        """The state that a checkpoint holds, or the first; what was held before is given up."""
-        self._discard()
-        self._remove_leftovers()
-        if saved is None:
-            recovery.check_begins_here(self._store, 0)
-        folder, state = None, None
-        if saved is not None:
-            folder = checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
-            state = checkpoints.read_state(self._store, saved.path)
-        stepper = algorithm_of(self._config).stepper(
-            self._config,
-            model_path=model_folder(self._model_path, self._config.model),
-            num_steps=self._num_steps,
-            output_dir=self._store.path("logs"),
-            autocast=recovery.autocast_of(self._store, self._config, state),
-            base=base_of(self._store, self._config, self._model_path),
-        )
-        if folder is None or state is None:
-            stepper.begin()
-            first = journal.first_state_id(self._fingerprint)
-            return Held(stepper=stepper, step=0, state_id=first, history_id=first)
-        stepper.begin(
-            folder,
-            renewed_at=state.step if state.forked else None,
-            published_names=state.digests is None,
-        )
-        checkpoints.check_restored(folder, state, stepper.digests())
-        return Held(
-            stepper=stepper,
-            step=state.step,
-            state_id=state.state_id,
-            history_id=state.history_id or state.state_id,
-        )
-
-    def _remove_leftovers(self) -> None:
-        """Delete what an actor left that was killed while it wrote: each is as big as a model."""
-        self._store.remove_leftovers(weights.FOLDER)
-        self._store.remove_leftovers(checkpoints.FOLDER)
-        self._store.remove_leftovers("", of="final")
-
-    def _discard(self) -> None:
-        if self._held is not None:
-            self._held = None
-            gc.collect()  # a trainer is full of reference cycles, and holds the device's memory
 
     def _answer(self, entry: JournalEntry, recorded: StepResult) -> StepResult:
         """The record of a step that was taken, with whatever was lost since made whole again.
@@ -276,41 +207,7 @@ class Actor:
         version = recorded.weights.version
         published = weights.find(self._store, version)
         if published is None:
-            held = self._hold(step + 1)
+            held = self._memory.hold(step + 1)
             published = self._publisher.publish(held.stepper, held.step)
             self._publisher.prune(step)
         return replace(recorded, weights=published)
-
-    def _take(self, held: Held, entry: JournalEntry) -> StepResult:
-        """Train on a batch and commit the result, or compare it with the one committed.
-
-        If that fails, the state is no longer what its step says: it is discarded.
-        """
-        batch = journal.read_batch(self._store, self._config, entry.request)
-        recorded = journal.find_result(self._store, batch.step)
-        if recorded is None:
-            journal.write_entry(self._store, entry)
-        try:
-            return self._train(held, entry, batch, recorded)
-        except BaseException:
-            self._discard()
-            raise
-
-    def _train(
-        self, held: Held, entry: JournalEntry, batch: RolloutBatch, recorded: StepResult | None
-    ) -> StepResult:
-        step = batch.step
-        logger.info("%s step %d", "taking" if recorded is None else "replaying", step)
-        seed = train_seed(self._config.seed, step)
-        result = held.take(batch, entry.batch_sha256, seed=seed, fingerprint=self._fingerprint)
-        if recorded is not None:
-            journal.check_replay(recorded, result)
-            if recorded.weights_digest is None:
-                held.state_id = recorded.state_id  # its chain knows nothing of weights
-            return recorded
-        if entry.request.publish:
-            published = self._publisher.publish_unannounced(held.stepper, held.step)
-            self._publisher.prune(step)
-            result = replace(result, weights=published)
-        journal.write_result(self._store, result)
-        return result

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -13,9 +15,12 @@ from mortal_steps.errors import ModelError
 from mortal_steps.models.hub import is_hub_model, tokenizer_folder
 from mortal_steps.rollout.engines.base import context_length
 from mortal_steps.rollout.fitting import check_fitting
-from mortal_steps.rollout.prompts import PromptLengths, measure_prompts, template_options
+from mortal_steps.rollout.measuring import PromptLengths, measure_prompts
+from mortal_steps.rollout.prompts import template_options
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem, Prompt
+
+THREADS = "TOKENIZERS_PARALLELISM"
 
 
 def measure(config: RunConfig, prompts: Iterable[Prompt]) -> PromptLengths | None:
@@ -39,7 +44,22 @@ def measure(config: RunConfig, prompts: Iterable[Prompt]) -> PromptLengths | Non
             raise
         context, tokenizer = _read(folder, model)
     options = template_options(config.training)
-    return measure_prompts(prompts, tokenizer, options, context=context)
+    fits = context - config.max_tokens
+    with _many_threads():
+        return measure_prompts(prompts, tokenizer, options, context=context, fits=fits)
+
+
+@contextlib.contextmanager
+def _many_threads() -> Iterator[None]:
+    """Tokenizers count in as many as there are cores, which workers otherwise forbid them."""
+    before = os.environ.get(THREADS)
+    os.environ[THREADS] = "true"
+    try:
+        yield
+    finally:
+        os.environ.pop(THREADS)
+        if before is not None:
+            os.environ[THREADS] = before
 
 
 def check_at_start(store: RunStore, config: RunConfig, tokenizer: Any) -> None:
@@ -53,11 +73,13 @@ def check_at_start(store: RunStore, config: RunConfig, tokenizer: Any) -> None:
     shape = AutoConfig.from_pretrained(path, trust_remote_code=config.model.trust_remote_code)
     found = store.find_record(EVAL_PROBLEMS, list[Problem])
     train, held_out = find_train_problems(store), found[1] if found else []
+    context = context_length(shape, config.model.max_model_len)
     lengths = measure_prompts(
         chain(prompts_of(train), prompts_of(held_out)),
         tokenizer,
         template_options(config.training),
-        context=context_length(shape, config.model.max_model_len),
+        context=context,
+        fits=context - config.max_tokens,
     )
     check_fitting(config, train, held_out, lengths)
 

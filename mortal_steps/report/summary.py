@@ -91,6 +91,17 @@ class RunSummary:
     changed_rewards: list[Mapping[str, Any]]
     """Since which `step` other reward functions score than before, and their `changes`."""
 
+    @property
+    def headline(self) -> str:
+        """Such as `step 120/120, reward 0.660, held out: exact_match 0.985`."""
+        parts = [f"step {self.step}/{self.max_steps}"]
+        if self.reward_last20 is not None:
+            parts.append(f"reward {self.reward_last20:.3f}")
+        judged = [f"{name} {score:.3f}" for name, score in self.eval.items() if name != "reward"]
+        if judged:
+            parts.append(f"held out: {', '.join(judged)}")
+        return ", ".join(parts)
+
 
 def summarize(run: Run) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""

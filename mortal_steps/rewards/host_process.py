@@ -22,9 +22,8 @@ from typing import Any
 
 from mortal_steps.config import RewardTerm
 from mortal_steps.errors import MortalError, RewardError, WorkerLostError
-from mortal_steps.rewards import dispatch
 from mortal_steps.rewards.calls import CallArguments, CallFailure, Outcome
-from mortal_steps.rewards.dispatch import timed_out
+from mortal_steps.rewards.host_loss import SPOILT, HostLost, ending, failure, stack_of
 from mortal_steps.rewards.wire import (
     LARGEST_ANSWER,
     HostAnswer,
@@ -50,22 +49,8 @@ GRACE_S = 0.5
 EXIT_S = 5.0
 """How long a host that closed its connection, and what it has started, may take to be gone."""
 
-SPOILT = "wrote into the connection of its process"
-
 LOOK_EVERY_S = 0.5
 """How often a silent host is looked at: a process forked from it may hold its connection open."""
-
-
-class _HostLost(Exception):
-    """The host gave no answer; it is gone by now."""
-
-    def __init__(self, how: str | None, stack: str) -> None:
-        super().__init__(how)
-        self.how = how
-        """Exit code or signal it ended with, or what was wrong with its answer; None: it took too
-        long and was killed."""
-        self.stack = stack
-        """Where in its code it was, as far as known."""
 
 
 class HostProcess:
@@ -116,7 +101,7 @@ class HostProcess:
                 gym_rows=self._gym_rows,
             )
             self._turns = [list(turn) for turn in self._ask("turns", IMPORT_TIMEOUT_S).turns or ()]
-        except _HostLost as lost:
+        except HostLost as lost:
             if lost.how == "SIGKILL":  # which no module does to itself
                 raise WorkerLostError(
                     f"the reward host was killed (SIGKILL) while it imported "
@@ -171,11 +156,11 @@ class HostProcess:
             self._hand_over(arguments)
             answer = self._ask("call", timeout_s + GRACE_S, names=names, timeout_s=timeout_s)
             outcomes = self._outcomes(answer, names, arguments)
-        except _HostLost as lost:
+        except HostLost as lost:
             if len(names) > 1:  # which of them it was shows when each is called alone
                 alone = [self.call([name], arguments, timeout_s=timeout_s) for name in names]
                 return dict(itertools.chain.from_iterable(each.items() for each in alone))
-            return {names[0]: _crashed(lost) if lost.how else timed_out(timeout_s, lost.stack)}
+            return {names[0]: failure(lost, timeout_s)}
         if any(isinstance(outcome, CallFailure) for outcome in outcomes.values()):
             self._taken = None
         return outcomes
@@ -204,7 +189,7 @@ class HostProcess:
             return
         try:
             self._ask("take", HAND_OVER_S, arguments=arguments)
-        except _HostLost:  # it ended since the last call, which is nobody's failure
+        except HostLost:  # it ended since the last call, which is nobody's failure
             self.start()
             self._ask("take", HAND_OVER_S, arguments=arguments)
         self._taken = arguments
@@ -215,7 +200,7 @@ class HostProcess:
         )
 
     def _exchange(self, request: Request, timeout_s: float) -> HostAnswer:
-        """The host's answer; raises the error it answers with, or `_HostLost` without an answer
+        """The host's answer; raises the error it answers with, or `HostLost` without an answer
         within `timeout_s`."""
         assert self._process is not None
         deadline = time.monotonic() + timeout_s
@@ -271,47 +256,12 @@ class HostProcess:
                 raise EOFError
         raise TimeoutError
 
-    def _lost(self, ended: subprocess.Popen[bytes] | None, how: str | None = None) -> _HostLost:
+    def _lost(self, ended: subprocess.Popen[bytes] | None, how: str | None = None) -> HostLost:
         """End what is left of the host and tell how it was lost; `ended`: it ended by itself."""
         if ended is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 ended.wait(EXIT_S)
-            how = _ending(ended.returncode)
-        stack = _stack(os.pread(self._stacks.fileno(), 1 << 20, 0).decode(errors="replace"))
+            how = ending(ended.returncode)
+        stack = stack_of(os.pread(self._stacks.fileno(), 1 << 20, 0).decode(errors="replace"))
         self.close()
-        return _HostLost(how, stack)
-
-
-def _ending(code: int | None) -> str:
-    if code is None:
-        return "it closed its connection"
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return signal.Signals(-code).name
-    return f"exit code {code}"
-
-
-def _crashed(lost: _HostLost) -> CallFailure:
-    spoilt = str(lost.how).startswith(SPOILT)
-    return CallFailure(
-        kind="crash",
-        message=str(lost.how) if spoilt else f"ended its process ({lost.how})",
-        remedy="Functions must leave the descriptors of their process alone."
-        if spoilt
-        else "Faults in native code do so, and SIGKILL may mean that memory ran out.",
-        trace=lost.stack,
-    )
-
-
-def _stack(dump: str) -> str:
-    """The calls inside the reward function, innermost first, from what faulthandler wrote.
-
-    One block per thread, the newest thread first; the one that called a function has a frame of
-    dispatch.py.
-    """
-    for block in dump.split("\n\n"):
-        frames = [line for line in block.splitlines() if line.startswith("  File ")]
-        ours = [number for number, line in enumerate(frames) if dispatch.__file__ in line]
-        if ours:
-            return "\n".join(["Where it was, innermost call first:", *frames[: ours[0]]])
-    return ""
+        return HostLost(how, stack)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from mortal_steps.config import RunConfig
 from mortal_steps.data.problem_files import select
 from mortal_steps.errors import DataError
-from mortal_steps.rollout.prompts import PromptLengths
+from mortal_steps.rollout.measuring import PromptLengths
 from mortal_steps.types import Problem
 
 logger = logging.getLogger(__name__)

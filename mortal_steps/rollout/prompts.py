@@ -9,31 +9,13 @@ through the tokenizer as it is, special tokens included:
 
 from __future__ import annotations
 
-import itertools
 import json
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mortal_steps.config import TrainingConfig
 from mortal_steps.errors import DataError
 from mortal_steps.types import Problem, Prompt
-
-MEASURED_AT_ONCE = 1000
-"""Prompts per call of the tokenizer; what it gives for them is dropped before the next."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PromptLengths:
-    """How long prompts are, and which are none that a model could go on from."""
-
-    tokens: Sequence[int]
-    """Of each prompt, in order; 0 where it is unusable."""
-    unusable: Mapping[int, str]
-    """Why, by position: no tokens, or what the chat template raised."""
-    context: int
-    """Longest prompt plus completion that the model takes, `model.max_model_len` observed."""
 
 
 def tokenize_prompts(
@@ -41,36 +23,6 @@ def tokenize_prompts(
 ) -> list[list[int]]:
     """Prompt ids of each problem; raises `DataError` that names the problem it cannot render."""
     return [_prompt_ids(problem, tokenizer, template_options) for problem in problems]
-
-
-def measure_prompts(
-    prompts: Iterable[Prompt], tokenizer: Any, template_options: Mapping[str, Any], *, context: int
-) -> PromptLengths:
-    """Lengths of all prompts as `tokenize_prompts` would render them, many at once.
-
-    Raises `DataError` for chat messages where the tokenizer has no chat template.
-    """
-    tokens = array("L")
-    unusable: dict[int, str] = {}
-    remaining = iter(prompts)
-    while chunk := list(itertools.islice(remaining, MEASURED_AT_ONCE)):
-        _check_template(chunk, tokenizer)
-        start = len(tokens)
-        try:
-            tokens.extend(map(len, _render(chunk, tokenizer, template_options)))
-            continue
-        except Exception:  # noqa: BLE001 - whatever the template raises; asked one by one, below
-            pass
-        for position, prompt in enumerate(chunk, start):
-            try:
-                tokens.extend(map(len, _render([prompt], tokenizer, template_options)))
-            except Exception as error:  # noqa: BLE001 - the boundary to the model's own template
-                tokens.append(0)
-                unusable[position] = f"the chat template raises {type(error).__name__}: {error}"
-    for position, length in enumerate(tokens):
-        if not length:
-            unusable.setdefault(position, "it has no tokens")
-    return PromptLengths(tokens=tokens, unusable=unusable, context=context)
 
 
 def template_options(training: TrainingConfig) -> dict[str, Any]:
@@ -101,9 +53,9 @@ def check_lengths(
 
 
 def _prompt_ids(problem: Problem, tokenizer: Any, template_options: Mapping[str, Any]) -> list[int]:
-    _check_template([problem.prompt], tokenizer, f"problem {problem.id!r}")
+    check_template([problem.prompt], tokenizer, f"problem {problem.id!r}")
     try:
-        (ids,) = _render([problem.prompt], tokenizer, template_options)
+        (ids,) = render([problem.prompt], tokenizer, template_options)
     except Exception as error:
         raise DataError(
             f"problem {problem.id!r}: the chat template raises {type(error).__name__}: {error}"
@@ -113,7 +65,7 @@ def _prompt_ids(problem: Problem, tokenizer: Any, template_options: Mapping[str,
     return ids
 
 
-def _render(
+def render(
     prompts: Sequence[Prompt], tokenizer: Any, template_options: Mapping[str, Any]
 ) -> list[list[int]]:
     """Token ids of prompts of one kind, text or chat messages; raises what the tokenizer does."""
@@ -131,7 +83,7 @@ def _render(
     return list(rendered["input_ids"])
 
 
-def _check_template(prompts: Sequence[Prompt], tokenizer: Any, whose: str = "the prompt") -> None:
+def check_template(prompts: Sequence[Prompt], tokenizer: Any, whose: str = "the prompt") -> None:
     if tokenizer.chat_template is None and not all(isinstance(prompt, str) for prompt in prompts):
         raise DataError(
             f"{whose} is a list of chat messages, but the tokenizer {tokenizer.name_or_path!r} has "

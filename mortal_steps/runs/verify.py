@@ -8,10 +8,8 @@ of the reward and what workers printed have no digest: nothing reads them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, TypeVar
 
 from mortal_steps.data.kept import check_problem_file
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
@@ -22,6 +20,15 @@ from mortal_steps.policy.rollout_files import Pruned, pruned_before
 from mortal_steps.rewards.source_record import SOURCES_FILE, SourceHistory
 from mortal_steps.runs import chain
 from mortal_steps.runs.chain import Ids
+from mortal_steps.runs.checked import (
+    AGAIN,
+    LOST,
+    PASSED_OVER,
+    Checked,
+    FileChecks,
+    Outcome,
+    checked,
+)
 from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord, is_driven
 from mortal_steps.runs.logs import LOGS, prefix_digest
@@ -31,28 +38,8 @@ from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
 from mortal_steps.store.shard_files import KINDS, shard_files
-from mortal_steps.types import FileRef, Problem, StepResult
+from mortal_steps.types import Problem, StepResult
 from mortal_steps.types.identity import RunInfo
-
-T = TypeVar("T")
-
-Outcome = Literal["will be made again", "passed over", "cannot be recovered"]
-
-AGAIN: Outcome = "will be made again"
-PASSED_OVER: Outcome = "passed over"
-LOST: Outcome = "cannot be recovered"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checked:
-    """A file that was checked."""
-
-    path: Path
-    num_bytes: int
-    damage: str | None = None
-    """What is wrong with it."""
-    outcome: Outcome | None = None
-    """What that means for the run, if something is."""
 
 
 class RunCheck:
@@ -63,6 +50,7 @@ class RunCheck:
 
     def __init__(self, root: Path) -> None:
         self._store = RunStore(root)
+        self._files = FileChecks(self._store)
         self.num_steps = 0
         """Steps done, as the manifest says."""
         self.num_linked = 0
@@ -78,14 +66,14 @@ class RunCheck:
 
     def files(self) -> Iterator[Checked]:
         """Check one file after the other."""
-        info = yield from self._record(IDENTITY_FILE, RunInfo, LOST)
-        manifest = yield from self._record(MANIFEST_FILE, RunManifest, AGAIN, optional=True)
-        yield from self._record(RECORD_FILE, LeaseRecord, AGAIN, optional=True)
+        info = yield from self._files.record(IDENTITY_FILE, RunInfo, LOST)
+        manifest = yield from self._files.record(MANIFEST_FILE, RunManifest, AGAIN, optional=True)
+        yield from self._files.record(RECORD_FILE, LeaseRecord, AGAIN, optional=True)
         if info is not None:
             yield from self._config(info)
             for problems in (info.train_problems, info.eval_problems):
-                yield from self._reference(problems, LOST, check_problem_file)
-        yield from self._record(SOURCES_FILE, SourceHistory, LOST, optional=True)
+                yield from self._files.reference(problems, LOST, check_problem_file)
+        yield from self._files.record(SOURCES_FILE, SourceHistory, LOST, optional=True)
         yield from self._base_model()
         yield from self._checkpoints(info, manifest)
         if manifest is None:
@@ -103,15 +91,15 @@ class RunCheck:
     def _config(self, info: RunInfo) -> Iterator[Checked]:
         path = self._store.path(CONFIG_FILE)
         whole = path.exists() and digest_file(path) == info.config_sha256
-        yield _checked(path, None if whole else "is missing or was altered", LOST)
+        yield checked(path, None if whole else "is missing or was altered", LOST)
 
     def _base_model(self) -> Iterator[Checked]:
-        made = yield from self._record(
+        made = yield from self._files.record(
             base_model.RECORD_FILE, base_model.StartingModel, AGAIN, optional=True
         )
         if made is not None:
             cache = RunStore(base_model.model_cache(self._store.root.parent))
-            yield from self._folder(cache, made.key, made.sha256, AGAIN)
+            yield from FileChecks(cache).folder(made.key, made.sha256, AGAIN)
 
     def _checkpoints(self, info: RunInfo | None, manifest: RunManifest | None) -> Iterator[Checked]:
         known = {saved.step: saved.sha256 for saved in manifest.checkpoints} if manifest else {}
@@ -121,10 +109,10 @@ class RunCheck:
             # A fork has nothing before its first checkpoint.
             only = info is not None and info.parent is not None and steps == [info.parent.step]
             outcome = LOST if only else PASSED_OVER
-            if (yield from self._folder(self._store, path, known.get(step), outcome)):
+            if (yield from self._files.folder(path, known.get(step), outcome)):
                 self._checkpoint = step
                 self._saved[step] = checkpoints.read_state(self._store, path)
-        yield from self._record(checkpoints.BEST_FILE, BestCheckpoint, AGAIN, optional=True)
+        yield from self._files.record(checkpoints.BEST_FILE, BestCheckpoint, AGAIN, optional=True)
 
     def _logs(self, manifest: RunManifest) -> Iterator[Checked]:
         for name in LOGS:
@@ -132,13 +120,13 @@ class RunCheck:
             path = self._store.path(name)
             if mark is not None and (path.exists() or mark.length):
                 whole = prefix_digest(path, mark.length) == mark.sha256
-                yield _checked(path, None if whole else "is not what was logged", AGAIN)
+                yield checked(path, None if whole else "is not what was logged", AGAIN)
 
     def _steps(self, info: RunInfo | None, done: int) -> Iterator[Checked]:
         """Steps behind the newest whole checkpoint are history; those after it can be redone."""
         before = chain.first_ids(info) if info else None
         pruned = pruned_before(self._store)
-        yield from self._record(rollout_files.RECORD_FILE, Pruned, AGAIN, optional=True)
+        yield from self._files.record(rollout_files.RECORD_FILE, Pruned, AGAIN, optional=True)
         for step in range(info.first_step if info else 0, self._last_step(done)):
             outcome = PASSED_OVER if step < self._checkpoint else AGAIN
             folder = f"steps/{step:06d}"
@@ -146,11 +134,11 @@ class RunCheck:
             gone = step < pruned
             if not gone:
                 batch = f"{folder}/batch.json"
-                yield from self._record(batch, list[Problem], outcome, not required)
-            entry = yield from self._record(
+                yield from self._files.record(batch, list[Problem], outcome, not required)
+            entry = yield from self._files.record(
                 f"{folder}/journal.json", JournalEntry, outcome, not required
             )
-            result = yield from self._record(
+            result = yield from self._files.record(
                 f"{folder}/result.json", StepResult, outcome, not required
             )
             if not gone:
@@ -173,11 +161,11 @@ class RunCheck:
         """Those the step was taken with; before it is taken, those that are there."""
         if entry is not None:
             for shard in entry.request.rewards:
-                yield from self._reference(shard.generation.file, outcome)
-                yield from self._reference(shard.file, outcome)
+                yield from self._files.reference(shard.generation.file, outcome)
+                yield from self._files.reference(shard.file, outcome)
             return
         for path, content in shard_files(self._store.path(folder)):
-            yield from self._record(f"{folder}/{path.name}", KINDS[content], outcome)
+            yield from self._files.record(f"{folder}/{path.name}", KINDS[content], outcome)
 
     def _link(
         self, before: Ids, entry: JournalEntry | None, result: StepResult, fingerprint: str
@@ -187,7 +175,7 @@ class RunCheck:
             self.num_linked += 1
         else:
             path = self._store.path(f"steps/{result.step:06d}/result.json")
-            yield _checked(path, damage, LOST)
+            yield checked(path, damage, LOST)
 
     def _saved_after(self, result: StepResult) -> Iterator[Checked]:
         """Whether the checkpoint of a step holds what the step left."""
@@ -195,13 +183,13 @@ class RunCheck:
         if saved is not None:
             damage = chain.other_state(saved, result)
             folder = self._store.path(checkpoints.path_of(saved.step))
-            yield _checked(folder / checkpoints.STATE_FILE, damage, LOST)
+            yield checked(folder / checkpoints.STATE_FILE, damage, LOST)
 
     def _evaluations(self) -> Iterator[Checked]:
         for folder in sorted(self._store.path("evaluations").glob("*")):
             for path, content in shard_files(folder):
                 relative = str(path.relative_to(self._store.root))
-                yield from self._record(relative, KINDS[content], PASSED_OVER)
+                yield from self._files.record(relative, KINDS[content], PASSED_OVER)
 
     def _weights(self, info: RunInfo | None) -> Iterator[Checked]:
         first = info.first_step if info else 0
@@ -210,12 +198,12 @@ class RunCheck:
             if version < first:  # of a fork's parent; only its first steps are sampled with them
                 outcome = LOST if self._checkpoint == first else PASSED_OVER
             path, sha256 = weights.path_of(version), self._published_as(version)
-            yield from self._folder(self._store, path, sha256, outcome)
+            yield from self._files.folder(path, sha256, outcome)
 
     def _final(self, manifest: RunManifest) -> Iterator[Checked]:
         if manifest.final is not None:
             for path, sha256 in manifest.final.folders():
-                yield from self._folder(self._store, path, sha256, AGAIN)
+                yield from self._files.folder(path, sha256, AGAIN)
 
     # what is where
 
@@ -226,49 +214,6 @@ class RunCheck:
         """The digest that the step before recorded, if it is known."""
         result = journal.find_result(self._store, version - 1) if version else None
         return result.weights.sha256 if result and result.weights else None
-
-    # one file or folder
-
-    def _record(
-        self, relative: str, kind: type[T], outcome: Outcome, optional: bool = False
-    ) -> Generator[Checked, None, T | None]:
-        """Returns the record, or None if it is damaged or missing."""
-        path = self._store.path(relative)
-        try:
-            found = self._store.find_record(relative, kind)
-        except CorruptFileError as error:
-            yield _checked(path, _without_path(error, path), outcome)
-            return None
-        if found is None:
-            if not optional:
-                yield _checked(path, "is missing", outcome)
-            return None
-        yield _checked(path)
-        return found[1]
-
-    def _reference(
-        self,
-        ref: FileRef,
-        outcome: Outcome,
-        check: Callable[[RunStore, FileRef], None] = RunStore.check_record,
-    ) -> Iterator[Checked]:
-        path = self._store.path(ref.path)
-        try:
-            check(self._store, ref)
-        except CorruptFileError as error:
-            yield _checked(path, _without_path(error, path), outcome)
-        else:
-            yield _checked(path)
-
-    def _folder(
-        self, store: RunStore, relative: str, sha256: str | None, outcome: Outcome
-    ) -> Generator[Checked, None, bool]:
-        """Every file of a committed folder; returns whether it is whole."""
-        whole = True
-        for path, damage in store.check_folder(relative, sha256):
-            whole = whole and damage is None
-            yield _checked(path, damage, outcome)
-        return whole
 
 
 class FinishedCheck:
@@ -316,16 +261,3 @@ def check_run(runs_dir: Path, run_id: str) -> RunCheck:
         with contextlib.suppress(CorruptFileError):
             find_run(runs_dir, run_id)
     return RunCheck(root)
-
-
-def _checked(path: Path, damage: str | None = None, outcome: Outcome | None = None) -> Checked:
-    return Checked(
-        path=path,
-        num_bytes=path.stat().st_size if path.is_file() else 0,
-        damage=damage,
-        outcome=outcome if damage else None,
-    )
-
-
-def _without_path(error: CorruptFileError, path: Path) -> str:
-    return str(error).removeprefix(f"{path} ")

@@ -7,12 +7,13 @@ with zstd. That makes a float64 that came from a float32 as small as the float32
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import io
+import itertools
 import json
 import struct
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +26,24 @@ from mortal_steps.store.seal import SEAL_KEY, Seal, close, open_seal
 
 HEADER_KEY = "mortal.header"
 
-TOKEN_IDS = pyarrow.list_(pyarrow.int32())
-LOGPROBS = pyarrow.list_(pyarrow.float64())
+# What can be null costs a byte per number while it is written and read.
+TOKEN_IDS = pyarrow.list_(pyarrow.field("element", pyarrow.int32(), nullable=False))
+LOGPROBS = pyarrow.list_(pyarrow.field("element", pyarrow.float64(), nullable=False))
+"""A list in every row. Older code wrote that it could be null; it never was."""
 
 _NUMBERS = {pyarrow.int32(): "i", pyarrow.int64(): "q", pyarrow.float64(): "d"}
 """How `struct` calls them."""
 
 
-def encode(kind: str, header: Any, columns: Mapping[str, pyarrow.Array]) -> tuple[str, bytes]:
+def encode(kind: str, header: Any, columns: Mapping[str, pyarrow.Array]) -> tuple[str, bytearray]:
     """Digest of the content, and the sealed file. The columns are of one length."""
     said = dump_json(header)
     digest = content_digest(kind, said, columns)
-    table = pyarrow.table(dict(columns))
+    always = (TOKEN_IDS, LOGPROBS)
+    fields = [pyarrow.field(n, c.type, nullable=c.type not in always) for n, c in columns.items()]
+    table = pyarrow.Table.from_arrays(list(columns.values()), schema=pyarrow.schema(fields))
     token_columns = [name for name in columns if _is_list_of_numbers(columns[name].type)]
-    file = io.BytesIO()
+    file = pyarrow.BufferOutputStream()
     with pyarrow.parquet.ParquetWriter(
         file,
         table.schema,
@@ -52,21 +57,45 @@ def encode(kind: str, header: Any, columns: Mapping[str, pyarrow.Array]) -> tupl
         writer.add_key_value_metadata({HEADER_KEY: said})
         seal = Seal(format=FORMAT, kind=kind, sha256=digest)
         writer.add_key_value_metadata({SEAL_KEY: open_seal(seal)})
-    return digest, close(file.getvalue())
+    return digest, close(bytearray(file.getvalue()))
 
 
-def decode(path: Path, content: bytes) -> tuple[Any, dict[str, pyarrow.Array]]:
-    """Header and columns of a file whose seal was checked; raises `CorruptFileError` for what this
-    version of pyarrow cannot read."""
-    try:
-        file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content))
-        header = json.loads(file.metadata.metadata[HEADER_KEY.encode()])
-        table = file.read(use_threads=False)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise CorruptFileError(
-            f"{path} cannot be read by pyarrow {pyarrow.__version__}: {error}"
-        ) from None
-    return header, {name: table.column(name).combine_chunks() for name in table.column_names}
+class Columns(Mapping[str, pyarrow.Array]):
+    """The columns of a file whose seal was checked, each decoded when it is asked for: not all of
+    them are in memory at once.
+
+    Raises `CorruptFileError` for what this version of pyarrow cannot read.
+    """
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self._path = path
+        with self._reading():
+            self._file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(content))
+            self._names = self._file.schema_arrow.names
+            self.header: Any = json.loads(self._file.metadata.metadata[HEADER_KEY.encode()])
+
+    def __getitem__(self, name: str) -> pyarrow.Array:
+        if name not in self._names:
+            raise KeyError(name)
+        with self._reading():
+            column = self._file.read(columns=[name], use_threads=False).column(name)
+        # `combine_chunks` copies a single chunk, too.
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (pyarrow.ArrowException, OSError) as error:
+            raise CorruptFileError(
+                f"{self._path} cannot be read by pyarrow {pyarrow.__version__}: {error}"
+            ) from None
 
 
 def content_digest(kind: str, header: str, columns: Mapping[str, pyarrow.Array]) -> str:
@@ -94,6 +123,11 @@ def _hash(hashed: Any, column: pyarrow.Array) -> None:
     elif kind in _NUMBERS:
         hashed.update(str(kind).encode())
         hashed.update(_bytes_of(column.fill_null(0) if column.null_count else column))
+    elif kind == pyarrow.string() and not column.null_count and len(column):
+        lengths, text = _text_of(column)
+        hashed.update(str(kind).encode())
+        hashed.update(struct.pack(f"<{len(lengths)}q", *lengths))
+        hashed.update(text)
     else:
         hashed.update(str(kind).encode())
         values = [b"" if value is None else str(value).encode() for value in column.to_pylist()]
@@ -107,10 +141,11 @@ def _hash(hashed: Any, column: pyarrow.Array) -> None:
 def lists_column(lists: Sequence[Sequence[Any]], kind: pyarrow.ListType) -> pyarrow.Array:
     """A column of `TOKEN_IDS` or `LOGPROBS`; raises `struct.error` for what is no such number."""
     letter = _NUMBERS[kind.value_type]
-    values = b"".join([struct.pack(f"<{len(part)}{letter}", *part) for part in lists])
-    ends = [0]
-    for part in lists:
-        ends.append(ends[-1] + len(part))
+    width = kind.value_type.bit_width // 8
+    ends = [0, *itertools.accumulate(map(len, lists))]
+    values = bytearray(ends[-1] * width)
+    for start, part in zip(ends, lists, strict=False):  # there is one more end
+        struct.pack_into(f"{len(part)}{letter}", values, start * width, *part)
     flat = pyarrow.Array.from_buffers(kind.value_type, ends[-1], [None, pyarrow.py_buffer(values)])
     return pyarrow.ListArray.from_arrays(pyarrow.array(ends, pyarrow.int32()), flat, type=kind)
 
@@ -119,12 +154,13 @@ def lists_of(column: pyarrow.Array, rows: Iterable[int] | None = None) -> list[a
     """What `lists_column` was made of, in all rows or in these; as arrays, which take a third of
     the memory of lists and hardly any time. An array never equals a list."""
     letter, values = _NUMBERS[column.type.value_type], _bytes_of(column.values)
-    width = struct.calcsize(f"<{letter}")
+    width = struct.calcsize(letter)
     ends = [end * width for end in column.offsets.to_pylist()]
-    return [
-        array(letter, bytes(values[ends[row] : ends[row + 1]]))
-        for row in (range(len(column)) if rows is None else rows)
-    ]
+    lists = []
+    for row in range(len(column)) if rows is None else rows:
+        lists.append(array(letter))
+        lists[-1].frombytes(values[ends[row] : ends[row + 1]])  # the one copy that is made
+    return lists
 
 
 def dump_json(value: Any) -> str:
@@ -169,6 +205,14 @@ def plain_column(values: Sequence[Any]) -> tuple[pyarrow.Array, str]:
 def plain_values(column: pyarrow.Array, kind: str) -> list[Any]:
     """What `plain_column` was made of."""
     return json_values(column) if kind == "json" else column.to_pylist()
+
+
+def _text_of(column: pyarrow.Array) -> tuple[list[int], memoryview]:
+    """Bytes of each string in a column without nulls, and all strings in UTF-8."""
+    _, offsets, text = column.buffers()
+    ends = struct.unpack_from(f"{len(column) + 1}i", offsets, column.offset * 4)
+    lengths = [end - start for start, end in itertools.pairwise(ends)]
+    return lengths, memoryview(text or b"")[ends[0] : ends[-1]]
 
 
 def _is_list_of_numbers(kind: pyarrow.DataType) -> bool:

@@ -19,7 +19,7 @@ from mortal_steps.errors import CorruptFileError, StoreError
 FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-def write_atomically(path: Path, content: bytes, *, private: bool = False) -> None:
+def write_atomically(path: Path, content: bytes | bytearray, *, private: bool = False) -> None:
     """Write beside, sync, rename: readers see the old content or the new, never a part.
 
     Nobody but its owner may read a `private` file.

@@ -82,6 +82,7 @@ class RunStore:
 
     def write_record(self, relative: str, body: T, kind: type[T]) -> FileRef:
         """Commit `body` under `relative`; an existing file is replaced."""
+        content: bytes | bytearray
         if relative.endswith(COLUMNS):
             # Imported where columns are: the flow's process writes and reads none.
             from mortal_steps.store.shard_columns import pack

@@ -51,11 +51,11 @@ def open_seal(seal: Seal) -> str:
     )
 
 
-def close(content: bytes) -> bytes:
-    """The file's bytes with their digest in its place."""
-    place = _find(content).start(4)
-    digest = hashlib.sha256(content).hexdigest().encode()
-    return content[:place] + digest + content[place + len(digest) :]
+def close(content: bytearray) -> bytearray:
+    """The file's bytes, with their digest put in its place."""
+    start, end = _find(content).span(4)
+    content[start:end] = hashlib.sha256(content).hexdigest().encode()
+    return content
 
 
 def check_seal(path: Path, content: bytes) -> Seal:
@@ -79,7 +79,7 @@ def check_seal(path: Path, content: bytes) -> Seal:
     return Seal(format=int(found[1]), kind=found[2].decode(), sha256=found[3].decode())
 
 
-def _find(content: bytes) -> re.Match[bytes]:
+def _find(content: bytes | bytearray) -> re.Match[bytes]:
     if len(content) < 12 or not content.endswith(MAGIC) or not content.startswith(MAGIC):
         raise ValueError("it is no whole Parquet file")
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")

@@ -55,6 +55,8 @@ Item = TypeVar("Item")
 
 Table = Mapping[str, pyarrow.Array]
 
+OWN_PROMPT_IDS = pyarrow.list_(pyarrow.int32())
+"""Null where the prompt is the group's."""
 TURNS = pyarrow.list_(
     pyarrow.struct(
         [
@@ -66,11 +68,14 @@ TURNS = pyarrow.list_(
         ]
     )
 )
+PLACES = ("step", "shard", "group", "generation")
+OF_GROUPS = ("problem_id", "prompt", "prompt_messages", "columns")
+"""Columns that are the same in each row of a group."""
 REWARDS, EXTRA = "rewards/", "extra/"
 """What the columns of scores and of logged values begin with."""
 
 
-def pack(path: Path, body: Any, kind: type[Any]) -> tuple[str, bytes]:
+def pack(path: Path, body: Any, kind: type[Any]) -> tuple[str, bytearray]:
     """Digest of the content, and the file to write there; raises `StoreError` for what columns
     cannot hold."""
     to_columns, _ = _FORMS[kind]
@@ -85,7 +90,8 @@ def unpack(path: Path, content: bytes, seal: Seal, kind: type[T]) -> T:
     if seal.kind != kind.__name__:
         raise CorruptFileError(f"{path} is no {kind.__name__} but a {seal.kind}")
     _, from_columns = _FORMS[kind]
-    body: T = from_columns(*columns.decode(path, content))
+    table = columns.Columns(path, content)
+    body: T = from_columns(table.header, table)
     return body
 
 
@@ -107,7 +113,7 @@ def _from_generated(shard: GeneratedShard) -> tuple[Any, Table]:
         "prompt_messages": pyarrow.array(of_groups(lambda g: _as_messages(g.problem.prompt)), text),
         "columns": pyarrow.array(of_groups(lambda g: dump_json(dict(g.problem.columns))), text),
         "prompt_ids": lists_column(of_groups(lambda group: group.prompt_ids), TOKEN_IDS),
-        "own_prompt_ids": pyarrow.array([c and c.prompt_ids for c in made], TOKEN_IDS),
+        "own_prompt_ids": pyarrow.array([c and c.prompt_ids for c in made], OWN_PROMPT_IDS),
         "completion": pyarrow.array([c and c.text for c in made], text),
         "token_ids": lists_column([c.token_ids if c else () for c in made], TOKEN_IDS),
         "logprobs": lists_column([c.logprobs if c else () for c in made], LOGPROBS),
@@ -124,38 +130,56 @@ def _from_generated(shard: GeneratedShard) -> tuple[Any, Table]:
 
 def _to_generated(header: Any, table: Table) -> GeneratedShard:
     grouped = _grouped(table)
-    prompts_ids = lists_of(table["prompt_ids"], [first for first, _ in grouped])
-    values: dict[str, Sequence[Any]]
-    values = {name: lists_of(table[name]) for name in ("token_ids", "logprobs")}
-    values |= {name: json_values(table[name]) for name in ("message", "messages", "outcome")}
-    rest = [name for name in table if name not in {*values, "prompt_ids"}]
-    values |= {name: table[name].to_pylist() for name in rest}
+    firsts = [first for first, _ in grouped]
+    places = pyarrow.array(firsts, pyarrow.int64())
+    said = {name: table[name].take(places).to_pylist() for name in OF_GROUPS}
+    prompts_ids = lists_of(table["prompt_ids"], firsts)
+    made = _completions(table)
     groups = []
-    for (first, rows), prompt_ids in zip(grouped, prompts_ids, strict=True):
-        text, messages = values["prompt"][first], values["prompt_messages"][first]
+    for group, (_, rows) in enumerate(grouped):
+        text, messages = said["prompt"][group], said["prompt_messages"][group]
         problem = Problem(
-            id=values["problem_id"][first],
+            id=said["problem_id"][group],
             prompt=json.loads(messages) if text is None else text,
-            columns=json.loads(values["columns"][first]),
+            columns=json.loads(said["columns"][group]),
         )
-        made = [_completion({name: values[name][row] for name in values}) for row in rows]
-        groups.append(GeneratedGroup(problem=problem, prompt_ids=prompt_ids, completions=made))
+        groups.append(
+            GeneratedGroup(
+                problem=problem,
+                prompt_ids=prompts_ids[group],
+                completions=[_completion(made, row) for row in rows],
+            )
+        )
     return GeneratedShard(groups=groups, **header)
 
 
-def _completion(row: Mapping[str, Any]) -> Completion:
+def _completions(table: Table) -> dict[str, Sequence[Any]]:
+    """The columns about completions, row by row."""
+    values: dict[str, Sequence[Any]] = {}
+    for name in table.keys() - {*PLACES, *OF_GROUPS, "prompt_ids"}:
+        if name in ("token_ids", "logprobs"):
+            values[name] = lists_of(table[name])
+        elif name in ("message", "messages", "outcome"):
+            values[name] = json_values(table[name])
+        else:
+            values[name] = table[name].to_pylist()
+    return values
+
+
+def _completion(values: Mapping[str, Sequence[Any]], row: int) -> Completion:
+    outcome = values["outcome"][row]
     return Completion(
-        token_ids=row["token_ids"],
-        logprobs=row["logprobs"],
-        text=row["completion"],
-        finish_reason=row["finish_reason"],
-        seed=row["seed"],
-        policy_version=row["policy_version"],
-        message=row["message"],
-        turns=tuple(Turn(**turn) for turn in row["turns"]),
-        messages=tuple(row["messages"] or ()),
-        prompt_ids=row["own_prompt_ids"],
-        outcome=None if row["outcome"] is None else _outcomes.validate_python(row["outcome"]),
+        token_ids=values["token_ids"][row],
+        logprobs=values["logprobs"][row],
+        text=values["completion"][row],
+        finish_reason=values["finish_reason"][row],
+        seed=values["seed"][row],
+        policy_version=values["policy_version"][row],
+        message=values["message"][row],
+        turns=tuple([Turn(**turn) for turn in values["turns"][row]]),
+        messages=tuple(values["messages"][row] or ()),
+        prompt_ids=values["own_prompt_ids"][row],
+        outcome=None if outcome is None else _outcomes.validate_python(outcome),
     )
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mortal.server.choice import prefect_server
 from tests.support.command import Mortal
 from tests.support.deployments import Prefect
 from tests.support.project import write_project
+from tests.support.server import server_of_its_own
 
 
 @pytest.fixture
@@ -16,12 +16,9 @@ def project(tmp_path):
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    """A Prefect server for the whole session, started as `mortal` starts its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MORTAL_STATE_DIR", str(tmp_path_factory.mktemp("state")))
-        patch.delenv("PREFECT_API_URL", raising=False)
-        with prefect_server(port=0, keep=False, say=print) as running:
-            yield running
+    """A Prefect server for the whole session."""
+    with server_of_its_own(tmp_path_factory.mktemp("state")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -42,3 +42,21 @@ def test_a_bad_parameter_is_refused_before_anything_runs(prefect):
     )
     assert answer.status_code == 409
     assert "batch_size" in answer.text or "many" in answer.text
+
+
+def test_a_night_is_skipped_while_another_one_trains(prefect):
+    """As a worker would, take one scheduled run after the other."""
+    first, second = (
+        prefect.run_deployment({"name": "never-begun"}, "nightly", command="true") for _ in "ab"
+    )
+    try:
+        prefect.set_state(first, "PENDING")
+        prefect.set_state(first, "RUNNING")
+        answer = prefect.http.post(
+            f"/flow_runs/{second}/set_state", json={"state": {"type": "PENDING"}}
+        ).json()
+        assert answer["state"]["type"] == "CANCELLED", answer
+        assert prefect.states(first)[-1] == "Running"
+    finally:
+        for run in (first, second):
+            prefect.http.delete(f"/flow_runs/{run}")

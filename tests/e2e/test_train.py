@@ -1,6 +1,7 @@
 """`mortal train` from the command line to the last file."""
 
 import json
+import re
 
 import httpx
 import pytest
@@ -75,6 +76,10 @@ def test_the_page_of_a_run_shows_segments_and_theirs_the_stages(trained):
         runs = {run["name"]: run for run in client.post("/flow_runs/filter", json=wanted).json()}
         assert runs.keys() == {"grpo/one", "steps 0-2", "steps 3-4"}
         assert {run["state_name"] for run in runs.values()} == {"Completed"}
+        assert re.fullmatch(
+            r"step 5/5, reward 0\.\d+, held out: matches 0\.\d+",
+            runs["grpo/one"]["state"]["message"],
+        )
         graph = client.get(f"/flow_runs/{runs['grpo/one']['id']}/graph-v2").json()
         nodes = [node["label"] for _, node in graph["nodes"]]
         assert {"evaluate/4", "checkpoint/2", "save_final"} < set(nodes)

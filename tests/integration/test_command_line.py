@@ -82,6 +82,15 @@ def test_on_a_narrow_terminal_each_run_has_a_line_with_its_whole_id(mortal, tmp_
     assert max(map(len, lines)) < 80
 
 
+@pytest.mark.parametrize("command", [f.__name__ for panel in cli.COMMANDS.values() for f in panel])
+def test_on_a_narrow_terminal_the_help_names_each_option_in_full(mortal, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, output, _ = mortal(command.replace("_", "-"), "--help")
+    assert code == 0 and "--help" in output
+    assert "…" not in output
+    assert max(map(len, output.splitlines())) <= 80
+
+
 def test_a_run_that_cannot_be_read_hides_no_other(mortal, tmp_path, caplog):
     make_run(tmp_path, "one")
     (tmp_path / "theirs" / "run.json").mkdir(parents=True)

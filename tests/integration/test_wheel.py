@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from mortal.server.choice import prefect_server
 from mortal_steps.data.problem_files import ProblemFile
 from mortal_steps.runs.run import find_run
 from tests.modal_plane.isolation import check_namespaces
@@ -19,11 +18,13 @@ from tests.support.deployments import PATIENCE_S, Prefect
 from tests.support.modal.sources import hidden_sources
 from tests.support.paths import ROOT
 from tests.support.project import write_project
+from tests.support.server import server_of_its_own
 
 FOLDERS = ("mortal", "mortal_steps", "flows", "tasks", "deployments")
 """Of the packages; the last three are installed under other names."""
-HIDE_PREFECTS = ("datasets.py", "random.py")
-"""Modules of a project that `mortal` does not mistake for others."""
+HIDING = ("datasets.py", "random.py")
+"""Modules of a project that neither MORTAL nor Prefect takes for others."""
+NOT_BORROWED = ("mortal", "__editable__", "reasoning_gym", "wandb")
 NOT_OURS = 'raise RuntimeError("this is the user\'s, and MORTAL has no business with it")\n'
 
 
@@ -50,13 +51,17 @@ def names(wheel):
 @pytest.fixture(scope="module")
 def python(wheel, tmp_path_factory):
     """The interpreter of an environment of its own with the wheel; what the project depends on is
-    borrowed from this one, its editable installation is not."""
+    borrowed from this one, its editable installation and its extras are not."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
     zipfile.ZipFile(wheel).extractall(packages)
-    borrowed = [path for path in sys.path if path.endswith("site-packages")]
-    (packages / "borrowed.pth").write_text("\n".join(borrowed) + "\n")
+    for place in (Path(path) for path in sys.path if path.endswith("site-packages")):
+        for entry in place.iterdir():
+            borrowed = packages / entry.name
+            known = entry.suffix == ".pth" or entry.name.startswith(NOT_BORROWED)
+            if not known and not borrowed.exists():  # else an earlier place has it
+                borrowed.symlink_to(entry)
     return folder / "bin" / "python"
 
 
@@ -72,7 +77,7 @@ def project(tmp_path_factory):
     for name in ("flows", "deployments"):
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text(NOT_OURS)
-    for name in HIDE_PREFECTS:
+    for name in HIDING:
         (folder / name).write_text(NOT_OURS)
     text = config.read_text().replace("rewards.py:matches", "tasks.rewards:matches")
     config.write_text(text.replace("max_steps = 5", "max_steps = 2"))
@@ -81,11 +86,8 @@ def project(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MORTAL_STATE_DIR", str(tmp_path_factory.mktemp("state")))
-        patch.delenv("PREFECT_API_URL", raising=False)
-        with prefect_server(port=0, keep=False, say=print) as running:
-            yield running
+    with server_of_its_own(tmp_path_factory.mktemp("state")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +100,7 @@ def environment(server, project):
 def run(python, project, environment):
     """Calls a module of the environment in the project."""
 
-    def call(*words, **variables):
+    def call(*words, code=0, **variables):
         done = subprocess.run(
             [python, "-P", "-m", *words],
             cwd=project,
@@ -107,7 +109,7 @@ def run(python, project, environment):
             text=True,
             timeout=PATIENCE_S,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     return call
@@ -144,9 +146,15 @@ def test_mortal_train_scores_with_the_users_own_package(run, project):
     assert [row["rewards/matches/mean"] for row in trained.metrics()]
 
 
+def test_a_task_of_reasoning_gym_without_the_extra_is_refused_with_the_remedy(run, project):
+    source = "data.source=reasoning_gym:spell_backward"
+    said = run("mortal", "train", "tiny.toml", "--run-id", "spelled", "--set", source, code=1)
+    assert "data.source = 'reasoning_gym:spell_backward'" in said
+    assert "pip install 'mortal[reasoning-gym]'" in said
+    assert not (project / "runs" / "spelled").exists()
+
+
 def test_a_deployment_runs_in_the_users_folder(run, python, project, environment):
-    for name in HIDE_PREFECTS:  # the worker of this Prefect looks into the folder before all else
-        (project / name).unlink()
     run("prefect", "work-pool", "create", "local", "--type", "process")
     where = "import mortal_deployments as d; print(d.__path__[0])"
     folder = subprocess.check_output([python, "-P", "-c", where], cwd=project, text=True).strip()

@@ -39,6 +39,7 @@ def start(mortal, run_id, patience_s, save_steps):
         "training.max_steps": STEPS,
         "logging.server_timeout_s": patience_s,
         "checkpoints.save_steps": save_steps,
+        "logging.segment_steps": 3,
     }
     begun(mortal.folder, [f"{key}={value}" for key, value in settings.items()], run_id)
     return mortal.start("resume", run_id)

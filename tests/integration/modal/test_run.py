@@ -1,13 +1,11 @@
 """Runs on Modal's side of the line: the same bits as here, whatever is lost on the way."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from mortal_steps.compute.modal.deployed import worker_of
-from mortal_steps.compute.modal.host import Order
-from mortal_steps.compute.modal.release import this_release
-from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import LeaseLostError, RunStoppedError
 from mortal_steps.orchestration.opening import open_run
@@ -17,6 +15,7 @@ from mortal_steps.types import FileRef
 from tests.support import bare_flow
 from tests.support.chaos.comparison import digests
 from tests.support.modal.fire import ACTOR, Fire
+from tests.support.modal.orders import ORDER
 from tests.support.modal.project import (
     MORTAL,
     ON_MODAL,
@@ -25,7 +24,6 @@ from tests.support.modal.project import (
     project,
 )
 
-VOLUME = RunsVolume("mortal-runs")
 SMALL = NewModelConfig(hidden_size=32, num_layers=1, intermediate_size=32)
 
 
@@ -87,16 +85,8 @@ def ask_with_an_old_lease(fire):
     """What a flow would that slept while another one took its run over; Modal's call."""
     run = find_run(fire.run_dir.parent, "fire")
     (settings,) = fire.run_dir.glob("settings/*.json")
-    order = Order(
-        release=this_release(),
-        volume=VOLUME.name,
-        lease=1,
-        settings=FileRef(path=f"settings/{settings.name}", sha256=digest_file(settings)),
-        role="actor",
-        method="save_final",
-        payload={},
-        label="save_final/4/0",
-    )
+    reference = FileRef(path=f"settings/{settings.name}", sha256=digest_file(settings))
+    order = replace(ORDER, settings=reference, method="save_final", payload={})
     return worker_of(run.config, "actor", "fire", 0).call.spawn(order)
 
 

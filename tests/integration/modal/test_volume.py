@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,9 +11,7 @@ from typer.testing import CliRunner
 from mortal.cli import app
 from mortal_steps.compute.modal import volume_lease
 from mortal_steps.compute.modal.deployed import check_deployed, worker_of
-from mortal_steps.compute.modal.host import Order
 from mortal_steps.compute.modal.mirror import Mirror
-from mortal_steps.compute.modal.release import this_release
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ComputeError
@@ -20,7 +19,8 @@ from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.store import RunStore
-from mortal_steps.types import FileRef, Problem
+from mortal_steps.types import Problem
+from tests.support.modal.orders import ORDER
 from tests.support.modal.project import MORTAL, ON_MODAL, at, project
 
 MINE = """
@@ -57,16 +57,7 @@ def test_a_run_and_its_app_must_be_of_one_volume(plane, mine, tmp_path):
 
 def test_a_container_refuses_what_is_asked_for_a_run_on_another_volume(plane, mine):
     """The app was deployed anew, with this Volume, while the run went on."""
-    order = Order(
-        release=this_release(),
-        volume="mortal-runs",
-        lease=1,
-        settings=FileRef(path="settings/1.json", sha256="1"),
-        role="reward",
-        method="dry_run",
-        payload={},
-        label="dry_run",
-    )
+    order = replace(ORDER, role="reward", method="dry_run", payload={})
     outcome = worker_of(mine, "reward", "any", 0).call.remote(order)
     with pytest.raises(ComputeError, match=r"Volume mine.* mortal-runs"):
         raise outcome.error

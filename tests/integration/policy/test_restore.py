@@ -28,7 +28,7 @@ def test_a_checkpoint_that_names_tensors_as_published_is_still_read(tmp_path, fa
     actor.checkpoint(step=1, best_score=None)
     own_names = load_file(run.store.path("checkpoints/step-1/model.safetensors")).keys()
     with recommitted(run, "checkpoints/step-1") as folder:
-        actor._held.stepper.export_weights(folder)
+        actor._memory.held.stepper.export_weights(folder)
         assert load_file(folder / "model.safetensors").keys() != own_names
         state = json.loads((folder / STATE_FILE).read_text())
         del state["digests"], state["history_id"]
@@ -36,7 +36,7 @@ def test_a_checkpoint_that_names_tensors_as_published_is_still_read(tmp_path, fa
     run.store.path("steps/000000/journal.json").unlink()  # nothing can be replayed
     second = run.actor()
     second.prepare(step=1)
-    assert second._held.stepper.weights_digest() == result.weights_digest
+    assert second._memory.held.stepper.weights_digest() == result.weights_digest
 
 
 @pytest.mark.parametrize("part", ["weights", "optimizer", "schedule"])

@@ -18,7 +18,6 @@ import pytest
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import NewerFormatError, StoreError
-from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.fork import fork_run
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.policy import base_model, checkpoints, journal
@@ -29,20 +28,13 @@ from mortal_steps.runs.verify import check_run
 from mortal_steps.store import FORMAT
 from mortal_steps.store.shard_files import shard_files
 from mortal_steps.types import Problem
-from tests.support.bare_flow import go_on, one_thread, unchecked
+from tests.support.bare_flow import go_on
 from tests.support.damage import flip_a_byte
 
 ARCHIVE = Path(__file__).with_name("begun_in_format_1.tar.gz")
 SETTINGS = "tiny.toml"
 KNOWN = 4
 """Steps that were taken before the kill."""
-
-
-@pytest.fixture(scope="module")
-def patch():
-    with one_thread() as patch:
-        patch.setattr(preflight, "check", unchecked)
-        yield patch
 
 
 @pytest.fixture

@@ -19,26 +19,12 @@ from mortal_steps.policy.weights import weights_digest
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store.files import digest_file
-from tests.support.bare_flow import Killed, go_on, one_thread, project_config, unchecked
+from tests.support.bare_flow import Killed, go_on, project_config
 from tests.support.commits import in_a_process_killed_at, leftovers
 from tests.support.damage import flip_a_bit
 from tests.support.verified import damaged_files, same_bits
 
 NEWER = {"checkpoints.keep_last": 9, "training.num_generations": 8}
-
-
-@pytest.fixture(scope="module")
-def patch():
-    with one_thread() as patch:
-        patch.setattr(preflight, "check", unchecked)
-        yield patch
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory, patch):
-    folder = tmp_path_factory.mktemp("project")
-    patch.chdir(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

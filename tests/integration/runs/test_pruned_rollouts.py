@@ -7,7 +7,6 @@ import pytest
 
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.fork import fork_run
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.policy.rollout_files import pruned_before
@@ -15,24 +14,10 @@ from mortal_steps.report.log_repair import restore_logs
 from mortal_steps.report.samples import last_samples
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
-from tests.support.bare_flow import Killed, go_on, one_thread, project_config, unchecked
+from tests.support.bare_flow import Killed, go_on, project_config
 
 KEEPS = {"training.max_steps": 9, "checkpoints.keep_rollouts": 1}
 STAYS = {"journal.json", "result.json"}
-
-
-@pytest.fixture(scope="module")
-def patch():
-    with one_thread() as patch:
-        patch.setattr(preflight, "check", unchecked)
-        yield patch
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory, patch):
-    folder = tmp_path_factory.mktemp("project")
-    patch.chdir(folder)
-    return folder
 
 
 def config_of(project, name, **overrides):

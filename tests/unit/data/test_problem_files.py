@@ -4,7 +4,9 @@ import hashlib
 import json
 import pickle
 import random
+import shutil
 from array import array
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas
@@ -22,14 +24,11 @@ from mortal_steps.data.kept import (
     keep_problems,
     open_problems,
 )
-from mortal_steps.data.problem_files import (
-    ROWS_PER_GROUP,
-    ProblemFile,
-    ProblemWriter,
-    write_problems,
-)
+from mortal_steps.data.problem_files import ProblemFile, write_problems
+from mortal_steps.data.problem_writer import ROWS_PER_GROUP, ProblemWriter
 from mortal_steps.data.problems import read_problems
-from mortal_steps.data.shared import read_or_share
+from mortal_steps.data.shared import clean_up, read_or_share
+from mortal_steps.data.shared_entries import EntryLock
 from mortal_steps.errors import CorruptFileError, NewerFormatError
 from mortal_steps.store import FORMAT, RunStore
 from mortal_steps.system.scratch import Scratch
@@ -90,6 +89,36 @@ def test_whatever_json_carries_comes_back_as_it_was(rows) -> None:
     assert [found[index] for index in range(len(found))] == problems
     assert list(found.prompts()) == [problem.prompt for problem in problems]
     assert found.fingerprint == fingerprint_of_format_1(problems) == dataset_fingerprint(problems)
+
+
+def test_columns_keep_their_order_and_the_fingerprint_has_its_own() -> None:
+    """Whatever of a row can be taken as it stands in the file, and whatever cannot."""
+    values = ["plain", "\x7f", "ä", "{", {"b": 1, "a": [{"d": 1e300, "c": None}]}, 0.1, True, None]
+    chat = [{"role": "user", "content": "{"}]
+    whole = [
+        Problem(id=f"train-{row}", prompt=prompt, columns={"z": value, "b": "\\", "a": row})
+        for row, (value, prompt) in enumerate((v, p) for v in values for p in ("p\x7f{=", chat))
+    ]
+    lacking = [*whole, Problem(id="train-99", prompt="x", columns={"a": 1, "y": 2})]
+    for problems, is_whole in ((whole, True), (lacking, False)):
+        found = written(problems)
+        assert found._is_whole is is_whole
+        expected = [
+            Problem(
+                id=one.id,
+                prompt=one.prompt,
+                columns={name: one.columns.get(name) for name in found._names},
+            )
+            for one in problems
+        ]
+        assert [list(one.columns) for one in found] == [list(found._names)] * len(problems)
+        assert list(found._names) == ["z", "b", "a"] + ["y"] * (not is_whole)
+        assert found.fingerprint == fingerprint_of_format_1(expected)
+        some = found.select(array("L", range(1, len(problems), 2)))
+        some.write_to(Path("some.parquet"))
+        again = ProblemFile(Path("some.parquet"))
+        assert again.fingerprint == some.fingerprint == fingerprint_of_format_1(expected[1::2])
+        found.path.unlink()
 
 
 def test_single_rows_slices_and_selections_are_those_of_a_list() -> None:
@@ -166,7 +195,7 @@ def test_a_file_that_is_none_is_named() -> None:
 
 def test_a_newer_file_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr("mortal_steps.data.problem_files.FORMAT", FORMAT + 1)
+        newer.setattr("mortal_steps.data.problem_writer.FORMAT", FORMAT + 1)
         found = written(many())
     with pytest.raises(NewerFormatError, match=rf"p\.parquet is of format {FORMAT + 1}"):
         len(found)
@@ -266,15 +295,61 @@ def test_a_run_needs_neither_the_large_file_nor_what_is_shared(large: RunConfig)
 def test_a_changed_file_is_other_data_and_a_damaged_copy_is_made_again(
     large: RunConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, _ = read(large)
-    first.path.write_bytes(b"damaged")
+    path = read(large)[0].path
+    path.write_bytes(b"damaged")
     mended, _ = read(large)
-    assert mended.path == first.path
+    assert mended.path == path
     assert len(list(mended)) == 7
     assert "the dataset is read again" in caplog.text
     with Path(large.data.source).open("a") as file:
         file.write('{"prompt": "new=", "answer": 1}\n')
     assert len(read(large)[0]) == 8
+
+
+def entries() -> list[str]:
+    return sorted(path.name for path in Path("runs/.data").iterdir())
+
+
+def test_what_no_run_links_to_is_removed_when_another_begins(large: RunConfig) -> None:
+    train, held_out = read(large)
+    store = RunStore(Path("runs/run"))
+    keep_problems(store, train, held_out)
+    key = train.path.parent.name
+    del train
+    clean_up(large)
+    assert entries() == [f".{key}.lock", key], "a run links to it"
+    shutil.rmtree(store.root)
+    killed = Path(f"runs/.data/.{key}.1a2b3c4d.partial")
+    killed.mkdir()
+    clean_up(large)
+    assert entries() == []
+    assert len(read(large)[0]) == 7, "read again"
+
+
+def test_what_a_run_begins_with_is_not_removed(large: RunConfig) -> None:
+    """Before it has a link: the checks of a start may take minutes."""
+    train, _ = read(large)
+    again, held_out = read(large)  # shared, so the second one did not wait for the first
+    del train
+    clean_up(large)
+    keep_problems(RunStore(Path("runs/run")), again, held_out)
+    assert len(list(again)) == 7
+
+
+def test_a_run_that_waits_for_a_removal_makes_the_entry_again(large: RunConfig) -> None:
+    train, _ = read(large)
+    cache, key = RunStore(Path("runs/.data").absolute()), train.path.parent.name
+    del train
+    removing, waiting = EntryLock(cache, key), EntryLock(cache, key)
+    assert removing.try_alone()
+    assert not waiting.try_alone()
+    with ThreadPoolExecutor() as threads:
+        beginning = threads.submit(read, large)
+        shutil.rmtree(cache.path(key))
+        cache.path(f".{key}.lock").unlink()
+        removing.release()
+        assert len(beginning.result(timeout=60)[0]) == 7
+    assert not waiting.try_alone(), "the run begins with the lock that is there now"
 
 
 def test_a_small_file_is_not_shared(letters: str) -> None:

@@ -65,6 +65,17 @@ def test_every_local_source_gives_the_same_problems(
     assert held_out == []
 
 
+def test_lines_may_be_padded_empty_and_end_in_any_way() -> None:
+    lines = ['{"prompt": "a"}\r\n', "\n", '  {"prompt": "b"} \t\n', " \r\n", '{"prompt": "c"}']
+    Path("a.jsonl").write_text("".join(lines), newline="")
+    assert [problem.prompt for problem in load(source="a.jsonl")[0]] == ["a", "b", "c"]
+
+
+def test_a_line_beyond_those_asked_for_may_be_broken() -> None:
+    Path("a.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n{"prompt"')
+    assert len(load(source="a.jsonl", max_samples=2)[0]) == 2
+
+
 def test_prompt_column_is_renamed_and_other_columns_kept() -> None:
     source = write_lines("a.jsonl", [{"question": "1+1", "answer": 2, "level": None}])
     train, _ = load(source=source, prompt_column="question")

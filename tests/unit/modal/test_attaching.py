@@ -7,8 +7,7 @@ from modal import FunctionCall, exception
 
 from mortal_steps.compute.modal import retry
 from mortal_steps.compute.modal.calls import Calls
-from mortal_steps.compute.modal.host import Order, Outcome
-from mortal_steps.compute.modal.release import this_release
+from mortal_steps.compute.modal.host import Outcome
 from mortal_steps.errors import (
     ComputeError,
     LeaseLostError,
@@ -17,18 +16,8 @@ from mortal_steps.errors import (
     WorkerLostError,
 )
 from mortal_steps.store import RunStore
-from mortal_steps.types import FileRef
+from tests.support.modal.orders import ORDER
 
-ORDER = Order(
-    release=this_release(),
-    volume="mortal-runs",
-    lease=1,
-    settings=FileRef(path="settings/1.json", sha256="1"),
-    role="actor",
-    method="prepare",
-    payload={"step": 3},
-    label="start_workers/3/0",
-)
 OTHER = replace(ORDER, payload={"step": 4})
 NEXT = replace(ORDER, lease=2)
 REFUSED = Outcome(error=LeaseLostError("the run has had a lease since"))

@@ -7,11 +7,9 @@ import pytest
 from modal import exception
 
 from mortal_steps.compute.modal.calls import Calls, Submitted, _digest, _path
-from mortal_steps.compute.modal.host import Order
-from mortal_steps.compute.modal.release import this_release
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.store import RunStore
-from mortal_steps.types import FileRef
+from tests.support.modal.orders import ORDER
 
 KEY = "actor/train_step/3/0"
 
@@ -31,21 +29,11 @@ async def test_a_call_whose_outcome_is_gone_is_asked_for_anew(tmp_path, monkeypa
 
     monkeypatch.setattr(modal.FunctionCall, "from_id", lambda call_id: Call())
     store = RunStore(tmp_path)
-    order = Order(
-        release=this_release(),
-        volume="mortal-runs",
-        lease=1,
-        settings=FileRef(path="settings/s.json", sha256="0"),
-        role="actor",
-        method="train_step",
-        payload={},
-        label="train_step/3/0",
-    )
     month_ago = Submitted(
-        call_id="fc-1", order_sha256=_digest(order), lease=1, spawned_at=1_000_000.0
+        call_id="fc-1", order_sha256=_digest(ORDER), lease=1, spawned_at=1_000_000.0
     )
     store.write_record(_path(KEY), month_ago, Submitted)
     calls = Calls(store, deadline_s=7200)
     with pytest.raises(WorkerLostError, match=r"fc-1\) was lost"):  # which the task retries
-        await calls.outcome(KEY, SimpleNamespace(), order)
+        await calls.outcome(KEY, SimpleNamespace(), ORDER)
     assert list(store.path("calls").iterdir()) == []

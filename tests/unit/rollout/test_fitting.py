@@ -2,12 +2,10 @@
 
 import pytest
 
-from mortal_steps.config import NewModelConfig
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import DataError
-from mortal_steps.policy.new_model import build_tokenizer
 from mortal_steps.rollout.fitting import check_fitting, keep_fitting
-from mortal_steps.rollout.prompts import PromptLengths, measure_prompts, tokenize_prompts
+from mortal_steps.rollout.measuring import PromptLengths
 from mortal_steps.types import Problem
 
 
@@ -57,19 +55,3 @@ def test_unusable_prompts_are_never_left_out():
     found = lengths(0, 1, 1, 1, 1, unusable={0: "it has no tokens"})
     with pytest.raises(DataError, match=r"1 of 5 .*train-0.* no tokens"):
         keep_fitting(config(on_long="drop"), TRAIN, HELD_OUT, found)
-
-
-def test_prompts_are_measured_as_they_are_rendered():
-    tokenizer = build_tokenizer(NewModelConfig())
-    chat = [{"role": "user", "content": "ab"}]
-    prompts = ["abc=", chat, "", [{"role": "user", "content": 5}], "ä\n"]
-    for some in (prompts, prompts[::2], prompts[1:2]):
-        found = measure_prompts(some, tokenizer, {}, context=8)
-        usable = [row for row in range(len(some)) if row not in found.unusable]
-        rows = [Problem(id=str(row), prompt=some[row]) for row in usable]
-        rendered = tokenize_prompts(rows, tokenizer, {})
-        assert [found.tokens[row] for row in usable] == [len(ids) for ids in rendered]
-    found = measure_prompts(prompts, tokenizer, {}, context=8)
-    assert found.unusable[2] == "it has no tokens"
-    assert found.unusable[3].startswith("the chat template raises TypeError")
-    assert len(found.unusable) == 2

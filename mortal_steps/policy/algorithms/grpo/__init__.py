@@ -3,6 +3,7 @@
 options   refusals   from `[training]` to TRL's GRPOConfig, and what a run cannot choose
 trainer              TRL's loop turned inside out: one optimizer update at a time
 stepper   recorded   one train step at a time, on a recorded batch
+state                what lies between two train steps: saved, compared, restored
 """
 
 from __future__ import annotations

@@ -12,24 +12,19 @@ One train step with 8 rows, gradient_accumulation_steps=2, num_iterations=2 (4 m
     rows         0..3 *        4..7          0..3          4..7        * TRL takes and shuffles them
     update                     1st                         2nd
 
-Private names used here, to save and restore a state: transformers `Trainer.
-_save_optimizer_and_scheduler, _save_scaler, current_gradient_accumulation_steps`; accelerate's
-`_original_forward` of a model; TRL `use_adaptive_entropy, entropy_coef, _last_world_entropy` and
-its file `entropy_ctrl_state.json`.
+Private names used here: transformers `Trainer.current_gradient_accumulation_steps`; accelerate's
+`_original_forward` of a model.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy
-import safetensors.torch
 import torch
 from datasets import IterableDataset
 from peft import LoraConfig
@@ -46,6 +41,11 @@ from mortal_steps.policy.algorithms.grpo.recorded import (
     recorded_reward,
     recorded_rollouts,
 )
+from mortal_steps.policy.algorithms.grpo.state import (
+    restore_reference,
+    save_state,
+    state_digests,
+)
 from mortal_steps.policy.algorithms.grpo.trainer import (
     Observer,
     SetUpDone,
@@ -57,8 +57,6 @@ from mortal_steps.policy.export import save_model, save_tokenizer, save_trained
 from mortal_steps.policy.tokenizer import load_tokenizer
 from mortal_steps.scores import reward_names
 from mortal_steps.types import RolloutBatch, TrainingPlace
-
-REFERENCE_FILE = "reference.safetensors"
 
 
 class GRPOStepper:
@@ -139,10 +137,8 @@ class GRPOStepper:
         self._trainer.current_gradient_accumulation_steps = (
             self._config.training.gradient_accumulation_steps
         )
-        if resume_from and self._trainer.args.sync_ref_model:
-            reference = resume_from / REFERENCE_FILE
-            if renewed_at is None or reference.exists():  # else it begins to move here
-                safetensors.torch.load_model(self._trainer.ref_model, str(reference))
+        if resume_from:
+            restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
 
     def train_step(self, batch: RolloutBatch, *, seed: int) -> dict[str, float]:
         """Train on one batch; a pure function of the state held, the batch and `seed`.
@@ -220,22 +216,8 @@ class GRPOStepper:
         return logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1).tolist()
 
     def save_state(self, folder: Path) -> None:
-        """Write all that `begin` needs to go on bit for bit; only between train steps.
-
-        Random streams are not part of it: `train_step` seeds each step. Nor are TRL's micro-step
-        counter and its buffered batch: at the end of a train step the one stands at a multiple of
-        its period, which is as good as 0, and the other is used up.
-        """
-        trainer = self._trainer
-        save_trained(trainer.model, folder, self._base, own_names=True)
-        trainer._save_optimizer_and_scheduler(str(folder))
-        trainer._save_scaler(str(folder))
-        trainer.state.save_to_json(str(folder / "trainer_state.json"))
-        if trainer.use_adaptive_entropy:
-            control = json.dumps(self._entropy_control())
-            (folder / "entropy_ctrl_state.json").write_text(control)
-        if trainer.args.sync_ref_model:
-            safetensors.torch.save_model(trainer.ref_model, str(folder / REFERENCE_FILE))
+        """Write all that `begin` needs to go on bit for bit; only between train steps."""
+        save_state(self._trainer, folder, self._base)
 
     def weights_digest(self) -> str:
         """Digest of the weights that are trained, as they are now."""
@@ -243,26 +225,7 @@ class GRPOStepper:
 
     def digests(self) -> dict[str, str]:
         """Digest of each part of the state that `save_state` writes and `begin` restores."""
-        trainer = self._trainer
-        optimizer = trainer.optimizer.state_dict()
-        schedule = [optimizer["param_groups"], trainer.lr_scheduler.state_dict()]
-        parts = {
-            "weights": self.weights_digest(),
-            "optimizer": digests.digest(optimizer["state"]),
-            "schedule": digests.digest(schedule),
-        }
-        if trainer.use_adaptive_entropy:
-            parts["entropy control"] = digests.digest(self._entropy_control())
-        if trainer.args.sync_ref_model:
-            parts["reference"] = digests.weights_digest(trainer.ref_model)
-        return parts
-
-    def _entropy_control(self) -> dict[str, Any]:
-        trainer = self._trainer
-        return {
-            "entropy_coef": trainer.entropy_coef,
-            "last_world_entropy": trainer._last_world_entropy,
-        }
+        return state_digests(self._trainer)
 
     def export_weights(self, folder: Path) -> None:
         """Write the policy as a plain `from_pretrained` folder, an adapter merged into its base."""

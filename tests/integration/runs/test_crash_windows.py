@@ -4,28 +4,14 @@ import random
 
 import pytest
 
-from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.opening import create_run
 from mortal_steps.policy.weights import weights_digest
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
-from tests.support.bare_flow import Killed, go_on, one_thread, project_config, unchecked
+from tests.support.bare_flow import Killed, go_on, project_config
 from tests.support.commits import in_a_process_killed_at, leftovers
 
 NUM_KILLS = 6
-
-
-@pytest.fixture(scope="module")
-def patch():
-    with one_thread() as patch:
-        patch.setattr(preflight, "check", unchecked)
-        yield patch
-
-
-@pytest.fixture
-def project(tmp_path, patch):
-    patch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_a_run_killed_at_its_commits_ends_with_the_same_bits(project, patch):
@@ -54,10 +40,11 @@ def test_a_run_killed_at_its_commits_ends_with_the_same_bits(project, patch):
 
 @pytest.mark.parametrize("nth", [1, 2, 3, 4, 5])
 def test_a_run_killed_while_it_is_created_is_created_again(project, nth):
-    config = project_config(project).model_copy(update={"runs_dir": str(project / "runs")})
-    root = project / "runs" / "run"
+    runs_dir = project / f"created-{nth}"
+    config = project_config(project).model_copy(update={"runs_dir": str(runs_dir)})
+    root = runs_dir / "run"
     assert in_a_process_killed_at(nth, False, lambda: create_run(root, config, [], []))
     assert not (root / "run.json").exists()
     create_run(root, config, [], [])
-    assert find_run(project / "runs", "run").status() == "created"
+    assert find_run(runs_dir, "run").status() == "created"
     assert leftovers(root) == []

@@ -12,14 +12,13 @@ from typer.testing import CliRunner
 
 from mortal.cli import app
 from mortal_steps.errors import CorruptFileError, StoreError
-from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.policy import journal
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, TIMINGS, read_lines
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store import RunStore
-from tests.support.bare_flow import Killed, go_on, one_thread, project_config, unchecked
+from tests.support.bare_flow import Killed, go_on, project_config
 from tests.support.damage import flip_a_bit
 from tests.support.verified import damaged_files, same_bits
 
@@ -47,20 +46,6 @@ NOT_NEEDED = (
 )
 LOST = ("run.json", "config.toml", "data/train.parquet", "data/eval.json", "reward_sources.json")
 FINAL = ("final/model.safetensors", "final/manifest.json", "final/tokenizer.json")
-
-
-@pytest.fixture(scope="module")
-def patch():
-    with one_thread() as patch:
-        patch.setattr(preflight, "check", unchecked)
-        yield patch
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory, patch):
-    folder = tmp_path_factory.mktemp("project")
-    patch.chdir(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,40 @@
+"""The kinds of dataset source, by the names that `data.source` begins with: `KIND:TASK`.
+
+A user's own is written `module:name`. What is neither is a file, a folder or a dataset of the hub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from mortal_steps.config.names import is_imported
+
+REASONING_GYM = "reasoning_gym"
+"""Its rows carry what the task's own verifier needs."""
+DATASET_SOURCES: Mapping[str, str] = {
+    REASONING_GYM: "mortal_steps.data.sources.reasoning_gym_tasks:read_task",
+}
+"""`module:name` of each `DatasetSource` (mortal_steps/data/sources/base.py)."""
+
+
+class MadeRows(NamedTuple):
+    """A source whose rows are made by code, not read from a file, a folder or the hub."""
+
+    kind: str
+    """A name in `DATASET_SOURCES`; empty for a user's own."""
+    maker: str
+    """`module:name` of the `DatasetSource`."""
+    task: str
+    """What stands behind the kind."""
+
+
+def made_rows(source: str) -> MadeRows | None:
+    """What makes the rows of `data.source` or `data.eval_source`, if code does."""
+    kind, colon, task = source.partition(":")
+    if colon and kind in DATASET_SOURCES:
+        return MadeRows(kind, DATASET_SOURCES[kind], task)
+    if is_imported(source) and not Path(source).exists():
+        return MadeRows("", source, "")
+    return None

@@ -1,0 +1,124 @@
+"""The rows of a dataset, wherever it lies.
+
+reasoning_gym_tasks   made by reasoning_gym
+files                 in a file: json_rows, tables
+folders               in a folder, on the hub
+
+A kind of its own is an entry of `DATASET_SOURCES` (config/dataset_sources.py), or `module:name`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+from mortal_steps.config import DataConfig
+from mortal_steps.config.dataset_sources import (
+    DATASET_SOURCES,
+    REASONING_GYM,
+    MadeRows,
+    made_rows,
+)
+from mortal_steps.data.sources.base import DatasetSource, Row, SourceRequest
+from mortal_steps.data.sources.files import FILE_TYPES, is_file, read_file
+from mortal_steps.data.sources.folders import read_dataset
+from mortal_steps.errors import DataError
+from mortal_steps.system.imports import import_named
+
+__all__ = ["Row", "check_options", "comes_from_gym", "read_rows"]
+
+
+def read_rows(
+    config: DataConfig, seed: int, *, limit: int | None = None, held_out: bool = False
+) -> Iterator[Row]:
+    """The first `limit` rows (default: all) of `data.source`, or of the evaluation rows' source,
+    one after the other. A `.json` file is read whole, everything else in parts.
+
+    Raises `DataError` that names the key, its value and the remedy; the iterator does, too.
+    """
+    return itertools.islice(_read(config, seed, held_out), limit)
+
+
+def check_options(config: DataConfig) -> None:
+    """Raise `DataError` for `data.options` that no source takes."""
+    if config.options and not any(map(made_rows, _sources(config))):
+        kinds = " or ".join(f"{kind}:TASK" for kind in DATASET_SOURCES)
+        raise DataError(
+            f"data.options = {dict(config.options)}: only a {kinds} source, or a module:name of "
+            f"yours, takes options, and data.source = {config.source!r}"
+        )
+
+
+def comes_from_gym(config: DataConfig) -> bool:
+    """Whether every row, those held out included, is made by reasoning_gym here."""
+    made = [made_rows(source) for source in (config.source, config.eval_source or config.source)]
+    return all(one is not None and one.kind == REASONING_GYM for one in made)
+
+
+def _sources(config: DataConfig) -> tuple[str, str]:
+    return config.source, config.eval_source or ""
+
+
+def _read(config: DataConfig, seed: int, held_out: bool) -> Iterator[Row]:
+    key = "data.eval_source" if held_out and config.eval_source is not None else "data.source"
+    source = config.eval_source if key == "data.eval_source" else config.source
+    if not source:
+        kinds = ", ".join(f"{kind}:TASK" for kind in DATASET_SOURCES)
+        raise DataError(
+            f"{key} is not set; name a hub dataset, a local folder, a file "
+            f"({', '.join(FILE_TYPES)}), {kinds} or a module:name of yours"
+        )
+    place = f"{key} = {source!r}"
+    made = made_rows(source)
+    if made:
+        _refuse_parts(config, held_out, place)
+        request = SourceRequest(
+            task=made.task, options=config.options, seed=seed, held_out=held_out, place=place
+        )
+        return _make(made, request, key)
+    path = Path(source).expanduser()
+    if is_file(path):
+        _refuse_parts(config, held_out, place)
+        return read_file(path, place)
+    # An evaluation source without a split of its own has the training rows' one.
+    own_split = held_out and config.eval_split is not None
+    split = config.eval_split if own_split else config.split
+    place += f" ({'data.eval_split' if own_split else 'data.split'} = {split!r})"
+    return read_dataset(path, source, config.config, str(split), place)
+
+
+def _make(made: MadeRows, request: SourceRequest, key: str) -> Iterator[Row]:
+    source = cast(DatasetSource, import_named(made.maker, key))
+    if made.kind:
+        return source(request)
+    return _made_by_user(source, request)
+
+
+def _made_by_user(source: DatasetSource, request: SourceRequest) -> Iterator[Row]:
+    """Rows of a user's own code, whose errors are told as such."""
+    try:
+        for index, row in enumerate(source(request)):
+            if not isinstance(row, dict):
+                raise TypeError(f"row {index} is {row!r}, and not a dict of columns")
+            yield row
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{request.place} raises {type(error).__name__}: {error}") from error
+
+
+def _refuse_parts(config: DataConfig, held_out: bool, place: str) -> None:
+    """A single table has neither splits nor configurations."""
+    chosen = {
+        "data.config": config.config,
+        "data.split": None if config.split == "train" else config.split,
+        "data.eval_split": config.eval_split if held_out else None,
+    }
+    for key, value in chosen.items():
+        if value is not None:
+            raise DataError(
+                f"{key} = {value!r}: {place} is a single table without any; leave it out (a second "
+                "source goes into data.eval_source, rows to hold out into data.eval_samples)"
+            )

@@ -1,0 +1,154 @@
+"""What an actor has in memory: one state of the run, which is brought to a step when it is needed.
+
+It is restored from the newest whole checkpoint, and the journaled steps after that are taken again.
+A new step is taken in the same way. Only the end differs: a replay is compared with what was
+committed the first time.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from dataclasses import replace
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ActorStateError
+from mortal_steps.models.hub import model_folder
+from mortal_steps.policy import checkpoints, journal, recovery, weights
+from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.policy.base_model import base_of
+from mortal_steps.policy.held import Held
+from mortal_steps.policy.journal import JournalEntry
+from mortal_steps.policy.publishing import Publisher
+from mortal_steps.schedule import train_seed
+from mortal_steps.store import RunStore
+from mortal_steps.types import Checkpoint, RolloutBatch, StepResult
+
+logger = logging.getLogger(__name__)
+
+
+class Memory:
+    """The state that an actor holds. `held` is None before the first, and after one is given up."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        config: RunConfig,
+        publisher: Publisher,
+        *,
+        fingerprint: str,
+        model_path: str,
+        num_steps: int,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._publisher = publisher
+        self._fingerprint = fingerprint
+        self._model_path = model_path
+        self._num_steps = num_steps
+        self.held: Held | None = None
+
+    def hold(self, step: int) -> Held:
+        """Bring the state after `step` train steps here: restore, then replay.
+
+        Raises `ActorStateError` if a step before it was never taken.
+        """
+        if self.held is None or self.held.step != step:
+            saved = checkpoints.newest_whole(self._store, at_most=step)
+            nearest = saved.step if saved else 0
+            if self.held is None or not nearest <= self.held.step <= step:
+                self.held = self._restored(saved)
+        held = self.held
+        while held.step < step:
+            entry = journal.find_entry(self._store, held.step)
+            if entry is None:
+                raise ActorStateError(
+                    f"the state after {step} train steps is out of reach: step {held.step} "
+                    f"was never taken in {self._store.root}"
+                )
+            self._take(held, entry)
+        return held
+
+    def take(self, entry: JournalEntry) -> StepResult:
+        """Take the step of a journal entry, and commit the entry and what came of it."""
+        return self._take(self.hold(entry.request.step), entry)
+
+    def _take(self, held: Held, entry: JournalEntry) -> StepResult:
+        """Train on a batch and commit the result, or compare it with the one committed.
+
+        If that fails, the state is no longer what its step says: it is discarded.
+        """
+        batch = journal.read_batch(self._store, self._config, entry.request)
+        recorded = journal.find_result(self._store, batch.step)
+        if recorded is None:
+            journal.write_entry(self._store, entry)
+        try:
+            return self._train(held, entry, batch, recorded)
+        except BaseException:
+            self._discard()
+            raise
+
+    def _train(
+        self, held: Held, entry: JournalEntry, batch: RolloutBatch, recorded: StepResult | None
+    ) -> StepResult:
+        step = batch.step
+        logger.info("%s step %d", "taking" if recorded is None else "replaying", step)
+        seed = train_seed(self._config.seed, step)
+        result = held.take(batch, entry.batch_sha256, seed=seed, fingerprint=self._fingerprint)
+        if recorded is not None:
+            journal.check_replay(recorded, result)
+            if recorded.weights_digest is None:
+                held.state_id = recorded.state_id  # its chain knows nothing of weights
+            return recorded
+        if entry.request.publish:
+            published = self._publisher.publish_unannounced(held.stepper, held.step)
+            self._publisher.prune(step)
+            result = replace(result, weights=published)
+        journal.write_result(self._store, result)
+        return result
+
+    def _restored(self, saved: Checkpoint | None) -> Held:
+        """The state that a checkpoint holds, or the first; what was held before is given up."""
+        self._discard()
+        self._remove_leftovers()
+        if saved is None:
+            recovery.check_begins_here(self._store, 0)
+        folder, state = None, None
+        if saved is not None:
+            folder = checkpoints.load(self._store, saved, fingerprint=self._fingerprint)
+            state = checkpoints.read_state(self._store, saved.path)
+        stepper = algorithm_of(self._config).stepper(
+            self._config,
+            model_path=model_folder(self._model_path, self._config.model),
+            num_steps=self._num_steps,
+            output_dir=self._store.path("logs"),
+            autocast=recovery.autocast_of(self._store, self._config, state),
+            base=base_of(self._store, self._config, self._model_path),
+        )
+        if folder is None or state is None:
+            stepper.begin()
+            first = journal.first_state_id(self._fingerprint)
+            return Held(stepper=stepper, step=0, state_id=first, history_id=first)
+        stepper.begin(
+            folder,
+            renewed_at=state.step if state.forked else None,
+            published_names=state.digests is None,
+        )
+        checkpoints.check_restored(folder, state, stepper.digests())
+        return Held(
+            stepper=stepper,
+            step=state.step,
+            state_id=state.state_id,
+            history_id=state.history_id or state.state_id,
+        )
+
+    def _remove_leftovers(self) -> None:
+        """Delete what an actor left that was killed while it wrote: each is as big as a model."""
+        self._store.remove_leftovers(weights.FOLDER)
+        self._store.remove_leftovers(checkpoints.FOLDER)
+        self._store.remove_leftovers("", of="final")
+
+    def _discard(self) -> None:
+        if self.held is not None:
+            self.held = None
+            gc.collect()  # a trainer is full of reference cycles, and holds the device's memory

@@ -1,0 +1,95 @@
+"""One file or folder of a run directory against its digest, and what damage means for the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.store import RunStore
+from mortal_steps.types import FileRef
+
+T = TypeVar("T")
+
+Outcome = Literal["will be made again", "passed over", "cannot be recovered"]
+
+AGAIN: Outcome = "will be made again"
+PASSED_OVER: Outcome = "passed over"
+LOST: Outcome = "cannot be recovered"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    """A file that was checked."""
+
+    path: Path
+    num_bytes: int
+    damage: str | None = None
+    """What is wrong with it."""
+    outcome: Outcome | None = None
+    """What that means for the run, if something is."""
+
+
+def checked(path: Path, damage: str | None = None, outcome: Outcome | None = None) -> Checked:
+    """A file, what is wrong with it, and what that means if something is."""
+    return Checked(
+        path=path,
+        num_bytes=path.stat().st_size if path.is_file() else 0,
+        damage=damage,
+        outcome=outcome if damage else None,
+    )
+
+
+class FileChecks:
+    """Checks of what lies in a folder that a `RunStore` keeps."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+
+    def record(
+        self, relative: str, kind: type[T], outcome: Outcome, optional: bool = False
+    ) -> Generator[Checked, None, T | None]:
+        """Returns the record, or None if it is damaged or missing."""
+        path = self._store.path(relative)
+        try:
+            found = self._store.find_record(relative, kind)
+        except CorruptFileError as error:
+            yield checked(path, _without_path(error, path), outcome)
+            return None
+        if found is None:
+            if not optional:
+                yield checked(path, "is missing", outcome)
+            return None
+        yield checked(path)
+        return found[1]
+
+    def reference(
+        self,
+        ref: FileRef,
+        outcome: Outcome,
+        check: Callable[[RunStore, FileRef], None] = RunStore.check_record,
+    ) -> Iterator[Checked]:
+        """The file that a record refers to."""
+        path = self._store.path(ref.path)
+        try:
+            check(self._store, ref)
+        except CorruptFileError as error:
+            yield checked(path, _without_path(error, path), outcome)
+        else:
+            yield checked(path)
+
+    def folder(
+        self, relative: str, sha256: str | None, outcome: Outcome
+    ) -> Generator[Checked, None, bool]:
+        """Every file of a committed folder; returns whether it is whole."""
+        whole = True
+        for path, damage in self._store.check_folder(relative, sha256):
+            whole = whole and damage is None
+            yield checked(path, damage, outcome)
+        return whole
+
+
+def _without_path(error: CorruptFileError, path: Path) -> str:
+    return str(error).removeprefix(f"{path} ")

@@ -1,0 +1,17 @@
+"""A Prefect server for the tests of a module or a session."""
+
+import contextlib
+
+import pytest
+
+from mortal.server.choice import prefect_server
+
+
+@contextlib.contextmanager
+def server_of_its_own(folder):
+    """Started as `mortal` starts its own, with its files in `folder`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MORTAL_STATE_DIR", str(folder))
+        patch.delenv("PREFECT_API_URL", raising=False)
+        with prefect_server(port=0, keep=False, say=print) as running:
+            yield running
