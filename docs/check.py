@@ -27,7 +27,7 @@ CODE = re.compile(r"`([^`\n]+)`")
 FILE_NAME = re.compile(r"(?:\.?[\w-]+/)*[\w-]+\.(?:py|toml|yaml|yml|md|txt)")
 MAKE = re.compile(r"\bmake ([a-z][a-z-]*)\b")
 TARGET = re.compile(r"^([a-z][a-z-]*):", re.MULTILINE)
-OF_A_RUN = {"config.toml", "gsm8k.toml", "rewards.py", "train.jsonl", "mine.toml"}
+OF_A_RUN = {"config.toml", "report.md", "gsm8k.toml", "rewards.py", "train.jsonl", "mine.toml"}
 """File names that stand for a reader's own files, or for those of a run."""
 
 

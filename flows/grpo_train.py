@@ -35,7 +35,7 @@ from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run
-from mortal_tasks.reporter import PrefectReporter
+from mortal_tasks.reporter import reporting
 from mortal_tasks.results import drop_results, use_result_folder
 from mortal_tasks.segments import in_segments
 from mortal_tasks.server_watch import watch_server
@@ -89,6 +89,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
         async with (
             watch_server(run.config.logging.server_timeout_s) as server,
             in_segments(run, server) as segments,
+            reporting(run, server) as reporter,
         ):
             async with open_session(run, flow_run_url(), stop.request) as session:
                 with stop.on_signals(get_run_logger().warning, sigterm_raises=_is_deployed()):
@@ -97,7 +98,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
                         session,
                         PrefectStages(segments),
                         batch_source(run.config),
-                        PrefectReporter(run, server),
+                        reporter,
                         stop,
                         recorder(run),
                     ).run()

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from prefect.exceptions import TerminationSignal
@@ -59,7 +59,7 @@ class Stop:
             self.reason, self.error = reason, error
             self._event.set()
 
-    async def guard(self, work: Coroutine[Any, Any, T]) -> T:
+    async def guard(self, work: Awaitable[T]) -> T:
         """The result of `work`, which is dropped when the stop comes first.
 
         Raises `StopRequested` then.

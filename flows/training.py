@@ -9,6 +9,7 @@ same loop is a Prefect flow (grpo_train.py), and a plain coroutine in a notebook
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine
 from functools import partial
@@ -55,28 +56,24 @@ class Training:
         """Every step, then the finished model. Raises `RunStoppedError` where it was stopped."""
         run, say = self._run, self._reporter.say
         progress = ProgressLine(start=run.manifest.step, num_steps=run.info.num_steps, say=say)
-        try:
-            with progress:
-                await self._train_or_stop(progress)
-                run.update(final=await self._stages.save_final(self._session))
-            self._recorder.complete()
-        except LeaseLostError:
-            raise  # the run directory is another process's now
-        except Exception:
-            self._recorder.draw_at_early_end()
-            raise
-        self._recorder.draw()
-        await self._reporter.refresh(self._recorder.totals)
+        with progress:
+            await self._train_or_stop(progress)
+            run.update(final=await self._stages.save_final(self._session))
+        self._recorder.complete()
 
     async def _train_or_stop(self, progress: ProgressLine) -> None:
+        reporting = asyncio.create_task(self._report())  # beside the start of the workers
         try:
             ready = await self._stop.guard(self._start(progress))
+            await self._stop.guard(reporting)
             await self._train(ready, progress)
         except StopRequested:
             await self._save_and_stop(progress)
         except TERMINATED as signalled:  # between two stages
             self._stop.terminate(signalled)
             await self._save_and_stop(progress)
+        finally:
+            reporting.cancel()
 
     async def _start(self, progress: ProgressLine) -> ActorReady:
         """The starting model, the actor at the run's step, the first rollout worker."""
@@ -118,15 +115,21 @@ class Training:
                     assert result.weights is not None  # Session.publishes
                     judging = self._evaluate(step + 1, result.weights, progress)
                     run.note_evaluation(await self._or_save(stop.guard(judging), progress))
-                if session.checkpoints(self._trained):
+                saves = session.checkpoints(self._trained)
+                if saves:
                     await self._checkpoint()
                 run.update(step=self._trained)
                 progress.update(took)
-                self._recorder.draw_now_and_then()
                 self._stages.forget(session, before=self._trained)
-                due = self._trained % session.config.logging.artifact_steps == 0
-                if due and not self._reporter.away:
-                    await stop.guard(self._reporter.refresh(self._recorder.totals))
+                if self._recorder.report_due(news=saves or session.evaluates(self._trained)):
+                    await stop.guard(self._report())
+
+    async def _report(self) -> None:
+        """Write the report, in a thread, for a picture takes some tenths of a second to draw; then
+        show it."""
+        await asyncio.to_thread(self._recorder.report)
+        if not self._reporter.away:
+            await self._reporter.refresh()
 
     @contextlib.asynccontextmanager
     async def _source_from(self, ready: ActorReady) -> AsyncIterator[BatchSource]:

@@ -1,55 +1,83 @@
-"""Progress and stage timings as artifacts in the Prefect UI.
+"""A run's report as one artifact in the Prefect UI.
 
-An artifact that cannot be written is a line in the log, never the end of a run.
+Every flow run of a run has one, which is brought up to date in its place: no version a refresh. All
+of them have the run's key, under which the server lists the last one first. An artifact that cannot
+be written is a line in the log, never the end of a run.
 """
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from prefect.artifacts import (
-    acreate_progress_artifact,
-    acreate_table_artifact,
-    aupdate_progress_artifact,
-)
+from httpx import codes
+from prefect.client.orchestration import PrefectClient, get_client
+from prefect.client.schemas.actions import ArtifactCreate
+from prefect.client.schemas.filters import ArtifactFilter
+from prefect.context import FlowRunContext
+from prefect.exceptions import PrefectHTTPStatusError
 
-from mortal_steps.report.timings import StageTotals, table_cells
+from mortal_steps.report.report_files import MARKDOWN
 from mortal_steps.runs.run import Run
 from mortal_tasks.told import told
 
-NOT_WRITTEN = "artifact not written"
 
-
-class RunArtifacts:
-    """One progress bar and one timing table per run."""
+class ReportArtifact:
+    """The report of one run, for the attempt of one flow run."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._progress_id: UUID | None = None
+        self._key = f"report-{_slug(run)}"
+        self._id: UUID | None = None
 
-    async def refresh(self, totals: StageTotals) -> None:
-        """Bring both up to the run's present step."""
-        run = self._run
-        percent = 100.0 * run.manifest.step / run.info.num_steps
-        if self._progress_id is None:
-            self._progress_id = await told(
-                acreate_progress_artifact(
-                    percent,
-                    key=f"progress-{_slug(run)}",
-                    description=f"{run.info.run_id}: {run.info.num_steps} train steps",
-                ),
-                NOT_WRITTEN,
+    async def refresh(self) -> None:
+        """Bring it up to the report in the run directory."""
+        path = self._run.store.path(MARKDOWN)
+        if path.exists():  # its writer has told why it is not
+            await told(self._put(path.read_text(encoding="utf-8")), "the report is not shown")
+
+    async def _put(self, report: str) -> None:
+        at, info = self._run.manifest, self._run.info
+        description = f"{info.run_id}: {at.status}, step {at.step} of {info.num_steps}"
+        context = FlowRunContext.get()
+        assert context is not None and context.flow_run is not None, "artifacts are of a flow run"
+        flow_run = context.flow_run.id
+        async with get_client() as client:
+            self._id = self._id or await self._find(client, flow_run)
+            if self._id is not None and await _update(client, self._id, report, description):
+                return
+            made = await client.create_artifact(
+                ArtifactCreate(
+                    key=self._key,
+                    type="markdown",
+                    description=description,
+                    data=report,
+                    flow_run_id=flow_run,
+                )
             )
-        else:
-            await told(aupdate_progress_artifact(self._progress_id, percent), NOT_WRITTEN)
-        await told(
-            acreate_table_artifact(
-                table_cells(totals.rows()),
-                key=f"stage-timings-{_slug(run)}",
-                description=f"Where {run.info.run_id} spent its time, step {run.manifest.step}",
-            ),
-            NOT_WRITTEN,
+            self._id = made.id
+
+    async def _find(self, client: PrefectClient, flow_run: UUID) -> UUID | None:
+        """The one that an earlier attempt of this flow run has made."""
+        wanted = {"key": {"any_": [self._key]}, "flow_run_id": {"any_": [flow_run]}}
+        found = await client.read_artifacts(artifact_filter=ArtifactFilter.model_validate(wanted))
+        return found[0].id if found else None
+
+
+async def _update(client: PrefectClient, artifact: UUID, report: str, description: str) -> bool:
+    """Whether the artifact still exists. The client's own method sends the whole report twice: once
+    more as an event, which the server keeps."""
+    try:
+        await client.request(
+            "PATCH",
+            "/artifacts/{id}",
+            path_params={"id": artifact},
+            json={"data": report, "description": description},
         )
+    except PrefectHTTPStatusError as error:
+        if error.response.status_code == codes.NOT_FOUND:
+            return False
+        raise
+    return True
 
 
 def _slug(run: Run) -> str:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 from prefect.logging import get_run_logger
 
 from mortal_steps.orchestration.reporter import Reporter
-from mortal_steps.report.timings import StageTotals
 from mortal_steps.runs.run import Run
-from mortal_tasks.artifacts import RunArtifacts
+from mortal_tasks.artifacts import ReportArtifact
 from mortal_tasks.server_watch import ServerWatch
 
 
 class PrefectReporter(Reporter):
-    """Tells the flow run's log and artifacts, and holds the run back as its server does."""
+    """Tells the flow run's log and artifact, and holds the run back as its server does."""
 
     def __init__(self, run: Run, server: ServerWatch) -> None:
-        self._artifacts = RunArtifacts(run)
+        self._run = run
+        self._artifact = ReportArtifact(run)
         self._server = server
 
     def say(self, line: str) -> None:
@@ -29,5 +32,22 @@ class PrefectReporter(Reporter):
     async def ready(self) -> None:
         await self._server.ready()
 
-    async def refresh(self, totals: StageTotals) -> None:
-        await self._artifacts.refresh(totals)
+    async def refresh(self) -> None:
+        await self._artifact.refresh()
+
+    async def show_end(self) -> None:
+        """Show how the run has ended, unless another process drives it."""
+        if not self.away and self._run.manifest.status not in ("created", "running"):
+            await self.refresh()
+
+
+@contextlib.asynccontextmanager
+async def reporting(run: Run, server: ServerWatch) -> AsyncIterator[PrefectReporter]:
+    """The run's reporter, around all that notes how the run ends."""
+    reporter = PrefectReporter(run, server)
+    try:
+        yield reporter
+    except Exception:
+        await reporter.show_end()
+        raise
+    await reporter.show_end()

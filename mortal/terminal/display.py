@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from rich.table import Table
 from rich.text import Text
 
-from mortal.terminal.listing import duration, number
 from mortal.terminal.output import PlainConsole, console, shortened
 from mortal_steps.report.printable import printable
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
+from mortal_steps.report.units import duration, number
 from mortal_steps.runs.checked import Checked
 from mortal_steps.runs.verify import FinishedCheck, RunCheck
 
@@ -55,6 +55,8 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
         kinds = [f"{kind} {dollars:.2f}" for kind, dollars in run.cost["by_kind"].items()]
         line("cost", f"${run.cost['total']:.2f}, estimated: {', '.join(kinds)}")
     line("files", run.run_dir)
+    if run.report:
+        line("report", f"{run.run_dir}/{run.report}")
     if run.ui_url and server_runs:
         line("Prefect UI", run.ui_url)
     elif run.ui_url:

@@ -12,6 +12,7 @@ from rich.text import Text
 from mortal.terminal.output import console
 from mortal_steps.report.printable import printable
 from mortal_steps.report.summary import RunSummary
+from mortal_steps.report.units import duration, number
 
 COLUMNS = ("run", "status", "step", "max_steps", "began", "updated", "reward", "held_out")
 """Of the tab-separated list."""
@@ -59,16 +60,3 @@ def _print_values(summaries: Sequence[RunSummary]) -> None:
 def moment(seconds: float) -> str:
     """A time of day here, with its offset, such as 2026-01-31T23:59:59+01:00."""
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
-
-
-def duration(seconds: float) -> str:
-    """In one unit, such as `12 min`."""
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
-
-
-def number(value: float | None) -> str:
-    """A reward; `-` where nothing was scored."""
-    return "-" if value is None else f"{value:.3f}"

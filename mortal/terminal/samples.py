@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from mortal.terminal.display import line
-from mortal.terminal.listing import number
 from mortal.terminal.output import console
 from mortal_steps.report.printable import printable
-from mortal_steps.report.samples import Sample
-from mortal_steps.types import Prompt
+from mortal_steps.report.samples import Sample, prompt_text
+from mortal_steps.report.units import number
 
 
 def show_samples(samples: Sequence[Sample]) -> None:
@@ -23,14 +22,8 @@ def show_samples(samples: Sequence[Sample]) -> None:
         console.print(
             Text.assemble((f"{sample.kind} of step {sample.step}", "bold"), printable(about))
         )
-        _block("prompt", _prompt_text(sample.prompt))
+        _block("prompt", prompt_text(sample.prompt))
         _block("completion", sample.text)
-
-
-def _prompt_text(prompt: Prompt) -> str:
-    if isinstance(prompt, str):
-        return prompt
-    return "\n".join(f"{message.get('role')}: {message.get('content')}" for message in prompt)
 
 
 def _block(name: str, text: str) -> None:

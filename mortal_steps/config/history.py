@@ -22,9 +22,12 @@ RENAMED = {
 RETIRED = {
     "logging.use_wandb": "there is no reporting to Weights & Biases; leave it out, and read "
     "metrics.jsonl",
+    "logging.artifact_steps": "the report is written after evaluations and checkpoints; leave it "
+    "out",
     "logging.wandb_project": "there is no reporting to Weights & Biases; leave it out",
 }
-"""Keys that are gone, each with what to do; none of them ever had an effect on a run."""
+"""Keys that are gone, each with what to do; none of them ever had an effect on what a run
+computes."""
 
 
 def migrated(values: Mapping[str, Any]) -> dict[str, Any]:

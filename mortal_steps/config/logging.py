@@ -10,8 +10,6 @@ from mortal_steps.config.section import Section
 class LoggingConfig(Section):
     """`[logging]`: what is reported, and where."""
 
-    artifact_steps: int = Field(50, ge=1)
-    """Refresh the timing table and the progress in the Prefect UI every N steps."""
     segment_steps: int | None = Field(None, ge=1)
     """Steps of each segment in which the Prefect UI shows a run, a flow run of its own. By default
     10, or as many as make 50 segments of a long run."""

@@ -13,6 +13,7 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
 from mortal_steps.orchestration.session import Session
 from mortal_steps.policy.base_model import first_model
+from mortal_steps.report.report_files import write_report
 from mortal_steps.rewards.source_record import note_sources
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.manifest import Status
@@ -32,8 +33,8 @@ async def open_session(
 
     `local` makes the workers on this machine, with the arguments of `LocalCompute`. `on_stop` is
     told who asks a run on Modal to stop; to others `mortal stop` sends SIGINT. The manifest's
-    status tells how it ended. Raises `StoreError` if another process drives it, and
-    `ComputeError` where its workers cannot be had.
+    status tells how it ended, and so does the report. Raises `StoreError` if another process drives
+    it, and `ComputeError` where its workers cannot be had.
     """
     async with contextlib.AsyncExitStack() as held:
         lease = run.acquire()
@@ -41,9 +42,11 @@ async def open_session(
         try:
             note_sources(run.store, run.config, run.working_dir(), run.manifest.step)
             compute = await held.enter_async_context(_workers(run, lease, on_stop, local))
-            run.update(status="running", error=None, ui_url=ui_url)
+            attempts = run.manifest.attempts + 1
+            run.update(status="running", error=None, ui_url=ui_url, attempts=attempts)
             yield Session(run, compute)
             run.update(status="completed")
+            write_report(run)
         except RunStoppedError as stopped:
             _note_end(run, status="stopped", error=str(stopped))
             raise
@@ -103,5 +106,6 @@ def _note_end(run: Run, *, status: Status, error: str) -> None:
     """Write down how the run ended early; where that fails too, the first error is the one told."""
     try:
         run.update(status=status, error=error)
+        write_report(run)
     except StoreError as failure:
         logger.warning("the end of the run is not noted: %s", failure)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from mortal_steps.report.timings import StageTotals
-
 logger = logging.getLogger(__name__)
 
 
@@ -28,8 +26,8 @@ class Reporter(Protocol):
     async def ready(self) -> None:
         """Return when the run may take another step. Raises `ServerError`: gone for good."""
 
-    async def refresh(self, totals: StageTotals) -> None:
-        """Show the run's present step, and where its time went."""
+    async def refresh(self) -> None:
+        """Show the report that was just written into the run directory."""
 
 
 class LogReporter(Reporter):

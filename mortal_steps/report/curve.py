@@ -1,33 +1,31 @@
-"""The reward curve as a picture beside the metrics."""
+"""The reward curve as a picture."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-from mortal_steps.store.files import write_atomically
 
 WINDOW = 10
 """Steps of the running mean."""
+NUM_COLOURS = 48
+"""Of a picture with three lines and their soft edges."""
 
 
-def draw_reward_curve(
-    path: Path,
+def reward_curve(
     title: str,
     metrics: Sequence[Mapping[str, Any]],
     evaluations: Sequence[Mapping[str, Any]],
     *,
     training_temperature: float,
     held_out_temperature: float,
-) -> None:
-    """Write a PNG of the reward per step, its running mean, and the held-out reward.
+) -> bytes:
+    """A PNG of the reward per step, its running mean, and the held-out reward.
 
     Where nothing was scored there is no point. The temperatures tell the two apart: greedy rewards
     are not those of what is sampled.
     """
-    from matplotlib.figure import Figure  # slow to import, needed once a run
+    from matplotlib.figure import Figure  # slow to import, and needed now and then
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
@@ -61,7 +59,17 @@ def draw_reward_curve(
     axes.legend(loc="best")
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=110)
-    write_atomically(path, picture.getvalue())
+    return _small(picture)
+
+
+def _small(picture: io.BytesIO) -> bytes:
+    """The picture in few colours, at a third of its size: it travels inside of reports."""
+    from PIL import Image
+
+    with Image.open(picture) as full:
+        small = io.BytesIO()
+        full.convert("RGB").quantize(NUM_COLOURS).save(small, format="png", optimize=True)
+    return small.getvalue()
 
 
 def _drawn(temperature: float) -> str:

@@ -1,18 +1,15 @@
-"""Writes what a run reports: metrics.jsonl, timings.jsonl, evaluations.jsonl, quarantine.jsonl and
-the curve."""
+"""Writes what a run reports: metrics.jsonl, timings.jsonl, evaluations.jsonl, quarantine.jsonl, and
+now and then the report."""
 
 from __future__ import annotations
 
 import dataclasses
-import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from mortal_steps.errors import StoreError
-from mortal_steps.report.curve import draw_reward_curve
 from mortal_steps.report.log_repair import mend_logs, metrics_row, restore_logs
 from mortal_steps.report.progress import StepReport
-from mortal_steps.report.timings import stage_totals
+from mortal_steps.report.report_files import write_report
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
 from mortal_steps.runs.run import Run
 from mortal_steps.types import (
@@ -25,10 +22,10 @@ from mortal_steps.types import (
     StepResult,
 )
 
-logger = logging.getLogger(__name__)
-
-DRAW_EVERY_S = 60.0
-"""Between two pictures of a run that goes on: drawing one takes some tenths of a second."""
+REPORT_EVERY_S = 180.0
+"""Between two reports of a run that goes on, where an evaluation or a checkpoint is news."""
+REPORT_AT_LEAST_EVERY_S = 900.0
+"""The same where nothing but steps is."""
 
 
 class Recorder:
@@ -41,24 +38,23 @@ class Recorder:
         self._logged = run.manifest.step
         """Steps whose lines are written."""
         self._mark = time.perf_counter()
-        self._drawn = time.monotonic()
-        self.totals = stage_totals(run.timings())
+        self._first_mark: tuple[int, float] | None = None
+        """Steps done when the first step of this process began, and when that was."""
+        self._reported = time.monotonic()
 
     def begin_step(self) -> None:
         """A step's clock starts."""
         self._mark = time.perf_counter()
+        self._first_mark = self._first_mark or (self._logged, self._mark)
 
     def go_back_to(self, step: int) -> None:
         """Forget what was noted after an earlier step, where the run goes on."""
         self._run.go_back_to(step)
         self._logged = step
-        self.totals = stage_totals(self._run.timings())
 
     def timing(self, *timings: StageTiming) -> None:
         """Note where time went."""
         self._run.append(TIMINGS, *(dataclasses.asdict(timing) for timing in timings))
-        for timing in timings:
-            self.totals.add(timing.stage, timing.busy_s, timing.wait_s)
 
     def step(self, batch: BatchRef, rewards: Sequence[RewardRef], result: StepResult) -> StepReport:
         """A train step ended: one line of metrics, and the timings of its stages."""
@@ -105,32 +101,27 @@ class Recorder:
         self._run.update(step=self._run.manifest.step)
         restore_logs(self._run)
 
-    def draw(self) -> None:
-        """Draw the reward curve; nothing to draw before the first step."""
-        metrics = self._run.metrics()
-        if metrics:
-            draw_reward_curve(
-                self._run.store.path("reward_curve.png"),
-                self._run.info.run_id,
-                metrics,
-                self._run.logs.read(EVALUATIONS),
-                training_temperature=self._run.config.rollout.temperature,
-                held_out_temperature=self._run.config.evaluation.temperature,
-            )
-        self._drawn = time.monotonic()
+    def report_due(self, *, news: bool) -> bool:
+        """Whether the report is to be written; `news`: there was an evaluation or a checkpoint."""
+        every = REPORT_EVERY_S if news else REPORT_AT_LEAST_EVERY_S
+        return time.monotonic() - self._reported >= every
 
-    def draw_now_and_then(self) -> None:
-        """Draw the reward curve if that is a while ago; the first time after a while, too."""
-        if time.monotonic() - self._drawn >= DRAW_EVERY_S:
-            self.draw()
+    def report(self) -> None:
+        """Write the report of the run as it stands; see `write_report`. May be called in a thread
+        of its own: it reads what is on disk."""
+        self._reported = time.monotonic()
+        write_report(self._run, self._eta_s())
 
-    def draw_at_early_end(self) -> None:
-        """Draw the reward curve of a run that has failed or stopped; where that fails too, the
-        first error is the one told."""
-        try:
-            self.draw()
-        except StoreError as failure:
-            logger.warning("the reward curve is not drawn: %s", failure)
+    def _eta_s(self) -> float | None:
+        """Seconds to the last step at the pace of this process; None before it has any."""
+        if self._first_mark is None:
+            return None
+        first, began = self._first_mark
+        done = self._logged - first
+        if done <= 0:
+            return None
+        pace_s = (time.perf_counter() - began) / done
+        return pace_s * (self._run.info.num_steps - self._logged)
 
     def _failures(self, rewards: Sequence[RewardRef]) -> Iterator[RewardFailure]:
         for shard in rewards:

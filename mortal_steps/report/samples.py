@@ -30,6 +30,13 @@ class Sample:
     """Score of each reward function."""
 
 
+def prompt_text(prompt: Prompt) -> str:
+    """A prompt on its own, or the messages of a conversation below each other."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n".join(f"{message.get('role')}: {message.get('content')}" for message in prompt)
+
+
 def last_samples(run: Run, most: int) -> list[Sample]:
     """The `most` best, worst and masked completions of the last step done, each of them once.
 

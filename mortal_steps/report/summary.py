@@ -19,6 +19,7 @@ from mortal_steps.runs.run import Run
 logger = logging.getLogger(__name__)
 
 REWARD_WINDOW = 20
+PAGE = "report.html"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +53,8 @@ class RunSummary:
     """When it last noted where it stands."""
     status: str
     """created, running, completed, failed, stopped; interrupted: running, but by no process."""
+    attempts: int
+    """Times that a process began to drive it."""
     step: int
     """Train steps done."""
     max_steps: int
@@ -76,6 +79,8 @@ class RunSummary:
     error: str | None
     ui_url: str | None
     run_dir: str
+    report: str | None
+    """Name of the page in `run_dir` that tells all this with pictures, if it was written."""
     fingerprint: str
     timings: Mapping[str, Mapping[str, Any]]
     """Stage -> calls, total_s, mean_s, share, wait_s."""
@@ -110,6 +115,7 @@ def summarize(run: Run) -> RunSummary:
         created_at=run.info.created_at,
         updated_at=manifest.updated_at,
         status=run.status(),
+        attempts=manifest.attempts,
         step=manifest.step,
         max_steps=run.info.num_steps,
         reward_first20=_mean(rewards[:REWARD_WINDOW]),
@@ -125,6 +131,7 @@ def summarize(run: Run) -> RunSummary:
         error=manifest.error,
         ui_url=manifest.ui_url,
         run_dir=str(store.root.absolute()),
+        report=PAGE if store.path(PAGE).exists() else None,
         fingerprint=run.info.fingerprint,
         timings={
             row.stage: {

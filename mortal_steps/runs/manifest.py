@@ -44,6 +44,8 @@ class RunManifest:
     final: FinalModel | None = None
     error: str | None = None
     """Why the run failed or stopped."""
+    attempts: int = 0
+    """Times that a process began to drive the run, as far as that was counted."""
     ui_url: str | None = None
     """Page of the last flow run in the Prefect UI."""
     updated_at: float = field(default_factory=time.time)

@@ -14,7 +14,8 @@
       weights/v12/         published weights, immutable
       checkpoints/step-12/ whole states of the actor
       final/               the trained model, a plain `from_pretrained` folder
-      metrics.jsonl timings.jsonl evaluations.jsonl quarantine.jsonl reward_curve.png
+      metrics.jsonl timings.jsonl evaluations.jsonl quarantine.jsonl
+      reward_curve.png report.md report.html
       logs/                what each worker printed
       costs.jsonl calls/ settings/   of a run on Modal: what it cost, its calls, its workers
 

@@ -93,6 +93,18 @@ def test_the_page_of_a_run_shows_segments_and_theirs_the_stages(trained):
         assert {run["name"].split("/")[0] for run in found} == {"generate"} and len(found) == 8
 
 
+def test_a_run_has_one_report_with_its_picture(trained):
+    with httpx.Client(base_url=trained.env["PREFECT_API_URL"], timeout=30) as client:
+        wanted = {"flow_runs": {"tags": {"all_": ["run:one"]}}}
+        artifacts = client.post("/artifacts/filter", json=wanted).json()
+        assert [(one["type"], one["key"]) for one in artifacts] == [("markdown", "report-one")]
+    report = (trained.folder / "runs" / "one" / "report.md").read_text()
+    assert artifacts[0]["data"] == report
+    assert report.startswith("# `one`: completed, step 5 of 5\n")
+    assert "(data:image/png;base64,iVBOR" in report and "| train_step | 5 |" in report
+    assert "<h1><code>one</code>" in (trained.folder / "runs" / "one" / "report.html").read_text()
+
+
 def test_the_output_tells_where_everything_is(trained):
     for part in ("where the time went", "train_step", "model ", "Prefect UI", "step 5/5"):
         assert part in trained.output

@@ -42,9 +42,6 @@ save_steps = 2
 
 [compute.local.actor]
 threads = 1
-
-[logging]
-artifact_steps = 2
 """
 
 

@@ -30,7 +30,7 @@ from mortal_steps.store.shard_files import shard_files
 from mortal_steps.types import FileRef, FinalModel
 
 IDENTITY = (CONFIG_FILE, *PROBLEMS, IDENTITY_FILE)
-PROGRESS = (MANIFEST_FILE, SOURCES_FILE, *LOGS, COSTS, "reward_curve.png")
+PROGRESS = (MANIFEST_FILE, SOURCES_FILE, *LOGS, COSTS, "reward_curve.png", "report.html")
 """The manifest is read before the logs, which only grow: they hold at least what it vouches for."""
 
 EVALUATIONS = "evaluations"

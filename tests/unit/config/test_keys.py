@@ -63,7 +63,7 @@ FINGERPRINTS = {
             "local": {"actor": {"threads": 3, "env": {"A": "b"}}, "reward": {"threads": 2}},
         },
         "checkpoints": {"save_steps": 3},
-        "logging": {"artifact_steps": 7},
+        "logging": {"server_timeout_s": 7},
     },
 }
 """As the code had them that knew no `[algorithm]` and no `[[rewards.terms]]`."""
@@ -82,6 +82,7 @@ gpu = "A100:2"
 vllm_mode = "serve"
 [logging]
 server_patience_s = 5.0
+artifact_steps = 2
 use_wandb = false
 wandb_project = "mine"
 """
@@ -179,6 +180,7 @@ def test_old_keys_are_told_the_new_ones(tmp_path):
         "logging.server_patience_s is now logging.server_timeout_s;",
         "logging.use_wandb: there is no reporting to Weights & Biases",
         "logging.wandb_project: there is no",
+        "logging.artifact_steps: the report is written after evaluations",
     ):
         assert sentence in said
     with pytest.raises(ConfigError, match=r"rewards\.rehearse is now rewards\.dry_run"):

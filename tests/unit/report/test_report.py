@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from mortal.terminal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
-from mortal_steps.report.curve import draw_reward_curve
+from mortal_steps.report.curve import reward_curve
 from mortal_steps.report.evaluations import mean_metrics, mean_scores
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
@@ -148,7 +148,7 @@ def test_a_step_without_scores_has_no_reward_rather_than_0(make_run):
     assert summarize(run).reward_last20 == run.score(2) == 1.5
     timing = StageTiming(stage="evaluate", step=2)
     recorder.evaluation(Evaluation(step=2, num_problems=1, metrics={}, timing=timing))
-    recorder.draw()
+    recorder.report()
     assert run.store.path("reward_curve.png").exists()
 
 
@@ -211,34 +211,35 @@ def test_the_two_ends_of_a_short_run_do_not_overlap(make_run, num_steps, expecte
     assert (trend and (trend["first"], trend["last"], trend["steps"])) == expected
 
 
-def test_the_picture_says_how_its_rewards_were_sampled(tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+def test_the_picture_says_how_its_rewards_were_sampled(monkeypatch):
+    drawn, save = [], Figure.savefig
+
+    def saved(figure, *arguments, **options):
+        drawn.append(figure)
+        save(figure, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", saved)
     row = {"step": 1, "reward": 0.5}
-    draw_reward_curve(
-        tmp_path / "x.png", "x", [row], [row], training_temperature=0.9, held_out_temperature=0.0
-    )
+    picture = reward_curve("x", [row], [row], training_temperature=0.9, held_out_temperature=0.0)
+    assert picture.startswith(b"\x89PNG") and len(picture) < 60_000
     _, labels = drawn[0].axes[0].get_legend_handles_labels()
     assert labels[0] == "training, each step (sampled, temperature 0.9)"
     assert labels[-1] == "held-out problems (greedy, temperature 0)"
 
 
-def test_a_run_that_goes_on_is_drawn_now_and_then(make_run, monkeypatch):
-    run = make_run("raise")
-    recorder = Recorder(run)
-    record_step(run, recorder, 0)
-    recorder.draw_now_and_then()
-    picture = run.store.path("reward_curve.png")
-    assert not picture.exists()
-    monkeypatch.setattr("mortal_steps.report.recorder.DRAW_EVERY_S", 0.0)
-    recorder.draw_now_and_then()
-    assert picture.exists()
+def test_the_report_is_due_some_minutes_after_the_last_one(make_run, monkeypatch):
+    recorder = Recorder(make_run("raise"))
+    assert not recorder.report_due(news=True)
+    monkeypatch.setattr("mortal_steps.report.recorder.REPORT_EVERY_S", 0.0)
+    assert recorder.report_due(news=True) and not recorder.report_due(news=False)
+    monkeypatch.setattr("mortal_steps.report.recorder.REPORT_AT_LEAST_EVERY_S", 0.0)
+    assert recorder.report_due(news=False)
 
 
-def test_a_picture_that_cannot_be_written_hides_no_error(make_run, caplog):
+def test_a_report_that_cannot_be_written_ends_nothing(make_run, caplog):
     run = make_run("raise")
     recorder = Recorder(run)
     record_step(run, recorder, 0)
     run.store.path("reward_curve.png").mkdir()
-    recorder.draw_at_early_end()
-    assert "the reward curve is not drawn: cannot write" in caplog.text
+    recorder.report()
+    assert "the report is not written: cannot write" in caplog.text

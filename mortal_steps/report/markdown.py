@@ -1,0 +1,68 @@
+"""Pieces of Markdown around text from elsewhere, which stays what it is: text.
+
+Models, datasets and error messages may hold Markdown, HTML, backticks. In a fenced block or a code
+span, none of it means anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mortal_steps.report.printable import printable
+
+BAR_WIDTH = 20
+"""Characters of a whole bar."""
+MOST_CHARS = 1200
+"""Of a fenced text; its middle is left out where it is longer."""
+MOST_LINES = 30
+
+
+def fenced(text: str) -> str:
+    """A block of text as it is, cut to a readable length."""
+    shown = _shortened(printable(text))
+    fence = "`" * max(3, _longest_run(shown) + 1)
+    return f"{fence}text\n{shown}\n{fence}"
+
+
+def code(text: str) -> str:
+    """A span of text as it is, in one line."""
+    shown = " ".join(printable(text).split()) or " "
+    fence = "`" * (_longest_run(shown) + 1)
+    space = " " if "`" in shown else ""
+    return f"{fence}{space}{shown}{space}{fence}"
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], aligned: str) -> str:
+    """A table; `aligned` has a letter for each column, `l` or `r`. Cells are Markdown."""
+    rule = ["---:" if side == "r" else ":---" for side in aligned]
+    lines = [headings, rule, *rows]
+    return "\n".join(f"| {' | '.join(_cell(text) for text in cells)} |" for cells in lines)
+
+
+def bar(share: float) -> str:
+    """A bar of block characters for a part of a whole, 0 to 1."""
+    full = round(share * BAR_WIDTH)
+    return "█" * full if full or not share else "▏"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)
+
+
+def _shortened(text: str) -> str:
+    """Beginning and end, where the middle is too long to read: a completion answers at its end."""
+    lines = text.split("\n")
+    if len(lines) > MOST_LINES:
+        left_out = len(lines) - MOST_LINES
+        half = MOST_LINES // 2
+        text = "\n".join([*lines[:half], f"[... {left_out:,} lines ...]", *lines[-half:]])
+    if len(text) > MOST_CHARS:
+        left_out = len(text) - MOST_CHARS
+        half = MOST_CHARS // 2
+        text = f"{text[:half]} [... {left_out:,} characters ...] {text[-half:]}"
+    return text

@@ -1,0 +1,100 @@
+"""The report of a run in its directory: reward_curve.png, report.md, report.html.
+
+All of it is derived: it is written again at every beginning, in between, and at the end, whatever
+became of it meanwhile. So one that cannot be written is a line in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mortal_steps.errors import MortalError, StoreError
+from mortal_steps.report.curve import reward_curve
+from mortal_steps.report.page import report_html
+from mortal_steps.report.printable import printable
+from mortal_steps.report.run_report import RunFacts, report_markdown
+from mortal_steps.report.samples import Sample, last_samples
+from mortal_steps.report.summary import PAGE, summarize
+from mortal_steps.runs.logs import EVALUATIONS
+from mortal_steps.runs.run import Run
+from mortal_steps.store.files import write_atomically
+
+logger = logging.getLogger(__name__)
+
+PICTURE = "reward_curve.png"
+MARKDOWN = "report.md"
+
+_writing = threading.Lock()
+"""One report is written at a time, so that the one at the end of a run is the last."""
+
+
+def write_report(run: Run, eta_s: float | None = None) -> None:
+    """Write what is known of the run now; `eta_s`: seconds to its end at the present pace.
+
+    What fails is logged and never raised: the run is worth more than its report.
+    """
+    with _writing:
+        try:
+            _write(run, eta_s)
+        except (StoreError, OSError) as error:
+            logger.warning("the report is not written: %s", error)
+
+
+def _write(run: Run, eta_s: float | None) -> None:
+    metrics = run.metrics()
+    evaluations = run.logs.read(EVALUATIONS)
+    picture = _picture(run, metrics, evaluations)
+    facts = RunFacts(
+        summary=summarize(run),
+        evaluations=evaluations,
+        num_tokens=sum(row.get("num_sampled_tokens", 0) for row in metrics),
+        failed_calls=_total(metrics, "failed_calls"),
+        num_masked=_total(metrics, "masked"),
+        samples=_samples(run),
+        picture=picture,
+        eta_s=eta_s,
+        written_at=time.time(),
+    )
+    markdown = report_markdown(facts)
+    page = report_html(printable(run.info.run_id), markdown)
+    if picture is not None:
+        write_atomically(run.store.path(PICTURE), picture)
+    write_atomically(run.store.path(MARKDOWN), markdown.encode())
+    write_atomically(run.store.path(PAGE), page.encode())
+
+
+def _picture(
+    run: Run, metrics: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]
+) -> bytes | None:
+    if not metrics:
+        return None
+    return reward_curve(
+        run.info.run_id,
+        metrics,
+        evaluations,
+        training_temperature=run.config.rollout.temperature,
+        held_out_temperature=run.config.evaluation.temperature,
+    )
+
+
+def _samples(run: Run) -> list[Sample]:
+    """One of each kind; none where the last step's records are damaged, which is warned of."""
+    try:
+        return last_samples(run, 1)
+    except MortalError as error:
+        logger.warning("the report shows no completions: %s", error)
+        return []
+
+
+def _total(metrics: Sequence[Mapping[str, Any]], count: str) -> int:
+    """Of all reward functions, over all steps."""
+    return sum(
+        int(value)
+        for row in metrics
+        for key, value in row.items()
+        if key.startswith("rewards/") and key.endswith(f"/{count}")
+    )

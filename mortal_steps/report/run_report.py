@@ -1,0 +1,194 @@
+"""A run told to a person: one page of Markdown, a pure function of what is known of the run.
+
+How it stands, the reward curve, evaluations, where the time went, completions, what it survived and
+what to do with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.report.markdown import bar, code, fenced, table
+from mortal_steps.report.samples import Sample, prompt_text
+from mortal_steps.report.summary import RunSummary
+from mortal_steps.report.timings import StageRow, table_cells
+from mortal_steps.report.units import duration, number
+
+MOST_SCORES = 12
+"""Lines of the table of evaluations; functions may log any number of metrics."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFacts:
+    """What the report tells."""
+
+    summary: RunSummary
+    evaluations: Sequence[Mapping[str, Any]]
+    """Rows of evaluations.jsonl."""
+    num_tokens: int
+    """Tokens sampled for training so far."""
+    failed_calls: int
+    """Calls of reward functions that failed, those that went well when tried again included."""
+    num_masked: int
+    """Completions left out because a reward function failed on them."""
+    samples: Sequence[Sample]
+    picture: bytes | None
+    """The reward curve, a PNG; None before the first step."""
+    eta_s: float | None
+    """Seconds to the last step at the present pace, where a process drives the run."""
+    written_at: float
+    """Seconds since the epoch."""
+
+
+def report_markdown(facts: RunFacts) -> str:
+    """The report. What the model, datasets and functions say in it is fenced."""
+    parts = [
+        *_heading(facts),
+        *_rewards(facts),
+        *_evaluations(facts.evaluations),
+        *_timings(facts),
+        *_samples(facts.samples),
+        *_faults(facts),
+        *_commands(facts.summary),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _heading(facts: RunFacts) -> Iterator[str]:
+    run = facts.summary
+    yield f"# {code(run.run_id)}: {run.status}, step {run.step} of {run.max_steps}"
+    share = run.step / run.max_steps
+    so_far = duration(run.updated_at - run.created_at)
+    stands = f"{bar(share)}{'░' * (len(bar(1.0)) - len(bar(share)))} {100 * share:.0f} %"
+    if run.status == "completed":
+        stands += f" · completed {so_far} after it began"
+    elif run.status == "running" and facts.eta_s is not None:
+        stands += f" · {duration(facts.eta_s)} to go"
+    at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(facts.written_at))
+    yield f"{stands} · written {at}"
+    if run.error:
+        yield f"{'It failed' if run.status == 'failed' else 'It ended early'}:"
+        yield fenced(run.error)
+    about = []
+    if run.parent:
+        about.append(f"fork of {code(run.parent['run_id'])}, from step {run.parent['step']}")
+    if run.base_model:
+        about.append(f"model {code(run.base_model)}")
+    about.append(f"{facts.num_tokens:,} tokens sampled for training")
+    if run.cost:
+        about.append(f"${run.cost['total']:.2f}, estimated")
+    yield " · ".join(about)
+
+
+def _rewards(facts: RunFacts) -> Iterator[str]:
+    if facts.picture is None:
+        yield "No step is done yet."
+        return
+    yield f"![reward curve](data:image/png;base64,{base64.b64encode(facts.picture).decode()})"
+    trend = facts.summary.reward_trend
+    if trend is not None:
+        yield (
+            f"Training reward: **{number(trend['first'])}** over the first {trend['steps']} steps, "
+            f"**{number(trend['last'])}** over the last {trend['steps']}."
+        )
+
+
+def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The last evaluation beside the first and the best, by their reward."""
+    if not rows:
+        return
+    last = rows[-1]
+    judged = [row for row in rows if "reward" in row]
+    best = max(judged, key=lambda row: row["reward"], default=None)
+    columns = [("last", last)]
+    if len(rows) > 1:
+        columns = [("first", rows[0]), *([("best", best)] if best else []), ("last", last)]
+    scores = [name for name in last if name not in ("step", "reward")]
+    names = [*(["reward"] if "reward" in last else []), *scores]
+    yield "## Held-out problems"
+    yield table(
+        ["score", *(f"{which}, step {row['step']}" for which, row in columns)],
+        [
+            [code(name), *(number(row.get(name)) for _, row in columns)]
+            for name in names[:MOST_SCORES]
+        ],
+        "l" + "r" * len(columns),
+    )
+
+
+def _timings(facts: RunFacts) -> Iterator[str]:
+    timings, cost = facts.summary.timings, facts.summary.cost
+    if not timings:
+        return
+    rows = [StageRow(stage=stage, **numbers) for stage, numbers in timings.items()]
+    cells = []
+    for row, texts in zip(rows, table_cells(rows), strict=True):
+        priced = {"cost": f"${cost['by_stage'].get(row.stage, 0.0):.2f}"} if cost else {}
+        cells.append({**texts, **priced, "": bar(row.share)})
+    yield "## Where the time went"
+    yield table(
+        list(cells[0]),
+        [list(row.values()) for row in cells],
+        "l" + "r" * (len(cells[0]) - 2) + "l",
+    )
+
+
+def _samples(samples: Sequence[Sample]) -> Iterator[str]:
+    if not samples:
+        return
+    yield f"## Completions of step {samples[0].step}"
+    for sample in samples:
+        scores = ", ".join(f"{code(name)} {number(v)}" for name, v in sample.rewards.items())
+        reward = f"reward {number(sample.reward)}" if sample.kind != "masked" else "no reward"
+        yield f"### {sample.kind.capitalize()}: {reward}"
+        yield f"Problem {code(sample.problem_id)} · {scores}"
+        yield fenced(prompt_text(sample.prompt))
+        yield "was answered with"
+        yield fenced(sample.text)
+
+
+def _faults(facts: RunFacts) -> Iterator[str]:
+    run = facts.summary
+    found = []
+    if run.attempts > 1:
+        found.append(f"began {run.attempts} times; each time it went on where it stood")
+    if facts.failed_calls:
+        found.append(f"{facts.failed_calls:,} failed calls of reward functions")
+    if facts.num_masked:
+        found.append(
+            f"{facts.num_masked:,} completions masked, as a reward function failed on them"
+        )
+    if run.quarantined:
+        most = run.quarantined[0]
+        found.append(
+            f"{len({one.problem_id for one in run.quarantined}):,} problems that a reward function "
+            f"failed on, most often {code(most.problem_id)}: {code(most.message[:200])}"
+        )
+    for changed in run.changed_rewards:
+        names = ", ".join(map(code, changed["changes"]))
+        found.append(f"reward functions changed after step {changed['step']}: {names}")
+    if found:
+        yield "## What it went through"
+        yield "\n".join(f"- {fact}" for fact in found)
+
+
+def _commands(run: RunSummary) -> Iterator[str]:
+    where = f"{shlex.quote(run.run_id)} --runs-dir {shlex.quote(str(Path(run.run_dir).parent))}"
+    commands = [f"mortal show {where} --samples 3"]
+    if run.status not in ("completed", "running"):
+        commands.append(f"mortal resume {where}")
+    if run.status == "running":
+        commands.append(f"mortal stop {where}")
+    if run.checkpoints:
+        step = run.checkpoints[-1] if run.best_step is None else run.best_step
+        commands.append(f"mortal fork {where} --at-step {step}")
+    yield "## What to do with it"
+    yield fenced("\n".join(commands))
+    if run.model_path:
+        yield f"The trained model is in {code(run.model_path)}."

@@ -1,0 +1,178 @@
+"""The report of a run: Markdown and HTML, from a run directory and from facts of any kind."""
+
+import html
+import re
+
+import pytest
+from markdown_it import MarkdownIt
+
+from mortal.terminal.display import console, show_run
+from mortal_steps.config import RewardsConfig, RunConfig
+from mortal_steps.report.markdown import bar, code, fenced, table
+from mortal_steps.report.page import report_html
+from mortal_steps.report.report_files import write_report
+from mortal_steps.report.run_report import RunFacts, report_markdown
+from mortal_steps.report.samples import Sample
+from mortal_steps.report.summary import summarize
+from mortal_steps.runs.run import Run
+from mortal_steps.store import RunStore
+from tests.support.run_info import run_info
+
+NASTY = [
+    "<script>alert(1)</script>",
+    "```\n# out of the fence\n```",
+    "````\n`````x\n<img src=x onerror=alert(1)>",
+    "~~~\n[a](javascript:alert(1))",
+    "![x](http://elsewhere/x.png)",
+    "| a | b |\n|---|---|\n| 1 | 2 |",
+    "\x1b[31mred\ud800",
+    "",
+]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of nine steps that stands at the fourth."""
+    rewards = RewardsConfig(functions=("m:a",), on_error="mask")
+    run = Run(RunStore(tmp_path / "run"), RunConfig(rewards=rewards), run_info(tmp_path))
+    run.update(status="created")
+    counts = {"num_sampled_tokens": 1000, "rewards/a/failed_calls": 1, "rewards/a/masked": 2}
+    for step in range(1, 5):
+        run.append("metrics.jsonl", {"step": step, "reward": step / 10, **counts})
+        timings = {"generate": 0.6, "reward": 0.0, "train_step": 0.4}
+        for stage, busy_s in timings.items():
+            row = {"step": step, "stage": stage, "busy_s": busy_s, "wait_s": 0.1}
+            run.append("timings.jsonl", row)
+    for step, reward in ((0, 0.1), (2, 0.9), (4, 0.5)):
+        run.append("evaluations.jsonl", {"step": step, "a": reward, "reward": reward})
+    run.update(step=4, status="stopped", error="stopped by SIGINT", attempts=3)
+    return run
+
+
+def facts_of(run, **changes):
+    known = {
+        "summary": summarize(run),
+        "evaluations": [],
+        "num_tokens": 0,
+        "failed_calls": 0,
+        "num_masked": 0,
+        "samples": [],
+        "picture": None,
+        "eta_s": None,
+        "written_at": 0.0,
+    }
+    return RunFacts(**{**known, **changes})
+
+
+def sample(text, kind="best"):
+    return Sample(
+        kind=kind,
+        step=4,
+        problem_id=text,
+        prompt=[{"role": "user", "content": text}],
+        text=text,
+        reward=None if kind == "masked" else 1.0,
+        rewards={text: None},
+    )
+
+
+def test_the_report_tells_how_a_run_stands(run):
+    write_report(run)
+    report = run.store.path("report.md").read_text()
+    for part in (
+        "# `r`: stopped, step 4 of 9",
+        "█████████░░░░░░░░░░░ 44 %",
+        "It ended early:\n\n```text\nstopped by SIGINT\n```",
+        "4,000 tokens sampled for training",
+        "![reward curve](data:image/png;base64,iVBOR",
+        "**0.150** over the first 2 steps, **0.350** over the last 2",
+        "| score | first, step 0 | best, step 2 | last, step 4 |",
+        "| `reward` | 0.100 | 0.900 | 0.500 |",
+        "| generate | 4 | 2.40 s | 600.0 ms | 60.0 % | 0.40 s | ████████████ |",
+        "- began 3 times",
+        "- 4 failed calls of reward functions",
+        "- 8 completions masked",
+        f"mortal resume r --runs-dir {run.store.root.parent}",
+    ):
+        assert part in report
+    assert "$" not in report, "a run that cost nothing tells no price"
+
+
+def test_the_page_holds_everything_and_loads_nothing(run):
+    write_report(run)
+    page = run.store.path("report.html").read_text()
+    sources = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?([^"' >)]+)""", page)
+    assert sources and all(source.startswith("data:image/png;base64,iVBOR") for source in sources)
+    assert "<table>" in page and "<th" in page and "prefers-color-scheme: dark" in page
+    assert re.findall(r"<h1>(.*)</h1>", page) == ["<code>r</code>: stopped, step 4 of 9"]
+    with console.capture() as shown:
+        show_run(summarize(run))
+    assert f"{run.store.root.absolute()}/report.html" in shown.get()
+
+
+def test_a_run_that_has_done_nothing_has_a_report(tmp_path):
+    run = Run(RunStore(tmp_path / "run"), RunConfig(), run_info(tmp_path))
+    run.update(status="created")
+    assert summarize(run).report is None
+    write_report(run)
+    assert "step 0 of 9" in run.store.path("report.md").read_text()
+    assert not run.store.path("reward_curve.png").exists()
+
+
+def test_a_run_that_goes_on_says_for_how_long(run):
+    run.update(status="running", error=None)
+    run.acquire()
+    report = report_markdown(facts_of(run, eta_s=600.0))
+    run.release()
+    assert "· 10 min to go" in report and "mortal stop r" in report
+
+
+def test_a_price_stands_beside_each_stage(run):
+    row = {"step": 1, "stage": "generate", "kind": "useful", "dollars": 1.5}
+    run.store.path("costs.jsonl").write_text(f"{row}\n".replace("'", '"'))
+    report = report_markdown(facts_of(run))
+    assert "$1.50, estimated" in report
+    assert "60.0 % | 0.40 s | $1.50 | ████████████ |" in report
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_what_the_model_wrote_stays_text(run, text):
+    samples = [sample(text), sample(text, "masked")]
+    page = report_html("r", report_markdown(facts_of(run, samples=samples)))
+    body = page.partition("<body>")[2]
+    tags = set(re.findall(r"<(\w+)", body))
+    assert tags <= {"h1", "h2", "h3", "p", "code", "pre", "table", "thead", "tbody", "tr", "th"} | {
+        "td",
+        "ul",
+        "li",
+        "strong",
+    }
+    plain = report_html("r", report_markdown(facts_of(run, samples=[sample("x")] * 2)))
+    for tag in ("<h1>", "<h2>", "<h3>", "<pre>", "<table>", "<p>"):
+        assert page.count(tag) == plain.count(tag), f"{tag} came from the completion"
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_fenced_text_comes_out_as_it_went_in(text):
+    blocks = [token for token in MarkdownIt().parse(fenced(text)) if token.type != "inline"]
+    assert [block.type for block in blocks] == ["fence"]
+    shown = text.replace("\x1b", "\\x1b").replace("\ud800", "\\ud800")
+    assert blocks[0].content == (f"{shown}\n" if shown else "\n")
+
+
+@pytest.mark.parametrize("text", ["a", "`", "``a`b``", "a|b", "<b>", "a\nb", "*x*"])
+def test_code_in_a_table_comes_out_as_it_went_in(text):
+    render = MarkdownIt("commonmark").enable("table").render
+    row = re.findall(r"<td.*?>(.*)</td>", render(table(["x"], [[code(text)]], "l")))
+    assert row == [f"<code>{html.escape(text.replace(chr(10), ' '), quote=False)}</code>"]
+
+
+def test_long_text_keeps_its_beginning_and_its_end():
+    lines = fenced("\n".join(f"line {n}" for n in range(100)))
+    assert "line 0\n" in lines and "[... 70 lines ...]" in lines and "line 99\n" in lines
+    words = fenced(f"begin {'x' * 5000} end")
+    assert "begin" in words and "end\n" in words and len(words) < 1400
+
+
+def test_a_bar_is_as_long_as_its_share():
+    assert [len(bar(share)) for share in (0.0, 0.001, 0.5, 1.0)] == [0, 1, 10, 20]
