@@ -18,6 +18,7 @@ from mortal.terminal.output import Checks, say
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.preflight import begin_workers_imports
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
 from mortal_steps.runs.run import Run, find_run
@@ -48,6 +49,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
     if run.is_complete():
         say(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
         return
+    begin_workers_imports(run.config)
     began = time.monotonic()
     say(f"run {run.info.run_id} in {run.store.root}")
     began_flow = False

@@ -69,7 +69,6 @@ def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run
     check_problems(run.store, run.info)
     opened = Run(run.store, config, run.info)
     if not opened.is_complete():
-        preflight.begin(config)
         check_sources(opened.store, config, opened.working_dir())
     on_modal = config.compute.backend == "modal"
     elsewhere = on_modal and not Path(config.model.name_or_path).exists()  # the Volume has it

@@ -60,7 +60,7 @@ def check(
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
     check_modal(config)
-    begin(config)
+    begin_workers_imports(config)
     say("reading the dataset")
     train, held_out = problems or _read(config, say)
     if config.evaluation.eval_steps and not held_out:
@@ -80,8 +80,8 @@ def check(
     return check_training(config, train, held_out)
 
 
-def begin(config: RunConfig) -> None:
-    """Let the workers' imports go on beside the checks and what follows them.
+def begin_workers_imports(config: RunConfig) -> None:
+    """Let the workers' imports go on beside what this process does next.
 
     Raises `ConfigError` for an interpreter that is not there.
     """
