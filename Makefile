@@ -21,7 +21,7 @@ train-spell: venv  ## The second demo: reasoning_gym's spell_backward
 
 test: venv vllm-env  ## Run the checks and the whole test suite
 	$(MAKE) check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test-fast: venv  ## The unit tests alone, which start no process: less than a minute
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/unit
