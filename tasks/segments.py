@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
+from httpx import codes
 from prefect import Flow, Task
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.context import FlowRunContext
+from prefect.exceptions import PrefectHTTPStatusError
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running
 
 from mortal_steps.errors import RunStoppedError, ServerError
@@ -38,6 +40,9 @@ SHORTEST = 10
 """Steps of a segment, unless the run says otherwise."""
 UNFINISHED = [StateType.PENDING, StateType.RUNNING]
 PAGE = 200
+LAST_TRIES = 3
+"""To tell the server at a run's end what it has missed of segments."""
+BETWEEN_TRIES_S = 2.0
 
 
 def _steps() -> None:
@@ -110,9 +115,13 @@ class Segments:
         await asyncio.gather(*self._ending)
         for opening in self._open.values():
             await self._end(opening, state)
-        not_told, self._not_told = self._not_told, []
-        for tell in not_told:  # the server may be back by now
-            await self._tell(tell)
+        for _ in range(LAST_TRIES):
+            not_told, self._not_told = self._not_told, []
+            for tell in not_told:  # the server may be back by now
+                await self._tell(tell)
+            if not self._not_told:
+                return
+            await asyncio.sleep(BETWEEN_TRIES_S)
 
     async def begin(self) -> None:
         """Mark what was left unfinished, and let the flow run be found by its tags.
@@ -165,25 +174,34 @@ class Segments:
         return Segment(flow_run_id=flow_run.id, context=context)
 
     async def _made(self, name: str) -> FlowRun:
-        node = await self._client.create_task_run(
-            NODE,
-            flow_run_id=self._parent_run.id,
-            name=name,
-            dynamic_key=f"{name}-{uuid4().hex[:8]}",  # each attempt has its own
-            state=Running(),
-        )
+        node = uuid4()
         try:
+            await self._client.create_task_run(
+                NODE,
+                id=node,
+                flow_run_id=self._parent_run.id,
+                name=name,
+                dynamic_key=f"{name}-{node.hex[:8]}",  # each attempt has its own
+                state=Running(),
+            )
             return await self._client.create_flow_run(
                 SEGMENT,
                 name=name,
                 tags=self._tags,
-                parent_task_run_id=node.id,
+                parent_task_run_id=node,
                 state=Running(),
             )
-        except BaseException:
-            set_state = self._client.set_task_run_state
-            self._not_told.append(lambda: set_state(node.id, Completed(), force=True))
+        except BaseException:  # a server that dies may have made it, and nobody has heard of it
+            self._not_told.append(lambda: self._end_node(node))
             raise
+
+    async def _end_node(self, node: UUID) -> bool:
+        try:
+            await self._client.set_task_run_state(node, Completed(), force=True)
+        except PrefectHTTPStatusError as error:
+            if error.response.status_code != codes.NOT_FOUND:
+                raise
+        return True
 
     async def _end(self, opening: asyncio.Task[Segment | None], state: State[Any]) -> None:
         segment = await opening

@@ -100,7 +100,10 @@ def _count_task_runs(client: SyncPrefectClient, flow_run_id: UUID, *, unfinished
         "flow_runs": {"operator": "or_", "id": own, "parent_flow_run_id": own}
     }
     if unfinished:
-        wanted["task_runs"] = {"state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}}}
+        wanted["task_runs"] = {
+            "state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}},
+            "subflow_runs": {"exists_": False},  # a segment's end is told at once, or not at all
+        }
     return int(client.request("POST", "/task_runs/count", json=wanted).json())
 
 
