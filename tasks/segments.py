@@ -4,10 +4,10 @@ The page of the run shows its segments, evaluations and checkpoints as bars on a
 of a segment shows the stages of its steps. Prefect's graph takes 10,000 nodes at most, which a run
 that shows every stage itself would reach after some 1,250 steps.
 
-A segment is only a place for task runs. It has no results, no retries, nothing to resume: who comes
-back begins a new one at the step where the run stands, and marks what a killed process has left
-Running as Crashed. A server that does not answer is told later, or never: no step waits for it
-longer than `told` does.
+A segment is only a place for task runs. It has no results, no retries, nothing to resume. A process
+that continues the run begins a new segment at the step where the run stands, and marks Crashed what
+a killed process has left Running. A server that does not answer is told later, or never: no step
+waits for it longer than `told` does.
 """
 
 from __future__ import annotations
@@ -87,9 +87,13 @@ class Segments:
 
     @contextlib.asynccontextmanager
     async def at(self, step: int) -> AsyncIterator[None]:
-        """Task runs that are made in the block belong to the segment of `step`; to the run itself
-        where the server could not be told of a segment."""
-        number = step // self._length
+        """Task runs that are made in the block belong to the segment of `step`.
+
+        If that step is done, they belong to the segment of the first step that is not. If the
+        server could not be told of that segment, they belong to the run itself.
+        """
+        run = self._run  # whose steps before this one are done, and their segments closed
+        number = min(max(step, run.manifest.step), run.info.num_steps - 1) // self._length
         if number not in self._open:
             self._open[number] = asyncio.create_task(self._begin(number))
         segment = await asyncio.shield(self._open[number])
@@ -162,8 +166,8 @@ class Segments:
     async def _begin(self, number: int) -> Segment | None:
         if self._server.away:
             return None
-        first = number * self._length
-        end = min(first + self._length, self._run.info.num_steps)
+        end = min((number + 1) * self._length, self._run.info.num_steps)
+        first = max(number * self._length, min(self._run.manifest.step, end - 1))
         name = f"steps {first}-{end - 1}"
         flow_run = await told(self._made(name), f"segment {name!r} is not shown")
         if flow_run is None:

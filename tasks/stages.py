@@ -80,8 +80,7 @@ class PrefectStages(Stages):
             return await train_step(session, step, [opaque(shard) for shard in rewards])
 
     async def sync_weights(self, session: Session, weights: WeightsRef, worker: int) -> StageTiming:
-        first = min(weights.version, session.run.info.num_steps - 1)  # step that it may sample
-        async with self._segments.at(first):
+        async with self._segments.at(weights.version):  # the first step that it may sample
             return await sync_weights(session, weights.version, worker, opaque(weights))
 
     async def evaluate(self, session: Session, step: int, weights: WeightsRef) -> Evaluation:

@@ -7,14 +7,18 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 import httpx
-from prefect.exceptions import PrefectHTTPStatusError
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.logging import get_run_logger
 
 T = TypeVar("T")
 
 PATIENCE_S = 5.0
 """How long training waits for the server."""
-NOT_TOLD = (TimeoutError, httpx.HTTPError, PrefectHTTPStatusError, AssertionError)
+NOT_TOLD = (
+    *(TimeoutError, httpx.HTTPError, PrefectHTTPStatusError),
+    ObjectNotFound,  # somebody has deleted it
+    AssertionError,
+)
 """The last is Prefect's for a request whose retries `server_watch` takes away while it pauses."""
 
 

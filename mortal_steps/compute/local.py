@@ -79,7 +79,7 @@ def begin_imports(spec: WorkerSpec) -> None:
 
     Raises `OSError` for an interpreter that cannot be started.
     """
-    fork_server(spec, worker_environment(spec))
+    fork_server(spec, worker_environment(spec, {}))
 
 
 def call_once(spec: WorkerSpec, method: str, **payload: Any) -> Any:

@@ -187,11 +187,10 @@ class LocalContainer:
             return self._log_path.open("ab")
 
     def _environment(self, scratch: Scratch) -> dict[str, str]:
-        spec = self._spec
-        env = worker_environment(spec) | scratch.environment()
-        if spec.devices:
-            env["CUDA_VISIBLE_DEVICES"] = spec.devices[self._index % len(spec.devices)]
-        return {**env, **spec.env}
+        own, devices = scratch.environment(), self._spec.devices
+        if devices:
+            own["CUDA_VISIBLE_DEVICES"] = devices[self._index % len(devices)]
+        return worker_environment(self._spec, own)
 
     async def _ask(self, number: int, message: object) -> Any:
         if self._socket is None or self.process is None:
@@ -258,6 +257,7 @@ def _end_of(log: Path) -> bytes:
         return file.read()
 
 
-def worker_environment(spec: WorkerSpec) -> dict[str, str]:
-    """Environment variables that all workers with this spec have."""
-    return {**ENVIRONMENT, **os.environ, **spec.threading(), "PYTHONUNBUFFERED": "1", **spec.env}
+def worker_environment(spec: WorkerSpec, own: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables of a worker with this spec; `own`: what it shares with no other."""
+    shared = {**ENVIRONMENT, **os.environ, **spec.threading(), "PYTHONUNBUFFERED": "1"}
+    return {**shared, **own, **spec.env}
