@@ -12,7 +12,7 @@ import typer
 from mortal.cli.configuring import new_model, options
 from mortal.cli.deploying import deploy, doctor
 from mortal.cli.looking import fetch, runs, show, verify
-from mortal.cli.serving import automate, server
+from mortal.cli.serving import automate, serve, server
 from mortal.cli.training import fork, resume, stop, train
 from mortal.terminal.output import (
     explain,
@@ -50,7 +50,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train": (train, resume, stop, fork),
     "Look at runs": (runs, show, verify, fetch),
     "Write a configuration": (options, new_model),
-    "Prefect": (server, automate),
+    "Prefect": (server, serve, automate),
     "Modal": (deploy, doctor),
 }
 for panel, commands in COMMANDS.items():

@@ -1,0 +1,123 @@
+"""Deployments without a work pool or a worker: this process starts their flow runs itself.
+
+Prefect reads its settings when it is imported, which this does: import it once the environment says
+which server it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.deployments.runner import EntrypointType, RunnerDeployment
+from prefect.exceptions import ObjectNotFound
+from prefect.runner import Runner
+from prefect.schedules import Schedule
+from pydantic import ValidationError
+
+from mortal_flows.grpo_resume import grpo_resume
+from mortal_flows.grpo_train import NAME, grpo_train
+from mortal_flows.project_folder import VARIABLE
+from mortal_steps import __version__
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError
+
+HEARTBEAT_S = 30
+"""Between two signs of life of a flow run."""
+SKIP_AFTER_MIN = 60.0
+"""How late a scheduled run may begin, because another one went on this machine."""
+NO_SECOND_ONE = ConcurrencyLimitConfig(
+    limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW
+)
+TRAINS = """Train as `mortal serve` was told, one run at a time on its machine.
+
+- **Some other settings**: `overrides` = `["training.max_steps=20"]`; all others stay. Another
+  configuration: `config_file`.
+- **It ended early**: *Retry*, or the deployment `{name}-resume` with the run id. Nothing is lost.
+
+Its runs begin as long as `mortal serve` runs; see `docs/operations.md`.
+"""
+RESUMES = """Continue a run of `{name}` at its last step: `run_id`, as `mortal runs` lists it.
+
+It has the same bits at its end as a run that nothing has interrupted. See `docs/operations.md`.
+"""
+
+
+def serve(
+    config: RunConfig, *, name: str, schedule: Schedule | None, say: Callable[[str], None]
+) -> None:
+    """Serve the deployments until this process is told to end.
+
+    Raises `ConfigError` if there is a deployment of that name for workers.
+    """
+    deployments = served_deployments(config, name, schedule)
+    for deployment in deployments:
+        _refuse_pooled(deployment.name)
+    runner = Runner(name="mortal", limit=1, heartbeat_seconds=HEARTBEAT_S)
+    for deployment in deployments:
+        runner.add_deployment(deployment)
+        say(f"serving {NAME}/{deployment.name}")
+    os.environ[VARIABLE] = str(Path.cwd())
+    with tempfile.TemporaryDirectory() as nothing_to_import:
+        os.chdir(nothing_to_import)
+        asyncio.run(runner.start())
+
+
+def served_deployments(
+    config: RunConfig, name: str, schedule: Schedule | None
+) -> tuple[RunnerDeployment, RunnerDeployment]:
+    """`NAME`, which trains `config`, and `NAME-resume`, which goes on with one of its runs."""
+    parameters: dict[str, Any] = {"config": config.model_dump(mode="json", exclude_unset=True)}
+    if schedule is not None:
+        parameters["skip_after_min"] = SKIP_AFTER_MIN
+    train = grpo_train.to_deployment(
+        name,
+        schedule=schedule,
+        concurrency_limit=NO_SECOND_ONE,
+        parameters=parameters,
+        description=TRAINS.format(name=name),
+        tags=["train"],
+        version=__version__,
+        entrypoint_type=EntrypointType.MODULE_PATH,
+    )
+    resume = grpo_resume.to_deployment(
+        f"{name}-resume",
+        parameters={"runs_dir": config.runs_dir},
+        description=RESUMES.format(name=name),
+        tags=["resume"],
+        version=__version__,
+        entrypoint_type=EntrypointType.MODULE_PATH,
+    )
+    return train, resume
+
+
+def cron_schedule(cron: str, timezone: str) -> Schedule:
+    """Raises `ConfigError` for a schedule that is none."""
+    try:
+        CronSchedule(cron=cron, timezone=timezone)
+    except ValidationError as error:
+        raise ConfigError(
+            f"--cron {cron!r} --timezone {timezone!r}: {error.errors()[0]['msg']}; write five fields, "
+            "such as '0 3 * * *' for every night at three, and a time zone such as Europe/Berlin"
+        ) from None
+    return Schedule(cron=cron, timezone=timezone)
+
+
+def _refuse_pooled(name: str) -> None:
+    with get_client(sync_client=True) as client:
+        try:
+            pool = client.read_deployment_by_name(f"{NAME}/{name}").work_pool_name
+        except ObjectNotFound:
+            return
+    if pool is not None:
+        raise ConfigError(
+            f"the deployment {NAME}/{name} belongs to the workers of the pool {pool!r}; serve under "
+            "another --name"
+        )
