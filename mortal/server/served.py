@@ -104,8 +104,8 @@ def cron_schedule(cron: str, timezone: str) -> Schedule:
         CronSchedule(cron=cron, timezone=timezone)
     except ValidationError as error:
         raise ConfigError(
-            f"--cron {cron!r} --timezone {timezone!r}: {error.errors()[0]['msg']}; write five fields, "
-            "such as '0 3 * * *' for every night at three, and a time zone such as Europe/Berlin"
+            f"--cron {cron!r} --timezone {timezone!r}: {error.errors()[0]['msg']}; write five "
+            "fields, such as '0 3 * * *' (each night at three), and a zone such as Europe/Berlin"
         ) from None
     return Schedule(cron=cron, timezone=timezone)
 
@@ -118,6 +118,6 @@ def _refuse_pooled(name: str) -> None:
             return
     if pool is not None:
         raise ConfigError(
-            f"the deployment {NAME}/{name} belongs to the workers of the pool {pool!r}; serve under "
-            "another --name"
+            f"the deployment {NAME}/{name} belongs to the workers of the pool {pool!r}; serve "
+            "under another --name"
         )
