@@ -34,7 +34,7 @@ async def grpo_detach(
     Args:
         config_file: A TOML file that takes the place of `config`, such as `gsm8k.toml`. A relative
             path starts in the project's folder.
-        overrides: Settings to change in `config_file` or `config`, one a line: `section.key=value`,
+        overrides: Settings to change in `config_file` or `config`, each as `section.key=value`,
             such as `training.max_steps=20`. All others stay.
         config: The whole configuration, with which the deployment was made. To train something
             else, `config_file` or `overrides` are shorter.

@@ -12,6 +12,7 @@ from pydantic import Field
 from mortal_flows.grpo_train import NAME, is_deployed, train
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.takeover import wait_for_driver
+from mortal_flows.terminal import leave_terminal
 from mortal_steps.config.run import NAME as RUN_ID
 from mortal_steps.orchestration.resuming import resume_config
 
@@ -38,12 +39,13 @@ async def grpo_resume(
 
     Args:
         run_id: Id of the run, as `mortal runs` lists it: the name of its flow runs without `grpo/`.
-        overrides: Settings to change for this time, one a line: `section.key=value`, such as
+        overrides: Settings to change for this time, each as `section.key=value`, such as
             `compute.modal.max_cost=30`. What would change the run's numbers is refused.
         runs_dir: Folder that holds all runs. A relative path starts in the project's folder.
         volume: Modal Volume that holds the run, such as `mortal-runs`, if it is not on this
             machine.
     """
+    leave_terminal()
     enter_project_folder()
     if is_deployed():
         await wait_for_driver(Path(runs_dir), run_id)

@@ -28,6 +28,7 @@ from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import run_name, settings
 from mortal_flows.stop import Stop
 from mortal_flows.takeover import flow_run_url, wait_for_driver
+from mortal_flows.terminal import leave_terminal
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError, RunStoppedError
@@ -59,8 +60,8 @@ async def grpo_train(
     config_file: str | None = None,
     overrides: list[str] | None = None,
     backend: Literal["local", "modal"] | None = None,
-    config: RunConfig | None = None,
     skip_after_min: float | None = None,
+    config: RunConfig | None = None,
 ) -> State[Any]:
     """Train a policy with GRPO, every stage a task.
 
@@ -75,14 +76,15 @@ async def grpo_train(
     Args:
         config_file: A TOML file that takes the place of `config`, such as `gsm8k.toml`. A relative
             path starts in the project's folder.
-        overrides: Settings to change in `config_file` or `config`, one a line: `section.key=value`,
+        overrides: Settings to change in `config_file` or `config`, each as `section.key=value`,
             such as `training.max_steps=20`. All others stay.
         backend: Where the workers run, whatever the configuration says: `local` or `modal`.
+        skip_after_min: Minutes after its time at which a run of a schedule is skipped, where the
+            machine was busy or away. None: it begins however late it is.
         config: The whole configuration, with which the deployment was made. To train something
             else, `config_file` or `overrides` are shorter.
-        skip_after_min: Minutes after its time at which a run of a schedule is skipped, where the
-            machine was busy or away. Empty: it begins however late it is.
     """
+    leave_terminal()
     enter_project_folder()
     if (missed := missed_its_time(skip_after_min)) is not None:
         return Cancelled(message=missed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -77,10 +78,13 @@ def serve(
     runs that ended early. One run goes at a time; a scheduled one that would begin more than
     an hour late is skipped. Relative paths start in the current folder.
     """
+    from mortal.driver import QUIET_PREFECT
     from mortal.server.choice import prefect_server
     from mortal_steps.config.loader import load_config
 
     settings = load_config(config, overrides or [])
+    for variable, value in QUIET_PREFECT.items():
+        os.environ.setdefault(variable, value)
     with prefect_server(port=DEFAULT_PORT, any_port=True, keep=False, say=say) as running:
         from mortal.server import served  # Prefect reads its settings when it is imported
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import EntrypointType, RunnerDeployment
@@ -22,13 +25,16 @@ from prefect.runner import Runner
 from prefect.schedules import Schedule
 from pydantic import ValidationError
 
+from mortal.server.automations import HEARTBEAT_SETTING
+from mortal_flows import project_folder, terminal
 from mortal_flows.grpo_resume import grpo_resume
 from mortal_flows.grpo_train import NAME, grpo_train
-from mortal_flows.project_folder import VARIABLE
 from mortal_steps import __version__
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+START_LOOK_S = 0.05
 HEARTBEAT_S = 30
 """Between two signs of life of a flow run."""
 SKIP_AFTER_MIN = 60.0
@@ -62,12 +68,29 @@ def serve(
         _refuse_pooled(deployment.name)
     runner = Runner(name="mortal", limit=1, heartbeat_seconds=HEARTBEAT_S)
     for deployment in deployments:
-        runner.add_deployment(deployment)
+        _tell_heartbeat(runner.add_deployment(deployment))
         say(f"serving {NAME}/{deployment.name}")
-    os.environ[VARIABLE] = str(Path.cwd())
+    os.environ.update({project_folder.VARIABLE: str(Path.cwd()), terminal.VARIABLE: "1"})
     with tempfile.TemporaryDirectory() as nothing_to_import:
         os.chdir(nothing_to_import)
-        asyncio.run(runner.start())
+        asyncio.run(_serve(runner, say))
+
+
+async def _serve(runner: Runner, say: Callable[[str], None]) -> None:
+    """Run the runner; a signal stops it, and cancels a run in progress, which saves its state."""
+    told = asyncio.Event()
+    serving = asyncio.create_task(runner.start())
+    while not runner.started and not serving.done():  # it handles SIGTERM itself when it begins
+        await asyncio.sleep(START_LOOK_S)
+    for number in SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    waiting = asyncio.create_task(told.wait())
+    await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    if told.is_set():
+        say("stopping; a run in progress saves its state")
+        await runner.astop()
+    waiting.cancel()
+    await serving
 
 
 def served_deployments(
@@ -108,6 +131,13 @@ def cron_schedule(cron: str, timezone: str) -> Schedule:
             "fields, such as '0 3 * * *' (each night at three), and a zone such as Europe/Berlin"
         ) from None
     return Schedule(cron=cron, timezone=timezone)
+
+
+def _tell_heartbeat(deployment_id: UUID) -> None:
+    """Where `mortal automate` looks for it."""
+    told = DeploymentUpdate(job_variables={"env": {HEARTBEAT_SETTING: str(HEARTBEAT_S)}})
+    with get_client(sync_client=True) as client:
+        client.update_deployment(deployment_id, told)
 
 
 def _refuse_pooled(name: str) -> None:
