@@ -19,10 +19,11 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.client.schemas.schedules import CronSchedule
-from prefect.deployments.runner import EntrypointType, RunnerDeployment
+from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectNotFound
 from prefect.runner import Runner
 from prefect.schedules import Schedule
+from prefect.types.entrypoint import EntrypointType
 from pydantic import ValidationError
 
 from mortal.server.automations import HEARTBEAT_SETTING
@@ -68,7 +69,9 @@ def serve(
         _refuse_pooled(deployment.name)
     runner = Runner(name="mortal", limit=1, heartbeat_seconds=HEARTBEAT_S)
     for deployment in deployments:
-        _tell_heartbeat(runner.add_deployment(deployment))
+        deployment_id = runner.add_deployment(deployment)
+        assert isinstance(deployment_id, UUID)  # no coroutine, as in an event loop
+        _tell_heartbeat(deployment_id)
         say(f"serving {NAME}/{deployment.name}")
     os.environ.update({project_folder.VARIABLE: str(Path.cwd()), terminal.VARIABLE: "1"})
     with tempfile.TemporaryDirectory() as nothing_to_import:
@@ -100,8 +103,9 @@ def served_deployments(
     parameters: dict[str, Any] = {"config": config.model_dump(mode="json", exclude_unset=True)}
     if schedule is not None:
         parameters["skip_after_min"] = SKIP_AFTER_MIN
-    train = grpo_train.to_deployment(
-        name,
+    train = RunnerDeployment.from_flow(
+        grpo_train,
+        name=name,
         schedule=schedule,
         concurrency_limit=NO_SECOND_ONE,
         parameters=parameters,
@@ -110,8 +114,9 @@ def served_deployments(
         version=__version__,
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
-    resume = grpo_resume.to_deployment(
-        f"{name}-resume",
+    resume = RunnerDeployment.from_flow(
+        grpo_resume,
+        name=f"{name}-resume",
         parameters={"runs_dir": config.runs_dir},
         description=RESUMES.format(name=name),
         tags=["resume"],
