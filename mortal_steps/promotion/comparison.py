@@ -13,7 +13,7 @@ REWARD = "reward"
 """The metric that decides: the weighted sum of the functions."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class Comparison:
     """Two models on the same held-out problems."""
 
@@ -42,7 +42,7 @@ class Comparison:
         return self.candidate.metrics[REWARD] - against[REWARD]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class Verdict:
     """Whether a model is to be put to use."""
 

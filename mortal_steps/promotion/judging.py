@@ -51,7 +51,7 @@ STEP = 0
 LOOK_EVERY_S = 0.5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class Judgement:
     """What a model scored."""
 

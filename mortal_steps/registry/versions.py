@@ -14,7 +14,7 @@ from mortal_steps.types.paths import Below
 FOLDER = "versions"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class ModelVersion:
     """A trained model, as it may be put to use."""
 
