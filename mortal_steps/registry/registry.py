@@ -132,6 +132,7 @@ class Registry:
                 )
                 made = self._append(made)
             self._follow()
+            self._drop_if_refused(made)
             return made
 
     def roll_back(self, *, by: str, why: str, to: str | None = None) -> Decision:
@@ -205,6 +206,12 @@ class Registry:
             beside.symlink_to(used[-1].path)
             beside.replace(self.link)
             sync_to_disk(self.store.root)
+
+    def _drop_if_refused(self, made: Decision) -> None:
+        """A refused model takes no room: its run has it, and brings it in again."""
+        used = {other.version.id for other in self.history() if other.action != "refused"}
+        if made.action == "refused" and made.version.id not in used:
+            self.store.remove_folder(made.version.path)
 
     def _leads_to(self, version: ModelVersion) -> bool:
         return self.link.is_symlink() and self.link.readlink() == Path(version.path)

@@ -40,6 +40,15 @@ def test_a_refused_model_changes_the_history_alone(registry, tmp_path):
     registry.decide("refused", second, before=first.id, by="Ada", why="worse")
     assert registry.production() == first
     assert [made.action for made in registry.history()] == ["promoted", "refused"]
+    assert not registry.store.path(second.path).exists()  # its run has it
+
+
+def test_a_model_that_was_in_use_stays_for_a_rollback_when_it_is_refused(registry, tmp_path):
+    first = promoted(registry, "run-1", tmp_path)
+    second = promoted(registry, "run-2", tmp_path)
+    registry.roll_back(by="Ada", why="slow")
+    registry.decide("refused", second, before=first.id, by="Ada", why="slow")
+    assert registry.roll_back(by="Ada", why="fixed", to="run-2").version == second
 
 
 def test_a_request_is_decided_once(registry, tmp_path):
