@@ -13,6 +13,7 @@ from mortal.terminal.output import console, say
 from mortal_steps.errors import StoreError
 from mortal_steps.promotion.comparison import Comparison, metric_rows
 from mortal_steps.registry.registry import Decision, Registry
+from mortal_steps.report.printable import printable
 
 NAMES = ("name", "run", "since", "by", "path")
 DECISIONS = ("when", "decision", "run", "by", "why")
@@ -71,7 +72,7 @@ def _show_columns(rows: Sequence[Sequence[str]]) -> None:
     """Aligned for people, tab-separated where the output is piped."""
     if not console.is_terminal:
         for row in rows:
-            say("\t".join(row))
+            typer.echo("\t".join(map(printable, row)))
         return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
