@@ -71,8 +71,8 @@ async def promote(
 ) -> State[Any]:
     """Compare a run's model with the one in production, and put it in its place.
 
-    Ends Completed, named Promoted or Refused, with the `Decision`. Raises the `MortalError` that
-    kept it from a comparison.
+    Ends Completed, with the `Decision`, and says in a line what was decided. Raises the
+    `MortalError` that kept it from a comparison.
 
     Args:
         run_id: The run, which has finished.
@@ -149,6 +149,6 @@ async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
 
 def _ended(made: Decision, registry: Registry) -> State[Any]:
     """The flow run's last state, which says what was decided."""
-    said = f"{made.version.id} by {made.by}" + (f": {made.why}" if made.why else "")
+    said = f"{made.action} {made.version.id} by {made.by}" + (f": {made.why}" if made.why else "")
     place = f"; in production: {registry.link}" if made.action == "promoted" else ""
-    return Completed(name=made.action.capitalize(), message=f"{said}{place}", data=made)
+    return Completed(message=f"{said}{place}", data=made)

@@ -83,14 +83,15 @@ def test_a_person_approves_a_model_while_nothing_runs(at_work, project, monkeypa
                     await attempt(client, flow_run)
             assert not registry.link.is_symlink()
             ended = await attempt(client, flow_run)
-            assert (ended.type, ended.name) == ("COMPLETED", "Promoted")
+            assert ended.type == "COMPLETED"
+            assert ended.message.startswith("promoted first-")
             assert "by Ada: reads well" in ended.message
             assert [made.by for made in registry.history()] == ["Ada"]
             assert registry.link.readlink().name.startswith("first-")
 
             second = await begin(client, run_id="second", name="tiny", approval="threshold")
             ended = await attempt(client, second)
-            assert ended.name == registry.history()[-1].action.capitalize()
+            assert ended.message.startswith(f"{registry.history()[-1].action} second-")
             assert "| `lottery` |" in await page(client, "tiny")
 
     registry = Registry(project / "models", "tiny")
