@@ -35,12 +35,13 @@ def tell(
 
     Of other flow runs than ours, everything is sent.
     """
-    send = partial(
-        emit_task_run_state_change_event, task_run, initial_state, validated_state, follows
-    )
+    emit = emit_task_run_state_change_event
     kept = history.get()
     if kept is None:
-        return send()
+        return emit(task_run, initial_state, validated_state, follows)
+    # Where the result lies is of use to this process alone, and a quarter of what would be kept.
+    without_result = validated_state.model_copy(update={"data": None})
+    send = partial(emit, task_run, initial_state, without_result, follows)
     kept.say_no_longer(task_run.id)
     if validated_state.is_pending():
         return None
