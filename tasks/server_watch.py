@@ -38,7 +38,7 @@ ANSWER_TIMEOUT_S = 5.0
 GIVEN_UP = {StateType.CRASHED, StateType.SCHEDULED, StateType.PENDING, StateType.FAILED}
 """Where automations, workers and a second process may bring the flow run of a living process."""
 MAX_UNRECORDED = 2000
-"""Task runs, of three events each: a server that comes back drops events beyond 10,000."""
+"""Task runs, of three events each at most: a server that comes back drops events beyond 10,000."""
 
 
 class ServerWatch:
