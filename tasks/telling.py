@@ -58,4 +58,4 @@ def tell(
 
 def tell_less() -> None:
     """Let Prefect's engine, which has no setting for it, send what `tell` does."""
-    task_engine.emit_task_run_state_change_event = tell
+    task_engine.emit_task_run_state_change_event = tell  # type: ignore[attr-defined]
