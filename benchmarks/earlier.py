@@ -17,14 +17,15 @@ SAME = ("mortal", "mortal_steps", "benchmarks", "tests", "examples", "deployment
 @contextlib.contextmanager
 def code_of(commit: str, folder: Path) -> Iterator[Path]:
     """A folder in which `python -m` runs that commit's packages, with the data that they name."""
-    there, place = folder / f"worktree-{commit}", folder / f"code-{commit}"
+    name = commit.replace("/", "-")
+    there, place = folder / f"worktree-{name}", folder / f"code-{name}"
     git = ["git", "worktree"]
     add = [*git, "add", "--detach", str(there), commit]
     subprocess.run(add, cwd=ROOT, check=True, capture_output=True)
     try:
         place.mkdir()
-        for name, target in {**{name: name for name in SAME}, **NAMED}.items():
-            (place / name).symlink_to(there / target)
+        for package, lies in {**{same: same for same in SAME}, **NAMED}.items():
+            (place / package).symlink_to(there / lies)
         yield place
     finally:
         subprocess.run([*git, "remove", "--force", str(there)], cwd=ROOT, check=True)
