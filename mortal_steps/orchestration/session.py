@@ -103,6 +103,16 @@ class Session:
             return None
         return f"compute.modal.max_cost = {limit:g} dollars ({spent:.2f} spent)"
 
+    def is_committed(self, stage: str, step: int, shard: int = 0) -> bool:
+        """Whether a step has what `generate`, `reward` or `train_step` commits, whole or not."""
+        folder = f"steps/{step:06d}"
+        outputs = {
+            "generate": shard_file(folder, "generations", shard),
+            "reward": shard_file(folder, "rewards", shard),
+            "train_step": f"{folder}/result.json",
+        }
+        return self.store.path(outputs[stage]).exists()
+
     # stages
 
     def get_batch(self, step: int) -> BatchRef:
