@@ -34,13 +34,13 @@ def form(name: str) -> dict[str, Any]:
 @each
 def test_its_parameters_are_those_of_its_flow(deployment):
     flow = load_flow_from_entrypoint(deployment.entrypoint)
-    required = {"run_id": "some-run"} if deployment.name == "resume" else {}
+    required = {"run_id": "some-run"} if deployment.name in ("resume", "promote") else {}
     flow.validate_parameters({**deployment.parameters, **required})
 
 
 @each
 def test_it_says_what_it_is_and_where_it_runs(deployment):
-    assert flow_name(deployment) == "grpo-train"
+    assert flow_name(deployment) == ("promote" if deployment.name == "promote" else "grpo-train")
     assert deployment.version == __version__
     assert deployment.tags
     assert deployment.work_pool.name in POOLS
