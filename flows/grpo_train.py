@@ -103,7 +103,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
                         recorder(run),
                     ).run()
             drop_results(run.info.uid)
-            await server.back()
+            await server.written_down()
     except MortalError as ended:
         if stop.terminated is not None:
             get_run_logger().warning("%s", ended)
