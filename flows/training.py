@@ -24,6 +24,7 @@ from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import Stages
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
+from mortal_steps.report.units import drawn
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 
 T = TypeVar("T")
@@ -55,7 +56,16 @@ class Training:
     async def run(self) -> None:
         """Every step, then the finished model. Raises `RunStoppedError` where it was stopped."""
         run, say = self._run, self._reporter.say
-        progress = ProgressLine(start=run.manifest.step, num_steps=run.info.num_steps, say=say)
+        progress = ProgressLine(
+            start=run.manifest.step,
+            num_steps=run.info.num_steps,
+            say=say,
+            rewards=self._recorder.rewards(),
+            labels=(
+                drawn(run.config.rollout.temperature),
+                drawn(run.config.evaluation.temperature),
+            ),
+        )
         with progress:
             await self._train_or_stop(progress)
             run.update(final=await self._stages.save_final(self._session))
@@ -119,6 +129,7 @@ class Training:
                 if saves:
                     await self._checkpoint()
                 run.update(step=self._trained)
+                session.doing.trained(self._trained, self._recorder.pace_s())
                 progress.update(took)
                 self._stages.forget(session, before=self._trained)
                 if self._recorder.report_due(news=saves or session.evaluates(self._trained)):
@@ -145,7 +156,8 @@ class Training:
             self._stop.request(overspent)
             raise StopRequested
         try:
-            await self._reporter.ready()
+            with self._session.doing.pausing("the Prefect server does not answer"):
+                await self._reporter.ready()
         except ServerError as error:
             self._stop.request("a lost Prefect server", error)
             raise StopRequested from error
@@ -155,8 +167,7 @@ class Training:
         async with self._workers.sampling_with(weights):
             result = await self._stages.evaluate(self._session, done, weights)
         self._recorder.evaluation(result)
-        scores = ", ".join(f"{name} {value:.3f}" for name, value in result.metrics.items())
-        progress.note(f"evaluation after step {done}: {scores}")
+        progress.evaluated(done, result.metrics)
         return result
 
     async def _checkpoint(self) -> None:
