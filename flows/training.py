@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Coroutine
 from functools import partial
 from typing import Any, TypeVar
@@ -28,6 +29,12 @@ from mortal_steps.report.units import drawn
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 
 T = TypeVar("T")
+
+LOOK_EVERY_S = 30.0
+"""Between two looks at what the run waits for."""
+LONG_WAIT_S = 120.0
+LONG_STEPS = 3.0
+"""Times the length of a step: what takes longer than both of these is told in the report."""
 
 
 class Training:
@@ -73,6 +80,7 @@ class Training:
 
     async def _train_or_stop(self, progress: ProgressLine) -> None:
         reporting = asyncio.create_task(self._report())  # beside the start of the workers
+        waits = asyncio.create_task(self._report_long_waits())
         try:
             ready = await self._stop.guard(self._start(progress))
             await self._stop.guard(reporting)
@@ -84,6 +92,7 @@ class Training:
             await self._save_and_stop(progress)
         finally:
             reporting.cancel()
+            waits.cancel()
 
     async def _start(self, progress: ProgressLine) -> ActorReady:
         """The starting model, the actor at the run's step, the first rollout worker."""
@@ -141,6 +150,18 @@ class Training:
         await asyncio.to_thread(self._recorder.report)
         if not self._reporter.away:
             await self._reporter.refresh()
+
+    async def _report_long_waits(self) -> None:
+        """Let the report say what the run waits for, once for each wait that takes long."""
+        doing, told = self._session.doing, None
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            since, long_s = doing.waits_since(), max(LONG_WAIT_S, LONG_STEPS * (doing.pace_s or 0))
+            if since is None or since == told or time.time() - since < long_s:
+                continue
+            if self._recorder.report_due(news=True):
+                told = since
+                await self._report()
 
     @contextlib.asynccontextmanager
     async def _source_from(self, ready: ActorReady) -> AsyncIterator[BatchSource]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,9 +18,11 @@ from mortal.cli.arguments import (
     find_place,
 )
 from mortal.terminal.output import checking, say
-from mortal_steps.config import RunConfig
 from mortal_steps.report.printable import printable
 from mortal_steps.report.spinner import spinner
+
+if TYPE_CHECKING:  # commands that need no configuration import none
+    from mortal_steps.config import RunConfig
 
 Detach = Annotated[
     bool,

@@ -39,7 +39,8 @@ console = PlainConsole()
 
 def say(text: str) -> None:
     """A line for the user."""
-    typer.echo(printable(text))
+    with spinner.aside():
+        typer.echo(printable(text))
 
 
 def complain(text: str) -> None:
@@ -97,7 +98,8 @@ def warn_in_plain_lines() -> None:
 
 class _PlainWarnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        typer.secho(f"warning: {printable(record.getMessage())}", err=True, fg="yellow")
+        with spinner.aside():
+            typer.secho(f"warning: {printable(record.getMessage())}", err=True, fg="yellow")
 
 
 def wants_tracebacks() -> bool:

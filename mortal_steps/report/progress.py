@@ -164,10 +164,10 @@ class _Curve:
         values = [value for _, value in thinned(self._points, SPARK_WIDTH)]
         if len(values) > 1:
             ends = f"{number(values[0])} {spark(values)} {number(values[-1])}"
-            found.append(f"{sampled:<8} {ends}")
+            found.append(f"reward, {sampled}  {ends}")
         if self.judged is not None:
             step, reward = self.judged
-            found.append(f"{greedy:<8} {number(reward)} held-out, after step {step}")
+            found.append(f"held-out, {greedy}  {number(reward)} after step {step}")
         return found
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.status import Status
@@ -32,6 +34,18 @@ class Spinner:
             self._status.start()
         else:
             self._status.update(line)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Out of the way of what is printed in the block."""
+        if self._status is None:
+            yield
+            return
+        self._status.stop()
+        try:
+            yield
+        finally:
+            self._status.start()
 
     def stop(self) -> None:
         """Leave the terminal to others."""

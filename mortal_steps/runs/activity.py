@@ -135,6 +135,18 @@ class Doing:
             work=sorted(found, key=lambda work: work.since),
         )
 
+    def waits_since(self) -> float | None:
+        """When the oldest of what is under way began; None where nothing is."""
+        waits = [calls.began() for calls in self._calls.values()]
+        if self._paused_since is not None:
+            waits.append(self._paused_since)
+        return min(waits, default=None)
+
+    @property
+    def pace_s(self) -> float | None:
+        """Seconds per train step, as last heard."""
+        return self._pace_s
+
     async def keep_written(self, root: Path) -> None:
         """Write the file in a run's directory whenever something has changed; for a task of its
         own. Where that fails, nobody hears what the run does, and the run goes on."""
