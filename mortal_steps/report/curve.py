@@ -16,6 +16,9 @@ WINDOW = 10
 """Steps of the running mean."""
 NUM_COLOURS = 64
 """Of a picture with some lines and their soft edges."""
+WIDTH_INCHES, TOP_INCHES, BELOW_INCHES = 8.0, 4.5, 2.0
+FEWEST_STEPS = 10
+"""That a curve of lengths or entropy says something from."""
 MOST_FUNCTIONS = 6
 """Lines of the panel of reward functions; a run may have any number."""
 FAINT, FULL, JUDGED = "#9ecae1", "#08519c", "#d94801"
@@ -46,22 +49,21 @@ def reward_curve(drawn: Drawn, metrics: Rows, evaluations: Rows) -> bytes:
     from matplotlib.figure import Figure
 
     below = _panels(metrics)
-    figure = Figure(figsize=(8, 4.2 + (2.0 if below else 0.0)), layout="constrained")
-    if below:
-        grid = figure.add_gridspec(2, len(below), height_ratios=(2.2, 1))
-        top = figure.add_subplot(grid[0, :])
-        for place, (title, lines) in enumerate(below.items()):
-            _draw_panel(figure.add_subplot(grid[1, place]), title, metrics, lines)
-    else:
-        top = figure.add_subplot()
+    height = TOP_INCHES + (BELOW_INCHES if below else 0.0)
+    figure = Figure(figsize=(WIDTH_INCHES, height), dpi=110)
+    # Placed by hand: a layout engine would draw all of it twice.
+    split = (BELOW_INCHES if below else 0.0) / height
+    top = figure.add_axes((0.08, split + 0.11 * (1 - split), 0.9, 0.81 * (1 - split)))
+    for place, (title, lines) in enumerate(below.items()):
+        left, width = 0.08 + 0.9 * place / len(below), 0.9 / len(below)
+        axes = figure.add_axes((left, 0.14 * split, width - 0.05, 0.68 * split))
+        _draw_panel(axes, title, metrics, lines)
     _draw_rewards(top, drawn, metrics, evaluations)
     for axes in figure.axes:
         _mark(axes, drawn, named=axes is top)
         axes.grid(alpha=0.3)
     top.legend(loc="best", fontsize="small")
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=110)
-    return _small(picture)
+    return _in_few_colours(figure)
 
 
 def _draw_rewards(axes: Axes, drawn: Drawn, metrics: Rows, evaluations: Rows) -> None:
@@ -78,8 +80,10 @@ def _draw_rewards(axes: Axes, drawn: Drawn, metrics: Rows, evaluations: Rows) ->
 
 
 def _panels(metrics: Rows) -> dict[str, dict[str, str]]:
-    """Title -> the lines of a panel: label by key of metrics.jsonl."""
-    known = dict.fromkeys(key for row in (metrics[:1], metrics[-1:]) for r in row for key in r)
+    """Title -> the lines of a panel: label by key of metrics.jsonl. None in a run's first steps."""
+    if len(metrics) < FEWEST_STEPS:
+        return {}
+    known = dict.fromkeys([*metrics[0], *metrics[-1]])
     functions = [key for key in known if key.startswith("rewards/") and key.endswith("/mean")]
     panels = {}
     if LENGTH in known:
@@ -99,7 +103,7 @@ def _draw_panel(axes: Axes, title: str, metrics: Rows, lines: Mapping[str, str])
     axes.set_title(title, fontsize="small")
     axes.tick_params(labelsize="x-small")
     if any(lines.values()):
-        axes.legend(loc="best", fontsize="x-small")
+        axes.legend(loc="upper right", fontsize="x-small", framealpha=0.6)
 
 
 def _mark(axes: Axes, drawn: Drawn, *, named: bool) -> None:
@@ -126,13 +130,16 @@ def _means(values: Sequence[float]) -> list[float]:
     ]
 
 
-def _small(picture: io.BytesIO) -> bytes:
+def _in_few_colours(figure: Any) -> bytes:
     """The picture in few colours, at a third of its size: it travels inside of reports."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
-    with Image.open(picture) as full:
-        small = io.BytesIO()
-        full.convert("RGB").quantize(NUM_COLOURS).save(small, format="png", optimize=True)
+    canvas: Any = FigureCanvasAgg(figure)  # whose methods have no types
+    canvas.draw()
+    small = io.BytesIO()
+    pixels = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
+    pixels.convert("RGB").quantize(NUM_COLOURS).save(small, format="png")
     return small.getvalue()
 
 
