@@ -31,7 +31,7 @@ COLUMNS = [
     "waits_for",
 ]
 """Of the tab-separated list."""
-HEADING = ("run", "status", "step", "reward", "held-out", "s/step", "ETA")
+HEADING = ("run", "status", "step", "reward", "held-out", "s/step", "when")
 
 
 def print_standings(standings: Sequence[RunStanding]) -> None:
@@ -93,5 +93,12 @@ def _cells(run: RunStanding) -> tuple[str, ...]:
         number(run.reward),
         number(run.held_out),
         "-" if run.pace_s is None else f"{run.pace_s:.2f}",
-        f"{duration(time.time() - run.updated_at)} ago" if run.eta_s is None else clock(run.eta_s),
+        _when(run),
     )
+
+
+def _when(run: RunStanding) -> str:
+    """When it will end, or when it last changed."""
+    if run.eta_s is not None:
+        return f"{clock(run.eta_s)} left"
+    return f"{duration(time.time() - run.updated_at)} ago"

@@ -6,7 +6,8 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from mortal_steps.report.learning_signal import FLAT_STEPS, flat_warning
 from mortal_steps.report.log_repair import mend_logs, metrics_row, restore_logs
@@ -44,7 +45,8 @@ class Recorder:
         self._first_mark: tuple[int, float] | None = None
         """Steps done when the first step of this process began, and when that was."""
         self._reported = time.monotonic()
-        self._rows = deque(run.metrics()[-FLAT_STEPS - 1 :], FLAT_STEPS + 1)
+        self._rows: deque[Mapping[str, Any]] = deque(maxlen=FLAT_STEPS + 1)
+        self._rows.extend(run.metrics())
         """The last lines of metrics.jsonl."""
 
     def rewards(self) -> list[Point]:
@@ -61,7 +63,8 @@ class Recorder:
         """Forget what was noted after an earlier step, where the run goes on."""
         self._run.go_back_to(step)
         self._logged = step
-        self._rows = deque(self._run.metrics()[-FLAT_STEPS - 1 :], FLAT_STEPS + 1)
+        self._rows.clear()
+        self._rows.extend(self._run.metrics())
 
     def timing(self, *timings: StageTiming) -> None:
         """Note where time went."""

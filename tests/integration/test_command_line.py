@@ -1,9 +1,13 @@
 """What the `mortal` command prints, on terminals, in pipes and where something is wrong."""
 
+import contextlib
 import io
 import json
 import logging
+import os
+import pty
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -130,7 +134,7 @@ def test_on_a_narrow_terminal_the_status_has_whole_ids(mortal, tmp_path, monkeyp
     finally:
         lease.release()
     heading, busy, waits, fork, resume = shown.getvalue().splitlines()
-    assert heading.split() == ["run", "status", "step", "reward", "held-out", "s/step", "ETA"]
+    assert heading.split() == ["run", "status", "step", "reward", "held-out", "s/step", "when"]
     assert busy.startswith("busy ") and fork.startswith(f"{FORK}  stopped")
     assert waits.startswith("    generate 0/4 shards") and resume == f"    mortal resume {FORK}"
 
@@ -311,6 +315,22 @@ def test_what_mortal_tells_itself_is_left_out_of_the_logs():
     assert not is_news(line(f"Finished in state Crashed('{cancelled}')"))
     assert is_news(line("Crash detected! Request to the server failed."))
     assert is_news(line("Finished in state Failed('Task run encountered an exception')"))
+
+
+def test_on_a_terminal_a_command_says_at_once_what_it_does(tmp_path):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-P", "-m", "mortal", "train", "missing.toml"]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs) as run:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # what Linux says of a terminal that everybody has left
+            while more := os.read(ours, 4096):
+                shown += more
+        os.close(ours)
+    spinner, _, error = shown.decode().partition("error: ")
+    assert (run.returncode, "missing.toml" in error) == (1, True)
+    assert "reading missing.toml" in spinner
+    assert spinner.rpartition("reading")[2].count("\x1b[2K"), "the line is cleared before the error"
 
 
 def test_the_version_and_the_examples_are_there(mortal):
