@@ -10,7 +10,8 @@ from mortal.server.files import Server
 from mortal_steps.report.printable import printable
 from mortal_steps.report.units import duration
 
-FLOWS = ("grpo-train", "grpo-promote")
+FLOWS = ("grpo-train", "promote")
+"""Of the deployments; segments are their runs' own."""
 UNFINISHED = ("RUNNING", "SCHEDULED", "PENDING", "PAUSED", "CANCELLING")
 MOST_SHOWN = 50
 

@@ -46,8 +46,8 @@ class Recorder:
         """Steps done when the first step of this process began, and when that was."""
         self._reported = time.monotonic()
         self._rows: deque[Mapping[str, Any]] = deque(maxlen=FLAT_STEPS + 1)
-        self._rows.extend(run.metrics())
         """The last lines of metrics.jsonl."""
+        self._rows.extend(run.metrics())
 
     def rewards(self) -> list[Point]:
         """The training reward of each step done that has one."""
