@@ -22,7 +22,7 @@ FEWEST_STEPS = 10
 MOST_FUNCTIONS = 6
 """Lines of the panel of reward functions; a run may have any number."""
 FAINT, FULL, JUDGED = "#9ecae1", "#08519c", "#d94801"
-LENGTH, CLIPPED, ENTROPY = "completions/mean_length", "completions/max_length", "entropy"
+LENGTH, LONGEST, ENTROPY = "completions/mean_length", "completions/max_length", "entropy"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +87,7 @@ def _panels(metrics: Rows) -> dict[str, dict[str, str]]:
     functions = [key for key in known if key.startswith("rewards/") and key.endswith("/mean")]
     panels = {}
     if LENGTH in known:
-        panels["completion length (tokens)"] = {LENGTH: "mean", CLIPPED: "longest"}
+        panels["completion length (tokens)"] = {LENGTH: "mean", LONGEST: "longest"}
     if ENTROPY in known:
         panels["entropy (nats per token)"] = {ENTROPY: ""}
     if len(functions) > 1:
