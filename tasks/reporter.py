@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator
 
 from prefect.logging import get_run_logger
 
@@ -11,6 +13,8 @@ from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.runs.run import Run
 from mortal_tasks.artifacts import ReportArtifact
 from mortal_tasks.server_watch import ServerWatch
+
+TASK_RUNS_LEVEL = "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL"
 
 
 class PrefectReporter(Reporter):
@@ -41,12 +45,27 @@ class PrefectReporter(Reporter):
             await self.refresh()
 
 
+@contextlib.contextmanager
+def quiet_task_runs() -> Iterator[None]:
+    """Leave what Prefect logs of each task run to its pages, unless the environment says otherwise:
+    thousands of lines would drown the run's own."""
+    logger = logging.getLogger("prefect.task_runs")
+    level = logger.level
+    if TASK_RUNS_LEVEL not in os.environ:
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 @contextlib.asynccontextmanager
 async def reporting(run: Run, server: ServerWatch) -> AsyncIterator[PrefectReporter]:
     """The run's reporter, around all that notes how the run ends."""
     reporter = PrefectReporter(run, server)
     try:
-        yield reporter
+        with quiet_task_runs():
+            yield reporter
     except Exception:
         await reporter.show_end()
         raise

@@ -15,6 +15,8 @@ from mortal_steps.orchestration.session import Session
 from mortal_steps.policy.base_model import first_model
 from mortal_steps.report.report_files import write_report
 from mortal_steps.rewards.source_record import note_sources
+from mortal_steps.runs.activity import shown_in
+from mortal_steps.runs.flow_log import flow_log
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
@@ -39,12 +41,15 @@ async def open_session(
     async with contextlib.AsyncExitStack() as held:
         lease = run.acquire()
         held.callback(run.release)
+        held.enter_context(flow_log(run.store.path("logs")))
         try:
             note_sources(run.store, run.config, run.working_dir(), run.manifest.step)
             compute = await held.enter_async_context(_workers(run, lease, on_stop, local))
             attempts = run.manifest.attempts + 1
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts)
-            yield Session(run, compute)
+            session = Session(run, compute)
+            await held.enter_async_context(shown_in(run.store.root, session.doing))
+            yield session
             run.update(status="completed")
             write_report(run)
         except RunStoppedError as stopped:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.report.markdown import bar, code, fenced, table
+from mortal_steps.report.rivals import Rival
 from mortal_steps.report.samples import Sample, prompt_text
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
@@ -44,6 +45,10 @@ class RunFacts:
     """Seconds to the last step at the present pace, where a process drives the run."""
     written_at: float
     """Seconds since the epoch."""
+    waits_for: str = ""
+    """What the run does just now, or what it needs to go on."""
+    rival: Rival | None = None
+    """The best run beside this one."""
 
 
 def report_markdown(facts: RunFacts) -> str:
@@ -51,7 +56,7 @@ def report_markdown(facts: RunFacts) -> str:
     parts = [
         *_heading(facts),
         *_rewards(facts),
-        *_evaluations(facts.evaluations),
+        *_evaluations(facts.evaluations, facts.rival),
         *_timings(facts),
         *_samples(facts.samples),
         *_faults(facts),
@@ -72,6 +77,8 @@ def _heading(facts: RunFacts) -> Iterator[str]:
         stands += f" · {duration(facts.eta_s)} to go"
     at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(facts.written_at))
     yield f"{stands} · written {at}"
+    if facts.waits_for:
+        yield f"Waiting for: {code(facts.waits_for)}"
     if run.error:
         yield f"{'It failed' if run.status == 'failed' else 'It ended early'}:"
         yield fenced(run.error)
@@ -99,8 +106,9 @@ def _rewards(facts: RunFacts) -> Iterator[str]:
         )
 
 
-def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The last evaluation beside the first and the best, by their reward."""
+def _evaluations(rows: Sequence[Mapping[str, Any]], rival: Rival | None) -> Iterator[str]:
+    """The last evaluation beside the first and the best, by their reward, and beside that of the
+    best other run."""
     if not rows:
         return
     last = rows[-1]
@@ -109,6 +117,8 @@ def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     columns = [("last", last)]
     if len(rows) > 1:
         columns = [("first", rows[0]), *([("best", best)] if best else []), ("last", last)]
+    if rival is not None:
+        columns.append((code(rival.run_id), {**rival.scores, "step": rival.step}))
     scores = [name for name in last if name not in ("step", "reward")]
     names = [*(["reward"] if "reward" in last else []), *scores]
     yield "## Held-out problems"
@@ -120,6 +130,13 @@ def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ],
         "l" + "r" * len(columns),
     )
+    if rival is not None and best is not None:
+        ahead = best["reward"] - rival.scores["reward"]
+        yield (
+            f"The best of the other runs of this name, {code(rival.run_id)}, reached "
+            f"{number(rival.scores['reward'])}: the best evaluation here is "
+            f"**{abs(ahead):.3f} {'above' if ahead >= 0 else 'below'}** that."
+        )
 
 
 def _timings(facts: RunFacts) -> Iterator[str]:

@@ -20,6 +20,7 @@ from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.base_model import StartingModel, model_cache
 from mortal_steps.rewards.source_record import SOURCES_FILE
+from mortal_steps.runs.activity import ACTIVITY_FILE
 from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.logs import LOGS
 from mortal_steps.runs.manifest import MANIFEST_FILE
@@ -35,7 +36,7 @@ PROGRESS = (MANIFEST_FILE, SOURCES_FILE, *LOGS, COSTS, "reward_curve.png", "repo
 
 EVALUATIONS = "evaluations"
 
-NOT_SHARED = {"lock", "lease.json", "calls", "logs", LEASES}
+NOT_SHARED = {"lock", "lease.json", ACTIVITY_FILE, "calls", "logs", LEASES}
 """What is about processes of one machine, or of one Volume."""
 
 
