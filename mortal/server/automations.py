@@ -127,6 +127,12 @@ def automate(recovery: Recovery) -> Iterator[str]:
                 )
 
 
+def has_deployments() -> bool:
+    """Whether the server has a deployment of the flow, whose runs `automate` is about."""
+    with get_client(sync_client=True) as client:
+        return bool(_found_deployments(client))
+
+
 def remove() -> Iterator[str]:
     """Remove the automations; yields a line for each that was there."""
     with get_client(sync_client=True) as client:
@@ -145,8 +151,12 @@ def _remove(client: SyncPrefectClient) -> list[str]:
     return [automation.name for automation in found]
 
 
+def _found_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
+    return client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])))
+
+
 def _deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
-    found = client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])))
+    found = _found_deployments(client)
     if not found:
         raise ServerError(
             f"the server at {client.api_url} has no deployment of {FLOW}; only a deployment's runs "

@@ -3,6 +3,7 @@
     identity   what never changes: settings, problems, first model     run.json, config.toml, data/
     manifest   where it stands                                         manifest.json
     logs       what its steps measured                                 metrics.jsonl, timings.jsonl
+    notices    what it has told of itself                              notices.jsonl
     lease      the one process that may drive it                       lock, lease.json
     costs      what it has cost on Modal                               costs.jsonl
     run        all of these together: `find_run`, `Run`
