@@ -33,7 +33,7 @@ class Budget:
             value=seen.spent_share,
             text=f"{100 * seen.spent_share:.0f} % of compute.modal.max_cost = {self._limit:g} "
             f"dollars is spent, {seen.step} steps are done",
-            advice="at 100 % the run saves its state and stops; `mortal train` with its configuration, "
-            "its run id and a higher limit goes on from there",
+            advice="at 100 % the run saves its state and stops; `mortal train` with its "
+            "configuration, its run id and a higher limit goes on from there",
             once=True,
         )

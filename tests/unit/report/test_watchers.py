@@ -70,7 +70,7 @@ def test_a_collapse_says_from_where_and_what_to_do():
         [None] * 50,
         [*[0.6] * 9, *[0.0] * 9],
     ],
-    ids="rises, a little less, a dip, negative, never any, nothing scored, too short".split(", "),
+    ids=["rises", "a little less", "a dip", "negative", "never any", "nothing scored", "too short"],
 )
 def test_what_is_no_collapse(values):
     assert told(rewards(*values)) == []
