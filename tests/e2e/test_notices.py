@@ -1,11 +1,7 @@
 """What a run tells of itself arrives at a webhook, once, through a notification block."""
 
 import asyncio
-import json
-import threading
-import time
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -24,41 +20,9 @@ from mortal_steps.store import RunStore
 from mortal_tasks.reporter import reporting
 from mortal_tasks.server_watch import watch_server
 from tests.support.run_info import run_info
+from tests.support.webhook import Webhook
 
 BLOCK = "custom-webhook/somebody"
-WITHIN_S = 30
-"""A machine that tests run on is slow at times; it takes a second or two."""
-
-
-class Webhook:
-    """What a real HTTP server on this machine was sent."""
-
-    def __init__(self):
-        self.received: list[dict[str, str]] = []
-        received = self.received
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                received.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-                self.send_response(204)
-                self.end_headers()
-
-            def log_message(self, *_):
-                pass
-
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
-
-    def wait_for(self, count):
-        deadline = time.monotonic() + WITHIN_S
-        while len(self.received) < count and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return self.received
 
 
 @pytest.fixture
