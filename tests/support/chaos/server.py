@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mortal.server.api import answers
 from mortal.server.process import SERVER_SETTINGS
+from tests.support.prefect_database import put_database
 
 START_TIMEOUT_S = 180.0
 
@@ -32,7 +33,9 @@ class KillableServer:
     def start(self) -> None:
         """Start it, for the first time or again, and wait until it answers."""
         log_path = self._home / "server.log"
-        database = f"sqlite+aiosqlite:///{self._home / 'prefect.db'}"
+        file = self._home / "prefect.db"
+        put_database(file)
+        database = f"sqlite+aiosqlite:///{file}"
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [
