@@ -90,7 +90,12 @@ def automate(
     `prefect block ls` lists those that there are.
     """
     from mortal.server.choice import prefect_server
+    from mortal_steps.errors import ConfigError
 
+    if no_news and not notify:
+        raise ConfigError("--no-news is about --notify BLOCK; name the block, too")
+    if remove and notify:
+        raise ConfigError("--remove removes all notifications; leave out --notify, or --remove")
     with prefect_server(port=0, keep=False, say=typer.echo):
         # Prefect reads its settings when it is imported.
         from mortal.server import automations, notifications
