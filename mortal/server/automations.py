@@ -128,9 +128,12 @@ def automate(recovery: Recovery) -> Iterator[str]:
 
 
 def has_deployments() -> bool:
-    """Whether the server has a deployment of the flow, whose runs `automate` is about."""
+    """Whether there are deployments that `automate` can be about."""
     with get_client(sync_client=True) as client:
-        return bool(_found_deployments(client))
+        try:
+            return bool(_deployments(client))
+        except ServerError:
+            return False
 
 
 def remove() -> Iterator[str]:
@@ -151,12 +154,8 @@ def _remove(client: SyncPrefectClient) -> list[str]:
     return [automation.name for automation in found]
 
 
-def _found_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
-    return client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])))
-
-
 def _deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
-    found = _found_deployments(client)
+    found = client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])))
     if not found:
         raise ServerError(
             f"the server at {client.api_url} has no deployment of {FLOW}; only a deployment's runs "
