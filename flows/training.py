@@ -24,6 +24,7 @@ from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import Stages
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
+from mortal_steps.system.threads import in_thread
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 
 T = TypeVar("T")
@@ -119,7 +120,7 @@ class Training:
                 saves = session.checkpoints(self._trained)
                 if saves:
                     await self._checkpoint()
-                run.update(step=self._trained)
+                await stop.finish(partial(run.advance, self._trained))
                 progress.update(took)
                 self._stages.forget(session, before=self._trained)
                 if self._recorder.report_due(news=saves or session.evaluates(self._trained)):
@@ -179,7 +180,8 @@ class Training:
         saving = partial(self._stages.checkpoint, self._session, self._trained, best)
         saved = await self._stop.finish(saving)
         self._recorder.timing(saved.timing)
-        self._run.note_checkpoint(saved, score)
+        noting = partial(self._run.note_checkpoint, saved, score)
+        await self._stop.finish(partial(in_thread, noting))
 
     async def _or_save(self, work: Coroutine[Any, Any, T], progress: ProgressLine) -> T:
         """The result of what other workers than the actor do. Where it fails for good, what the

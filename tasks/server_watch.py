@@ -31,13 +31,14 @@ from prefect.states import Running
 
 from mortal_steps.errors import ServerError
 from mortal_tasks.history import History, history
+from mortal_tasks.telling import tell_less
 
 POLL_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
 GIVEN_UP = {StateType.CRASHED, StateType.SCHEDULED, StateType.PENDING, StateType.FAILED}
 """Where automations, workers and a second process may bring the flow run of a living process."""
 MAX_UNRECORDED = 2000
-"""Task runs, of three events each: a server that comes back drops events beyond 10,000."""
+"""Task runs, of three events each at most: a server that comes back drops events beyond 10,000."""
 
 
 class ServerWatch:
@@ -153,6 +154,7 @@ async def watch_server(patience_s: float) -> AsyncIterator[ServerWatch]:
     `ready()` before each step and `back()` at the end raise a `ServerError` once it has not
     answered for `patience_s` seconds.
     """
+    tell_less()
     async with get_client() as client:
         watch = ServerWatch(client, UUID(flow_run.id), patience_s)
         token = history.set(watch.kept)

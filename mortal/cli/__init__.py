@@ -12,6 +12,7 @@ import typer
 from mortal.cli.configuring import new_model, options
 from mortal.cli.deploying import deploy, doctor
 from mortal.cli.looking import fetch, runs, show, verify
+from mortal.cli.promoting import models, promote, rollback
 from mortal.cli.serving import automate, server
 from mortal.cli.training import fork, resume, stop, train
 from mortal.terminal.output import (
@@ -49,6 +50,7 @@ app = typer.Typer(
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train": (train, resume, stop, fork),
     "Look at runs": (runs, show, verify, fetch),
+    "Put a model to use": (promote, rollback, models),
     "Write a configuration": (options, new_model),
     "Prefect": (server, automate),
     "Modal": (deploy, doctor),

@@ -19,6 +19,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
 from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import WorkerLostError
+from mortal_steps.orchestration.held_out import HeldOut
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import policy_version, sampling_version, shard_bounds
 from mortal_steps.store import RunStore
@@ -107,6 +108,16 @@ class Session:
             return None
         return f"compute.modal.max_cost = {limit:g} dollars ({spent:.2f} spent)"
 
+    def is_committed(self, stage: str, step: int, shard: int = 0) -> bool:
+        """Whether a step has what `generate`, `reward` or `train_step` commits, whole or not."""
+        folder = f"steps/{step:06d}"
+        outputs = {
+            "generate": shard_file(folder, "generations", shard),
+            "reward": shard_file(folder, "rewards", shard),
+            "train_step": f"{folder}/result.json",
+        }
+        return self.store.path(outputs[stage]).exists()
+
     # stages
 
     def get_batch(self, step: int) -> BatchRef:
@@ -186,33 +197,14 @@ class Session:
     async def evaluate_shard(self, step: int, shard: int, weights: WeightsRef) -> RewardRef:
         """Sample and score one shard of the held-out problems, one completion each."""
         info = self.run.info
-        start, stop = shard_bounds(info.num_eval_problems, self.config.num_shards)[shard]
+        held_out = HeldOut(
+            config=self.config, problems=info.eval_problems, num_problems=info.num_eval_problems
+        )
         folder = f"evaluations/{step:06d}"
-        generation = await self._call(
-            GenerationRef,
-            "rollout",
-            "generate",
-            GenerateRequest(
-                stage="evaluate",
-                step=step,
-                shard=shard,
-                problems=info.eval_problems,
-                start=start,
-                stop=stop,
-                num_generations=1,
-                sampling=SamplingParams(
-                    max_tokens=self.config.max_tokens,
-                    temperature=self.config.evaluation.temperature,
-                    stop=self.config.rollout.stop,
-                ),
-                weights=weights,
-                output=shard_file(folder, "generations", shard),
-            ),
-        )
-        request = RewardRequest(
-            stage="evaluate", generation=generation, output=shard_file(folder, "rewards", shard)
-        )
-        return await self._call(RewardRef, "reward", "reward", request)
+        sampling = held_out.generate_request(step, shard, weights, folder)
+        generation = await self._call(GenerationRef, "rollout", "generate", sampling)
+        scoring = held_out.reward_request(generation, folder)
+        return await self._call(RewardRef, "reward", "reward", scoring)
 
     # the run's beginning and end
 
