@@ -135,6 +135,7 @@ class Training:
                     assert result.weights is not None  # Session.publishes
                     judging = self._evaluate(step + 1, result.weights, progress)
                     run.note_evaluation(await self._or_save(stop.guard(judging), progress))
+                self._tell(progress)
                 saves = session.checkpoints(self._trained)
                 if saves:
                     await self._checkpoint()
@@ -144,6 +145,18 @@ class Training:
                 self._stages.forget(session, before=self._trained)
                 if self._recorder.report_due(news=saves or session.evaluates(self._trained)):
                     await stop.guard(self._report())
+
+    def _tell(self, progress: ProgressLine) -> None:
+        """Tell what is to be known of the steps done, before they count as done: a kill loses
+        none of it."""
+        share = self._session.spent_share()
+        if share is not None:
+            self._recorder.watch.spent(share, self._trained)
+        news = self._recorder.watch.take()
+        for notice in news:
+            progress.note(f"{notice.level}: {notice.text}. What to do: {notice.advice}")
+        if news:
+            self._reporter.tell()
 
     async def _report(self) -> None:
         """Write the report, in a thread, for a picture takes some tenths of a second to draw; then

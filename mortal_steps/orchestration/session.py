@@ -99,6 +99,11 @@ class Session:
         """Whether the actor's state is saved after `step` train steps."""
         return step % self.config.checkpoints.save_steps == 0 or step == self.run.info.num_steps
 
+    def spent_share(self) -> float | None:
+        """What part of what the run may cost it has cost; None where there is no limit."""
+        limit = self.config.compute.modal.max_cost
+        return None if limit is None else self.compute.spent() / limit
+
     def overspent(self) -> str | None:
         """What to stop for, if the run has cost what it may cost."""
         limit, spent = self.config.compute.modal.max_cost, self.compute.spent()

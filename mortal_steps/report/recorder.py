@@ -14,6 +14,7 @@ from mortal_steps.report.log_repair import mend_logs, metrics_row, restore_logs
 from mortal_steps.report.points import Point
 from mortal_steps.report.progress import StepReport
 from mortal_steps.report.report_files import write_report
+from mortal_steps.report.watch import Watch
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
 from mortal_steps.runs.run import Run
 from mortal_steps.types import (
@@ -38,6 +39,8 @@ class Recorder:
     def __init__(self, run: Run) -> None:
         """Cuts the logs back to the run's step, and makes again what is damaged of them."""
         restore_logs(run)
+        self.watch = Watch(run)
+        """What there is to tell of what is recorded."""
         self._run = run
         self._logged = run.manifest.step
         """Steps whose lines are written."""
@@ -77,6 +80,7 @@ class Recorder:
         row = metrics_row(self._run.config, result, rewards)
         self._run.append(METRICS, row)
         self._rows.append(row)
+        self.watch.step(row, seconds)
         failures = list(self._failures(rewards))
         self._quarantine(row["step"], "reward", failures)
         self.timing(
@@ -100,6 +104,7 @@ class Recorder:
         """The held-out problems were scored."""
         row = {"step": evaluation.step, **evaluation.metrics}
         self._run.append(EVALUATIONS, row)
+        self.watch.evaluation(row)
         self._quarantine(evaluation.step, "evaluate", evaluation.failures)
         self.timing(evaluation.timing)
 

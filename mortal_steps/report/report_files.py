@@ -22,6 +22,7 @@ from mortal_steps.report.samples import Sample, last_samples
 from mortal_steps.report.summary import PAGE, RunSummary, summarize
 from mortal_steps.report.waiting import waits_for
 from mortal_steps.runs.logs import EVALUATIONS
+from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
 from mortal_steps.store.files import write_atomically
 
@@ -59,6 +60,7 @@ def _write(run: Run, eta_s: float | None) -> None:
         num_tokens=sum(row.get("num_sampled_tokens", 0) for row in metrics),
         failed_calls=_total(metrics, "failed_calls"),
         num_masked=_total(metrics, "masked"),
+        notices=read_notices(run.store),
         samples=_samples(run),
         picture=picture,
         eta_s=eta_s,

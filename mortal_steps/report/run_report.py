@@ -20,6 +20,7 @@ from mortal_steps.report.samples import Sample, prompt_text
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.units import duration, number
+from mortal_steps.runs.notices import Notice
 
 MOST_SCORES = 12
 """Lines of the table of evaluations; functions may log any number of metrics."""
@@ -38,6 +39,8 @@ class RunFacts:
     """Calls of reward functions that failed, those that went well when tried again included."""
     num_masked: int
     """Completions left out because a reward function failed on them."""
+    notices: Sequence[Notice]
+    """What the run has told of itself."""
     samples: Sequence[Sample]
     picture: bytes | None
     """The reward curve, a PNG; None before the first step."""
@@ -187,6 +190,9 @@ def _faults(facts: RunFacts) -> Iterator[str]:
             f"{len({one.problem_id for one in run.quarantined}):,} problems that a reward function "
             f"failed on, most often {code(most.problem_id)}: {code(most.message[:200])}"
         )
+    for notice in facts.notices:
+        if notice.level != "news":
+            found.append(f"step {notice.step}, {notice.title}: {code(notice.text)}")
     for changed in run.changed_rewards:
         names = ", ".join(map(code, changed["changes"]))
         found.append(f"reward functions changed after step {changed['step']}: {names}")

@@ -16,6 +16,7 @@
       checkpoints/step-12/ whole states of the actor
       final/               the trained model, a plain `from_pretrained` folder
       metrics.jsonl timings.jsonl evaluations.jsonl quarantine.jsonl
+      notices.jsonl        what was told of the run, to whoever is responsible for it
       reward_curve.png report.md report.html
       logs/                what each worker printed, and the flow
       costs.jsonl calls/ settings/   of a run on Modal: what it cost, its calls, its workers

@@ -24,6 +24,7 @@ from mortal_steps.runs.activity import ACTIVITY_FILE
 from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.logs import LOGS
 from mortal_steps.runs.manifest import MANIFEST_FILE
+from mortal_steps.runs.notices import NOTICES
 from mortal_steps.store import FOLDER_MANIFEST, RunStore, listed_files
 from mortal_steps.store.files import write_atomically
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
@@ -31,7 +32,10 @@ from mortal_steps.store.shard_files import shard_files
 from mortal_steps.types import FileRef, FinalModel
 
 IDENTITY = (CONFIG_FILE, *PROBLEMS, IDENTITY_FILE)
-PROGRESS = (MANIFEST_FILE, SOURCES_FILE, *LOGS, COSTS, "reward_curve.png", "report.html")
+PROGRESS = (
+    *(MANIFEST_FILE, SOURCES_FILE, *LOGS, NOTICES, COSTS),
+    *("reward_curve.png", "report.html"),
+)
 """The manifest is read before the logs, which only grow: they hold at least what it vouches for."""
 
 EVALUATIONS = "evaluations"

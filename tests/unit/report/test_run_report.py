@@ -59,6 +59,7 @@ def facts_of(run, **changes):
         "num_tokens": 0,
         "failed_calls": 0,
         "num_masked": 0,
+        "notices": [],
         "samples": [],
         "picture": None,
         "eta_s": None,
