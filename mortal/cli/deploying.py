@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mortal_steps.config import ModalConfig
+if TYPE_CHECKING:  # commands that need no configuration import none
+    from mortal_steps.config import ModalConfig
 
 ModalSettings = Annotated[
     Path | None,
@@ -34,6 +35,7 @@ def doctor(config: ModalSettings = None) -> None:
 
 def _modal_options(config: Path | None) -> ModalConfig:
     """`[compute.modal]` of a configuration file."""
+    from mortal_steps.config import ModalConfig
     from mortal_steps.config.loader import load_config
 
     return load_config(config).compute.modal if config else ModalConfig()
