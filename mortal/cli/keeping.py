@@ -1,0 +1,63 @@
+"""`gc`: what may be removed of past runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mortal.cli.arguments import RunsDir
+
+
+def gc(
+    runs_dir: RunsDir = Path("runs"),
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than",
+            metavar="DAYS",
+            help="Runs whose last step is so old may go. Default: as each run's "
+            "retention.keep_days says.",
+        ),
+    ] = None,
+    keep_rollouts: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Of completed runs, keep the completions of the newest N steps. Default: as each "
+            "run's retention.keep_rollouts says.",
+        ),
+    ] = None,
+    protect: Annotated[
+        list[str] | None,
+        typer.Option("--protect", metavar="RUN", help="Keep this run. May be repeated."),
+    ] = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove it; without this, it is only listed.")
+    ] = False,
+) -> None:
+    """List what may be removed of past runs, or remove it.
+
+    A run that is going stays, and so does one that a remaining run is a fork of
+    or begins with. What a killed removal has left goes, too.
+    """
+    from mortal.keeping import gc as housekeeping
+    from mortal.terminal.output import say
+    from mortal_steps.errors import ConfigError
+    from mortal_steps.report.units import byte_size
+
+    if older_than is not None and not older_than > 0:
+        raise ConfigError(f"--older-than {older_than:g}: name a number of days above 0")
+    planned = housekeeping.plan(
+        runs_dir, keep_days=older_than, keep_rollouts=keep_rollouts, protected=protect or ()
+    )
+    for kept in planned.kept:
+        say(f"stays: {kept}")
+    if delete:
+        raise typer.Exit(0 if housekeeping.carry_out(planned, runs_dir, say) else 1)
+    for item in planned.items:
+        say(f"{byte_size(item.num_bytes):>9}  {item.what}")
+    total = byte_size(sum(item.num_bytes for item in planned.items))
+    say(f"{total:>9}  in all; --delete removes it" if planned.items else "nothing may go")
