@@ -10,8 +10,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from mortal.cli.configuring import new_model, options
-from mortal.cli.deploying import deploy, doctor
-from mortal.cli.keeping import gc
+from mortal.cli.deploying import deploy
+from mortal.cli.keeping import doctor, gc
 from mortal.cli.looking import fetch, runs, show, verify
 from mortal.cli.serving import automate, server
 from mortal.cli.training import fork, resume, stop, train
@@ -52,8 +52,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Look at runs": (runs, show, verify, fetch),
     "Write a configuration": (options, new_model),
     "Prefect": (server, automate),
-    "Keep house": (gc,),
-    "Modal": (deploy, doctor),
+    "Keep house": (doctor, gc),
+    "Modal": (deploy,),
 }
 for panel, commands in COMMANDS.items():
     for command in commands:

@@ -1,4 +1,4 @@
-"""`gc`: what may be removed of past runs."""
+"""`gc`, `doctor`: what past runs leave, and whether the next ones have what they need."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from mortal.cli.arguments import RunsDir
+from mortal.cli.deploying import ModalSettings, modal_options
 
 
 def gc(
@@ -61,3 +62,26 @@ def gc(
         say(f"{byte_size(item.num_bytes):>9}  {item.what}")
     total = byte_size(sum(item.num_bytes for item in planned.items))
     say(f"{total:>9}  in all; --delete removes it" if planned.items else "nothing may go")
+
+
+def doctor(
+    config: ModalSettings = None,
+    runs_dir: RunsDir = Path("runs"),
+    modal: Annotated[
+        bool, typer.Option("--modal", help="Check what runs on Modal need, too.")
+    ] = False,
+) -> None:
+    """Check this machine, its Prefect server and, where runs are on Modal, what they need there.
+
+    Modal is checked with --modal, or if CONFIG has compute.backend = "modal".
+    The exit code is 1 if something keeps runs from working.
+    """
+    from mortal.keeping.doctor import examine
+
+    well = examine(runs_dir)
+    options, on_modal = modal_options(config)
+    if modal or on_modal:
+        from mortal.remote.deploy import examine as examine_modal
+
+        well = examine_modal(options) and well
+    raise typer.Exit(0 if well else 1)

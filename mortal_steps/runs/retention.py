@@ -72,9 +72,7 @@ def what_may_go(
         and run.run_id not in protected
         and (run.run_id not in old or run.run_id in reasons)
     }
-    return Decision(
-        remove=_forks_first(known, old - reasons.keys()), prune=prune, kept=reasons
-    )
+    return Decision(remove=_forks_first(known, old - reasons.keys()), prune=prune, kept=reasons)
 
 
 def _is_old(run: KnownRun, now: float) -> bool:

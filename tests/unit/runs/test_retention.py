@@ -16,7 +16,7 @@ from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.locks import Locks
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.retention import DAY_S, KnownRun, what_may_go
-from mortal_steps.runs.run import Run, find_run, list_runs
+from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, FinalModel, Problem, StageTiming
