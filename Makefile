@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help train train-spell test test-fast test-postgres check docs picture venv vllm-env chaos chaos-starts bench-overhead bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-parity chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell test test-fast test-postgres scenarios screenshots check docs picture venv vllm-env chaos chaos-starts bench-overhead bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-parity chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -22,6 +22,9 @@ train-spell: venv  ## The second demo: reasoning_gym's spell_backward
 test: venv vllm-env  ## Run the checks and the whole test suite
 	$(MAKE) check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+scenarios: venv vllm-env  ## Tests of a minute or more each: kills all over, servers away, Modal under fire
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile benchmarks/scenarios
 
 test-postgres: venv  ## The end-to-end tests with the Prefect server on PostgreSQL (Debian: postgresql)
 	MORTAL_TEST_DATABASE=postgresql OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/e2e
@@ -43,6 +46,10 @@ docs: venv  ## Write docs/configuration.md from the configuration's own descript
 
 picture: venv  ## Draw the README's picture: the demo, and the demo killed and resumed
 	$(BIN)/python -m benchmarks.killed_picture
+
+screenshots: venv  ## Take the pictures of Prefect's pages after a night of the demo (needs Chromium)
+	$(BIN)/pip install --quiet 'playwright>=1.50'
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.screenshots
 
 chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same bits?
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos

@@ -1,43 +1,5 @@
-"""End-to-end runs: the `mortal` command, a real Prefect server, real worker processes."""
+"""End-to-end runs."""
 
-import pytest
+from tests.support.end_to_end import mortal, prefect, project, server
 
-from mortal.server.files import LOG
-from tests.support.command import Mortal
-from tests.support.database import ASKED_FOR
-from tests.support.deployments import Prefect
-from tests.support.project import write_project
-from tests.support.server import server_of_its_own
-
-LOST_EVENT = "Failed in consume_loop"
-"""What the server logs when no automation sees an event any more: its SQLite was busy."""
-
-
-@pytest.fixture
-def project(tmp_path):
-    write_project(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory):
-    """A Prefect server for the whole session."""
-    state = tmp_path_factory.mktemp("state")
-    with server_of_its_own(state) as running:
-        yield running
-        if ASKED_FOR == "postgresql":
-            assert LOST_EVENT not in (state / "prefect" / LOG).read_text()
-
-
-@pytest.fixture(scope="session")
-def prefect(server):
-    """The shipped deployments on the session's server."""
-    prefect = Prefect(server.api_url)
-    prefect("work-pool", "create", "local", "--type", "process")
-    prefect("--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
-    return prefect
-
-
-@pytest.fixture
-def mortal(project, server):
-    return Mortal(project, server.api_url)
+__all__ = ["mortal", "prefect", "project", "server"]

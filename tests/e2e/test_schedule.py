@@ -1,9 +1,8 @@
-"""The nightly job: a deployed cron, a process worker, one night after the other, and a night whose
-machine is taken away."""
+"""The nightly job: a deployed cron, a process worker, and a night whose machine is taken away.
+`make scenarios` has one night after the other."""
 
 import signal
 import time
-from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -11,35 +10,13 @@ import pytest
 from mortal_steps.runs.run import find_run
 from tests.support.bare_flow import bare_in, go_on
 from tests.support.command import Mortal, assert_saved, end_driver, wait_for_step
-from tests.support.deployments import PATIENCE_S, as_parameter, tiny_config
+from tests.support.deployments import PATIENCE_S, tiny_config
+from tests.support.nights import NIGHTS, deployed, let_it_be_night
 from tests.support.paths import ROOT
 from tests.support.project import write_project
 from tests.support.undisturbed import assert_same, undisturbed
 
-NIGHTS = 3
 STEPS = 12
-
-
-def scheduled_runs(prefect, deployment):
-    """The flow runs that the server's scheduler has made for a deployment, the next one first."""
-    found = prefect.http.get(f"/deployments/name/grpo-train/{deployment}").json()
-    wanted = {"deployments": {"id": {"any_": [found["id"]]}}, "sort": "EXPECTED_START_TIME_ASC"}
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        runs = prefect.http.post("/flow_runs/filter", json=wanted).json()
-        if len(runs) >= NIGHTS:
-            return runs[:NIGHTS]
-        time.sleep(0.5)
-    pytest.fail(f"the schedule made {len(runs)} flow runs in {PATIENCE_S} s")
-
-
-def let_it_be_night(prefect, flow_run_id):
-    """Let a flow run that is scheduled for some night begin now, as `Run now` in the UI does."""
-    now = {"type": "SCHEDULED", "state_details": {"scheduled_time": str(datetime.now(UTC))}}
-    answer = prefect.http.post(
-        f"/flow_runs/{flow_run_id}/set_state", json={"state": now, "force": True}
-    )
-    assert answer.json()["status"] == "ACCEPT", answer.text
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +44,6 @@ def settings(project):
 def nights(prefect, settings):
     """The flow runs that the deployment's schedule makes."""
     return deployed(prefect, "nights", settings)
-
-
-def deployed(prefect, name, settings):
-    prefect(
-        *("--no-prompt", "deploy", "flows/grpo_train.py:grpo_train", "--name", name),
-        *("--pool", "local", "--cron", "0 3 * * *", "--param", as_parameter(settings)),
-    )
-    return scheduled_runs(prefect, name)
 
 
 @pytest.fixture(scope="module")
@@ -108,23 +77,6 @@ def the_run(mortal):
 def test_a_schedule_makes_flow_runs(nights):
     assert len({night["id"] for night in nights}) == NIGHTS
     assert all(night["auto_scheduled"] for night in nights)
-
-
-def test_three_nights_train_three_models(prefect, tmp_path):
-    write_project(tmp_path)
-    config = tiny_config(tmp_path, "", max_steps=2)
-    del config["run_id"], config["evaluation"]
-    nights = deployed(prefect, "three-nights", config)
-    with prefect.worker():
-        for night in nights:
-            let_it_be_night(prefect, night["id"])
-            ended = prefect.wait_for(night["id"], "Completed", "Failed", "Crashed")
-            assert ended[-1] == "Completed"
-    folders = (tmp_path / "runs").glob("tiny-*")
-    runs = [find_run(tmp_path / "runs", folder.name) for folder in folders]
-    assert len(runs) == NIGHTS
-    assert all(run.is_complete() and len(run.metrics()) == 2 for run in runs)
-    assert len({run.manifest.ui_url for run in runs}) == NIGHTS
 
 
 def test_a_night_that_is_killed_is_retried_and_one_whose_machine_goes_is_saved(night):

@@ -118,17 +118,3 @@ def test_a_fork_that_needs_what_is_not_there_is_refused(trained):
     nowhere = ("--set", "rewards.functions=['nowhere.py:judge']")
     refused = trained("fork", "one", "--at-step", "2", "--run-id", "never", *nowhere, code=1)
     assert "nowhere.py" in refused and not (trained.folder / "runs" / "never").exists()
-
-
-def test_a_fork_with_more_workers_ends_with_its_parents_bits(trained):
-    """Nothing is the same but the bits: a flow of its own, three rollout workers in place of one,
-    everything sampled anew."""
-    workers = ("--set", "rollout.num_rollout_workers=3")
-    output = trained("fork", "one", "--at-step", "2", "--run-id", "forked", *workers)
-    assert "run forked is a fork of one at step 2" in output and "step 5/5" in output
-    one, forked = trained.show("one"), trained.show("forked")
-    assert (forked["status"], forked["parent"]) == ("completed", {"run_id": "one", "step": 2})
-    assert forked["final_weights_sha256"] == one["final_weights_sha256"]
-    assert "the chain of 3 steps is whole" in trained("verify", "forked")
-    names = {run["name"] for run in trained.runs_of_flow("forked")}
-    assert {"train_step/2", "train_step/4"} <= names and "train_step/1" not in names

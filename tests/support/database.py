@@ -24,14 +24,23 @@ from pathlib import Path
 
 import asyncpg
 
-from mortal.server.database import POSTGRESQL, VARIABLE
+from mortal.server.database import DATABASE, POSTGRESQL, VARIABLE
+from tests.support.prefect_database import put_database
 
 ASKED_FOR = os.environ.get("MORTAL_TEST_DATABASE", "sqlite")
 PASSWORD = "a:b/c"  # what a URL has to have quoted
 QUOTED = "a%3Ab%2Fc"
 
 
-def database_environment():
+def new_database(home):
+    """Variables for a server whose files are in `home`; none for SQLite, which is there then, with
+    all its tables."""
+    if ASKED_FOR == "sqlite":
+        put_database(home / DATABASE)
+    return postgresql_database()
+
+
+def postgresql_database():
     """Variables for the next server to start; none for SQLite."""
     if ASKED_FOR == "sqlite":
         return {}

@@ -5,17 +5,17 @@ import contextlib
 import pytest
 
 from mortal.server.choice import prefect_server
-from tests.support.database import database_environment
+from mortal.server.files import server_home
+from tests.support.database import new_database
 
 
 @contextlib.contextmanager
 def server_of_its_own(folder):
     """Started as `mortal` starts its own, with its files in `folder`."""
-    database = database_environment()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MORTAL_STATE_DIR", str(folder))
         patch.delenv("PREFECT_API_URL", raising=False)
-        for name, value in database.items():
+        for name, value in new_database(server_home()).items():
             patch.setenv(name, value)
         with prefect_server(port=0, keep=False, say=print) as running:
             yield running

@@ -14,7 +14,7 @@ from pathlib import Path
 from mortal.server.api import answers
 from mortal.server.database import VARIABLE, own_sqlite
 from mortal.server.process import SERVER_SETTINGS
-from tests.support.database import database_environment
+from tests.support.database import new_database
 
 START_TIMEOUT_S = 180.0
 
@@ -27,7 +27,7 @@ class KillableServer:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port = int(probe.getsockname()[1])
-        self._database = database_environment() or {VARIABLE: own_sqlite(home)}
+        self._database = new_database(home) or {VARIABLE: own_sqlite(home)}
         self.api_url = f"http://127.0.0.1:{self._port}/api"
         self._process: subprocess.Popen[bytes] | None = None
         self._coming_back: threading.Thread | None = None

@@ -1,4 +1,4 @@
-"""Runs on Modal's side of the line: the same bits as here, whatever is lost on the way."""
+"""A run whose flow is killed and whose actor is preempted: the same bits as here."""
 
 import json
 from dataclasses import replace
@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mortal_steps.compute.modal.deployed import worker_of
-from mortal_steps.config import NewModelConfig
-from mortal_steps.errors import LeaseLostError, RunStoppedError
+from mortal_steps.errors import LeaseLostError
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.runs.run import find_run
 from mortal_steps.store.files import digest_file
@@ -16,25 +15,7 @@ from tests.support import bare_flow
 from tests.support.chaos.comparison import digests
 from tests.support.modal.fire import ACTOR, Fire
 from tests.support.modal.orders import ORDER
-from tests.support.modal.project import (
-    MORTAL,
-    ON_MODAL,
-    STEPS,
-    at,
-    project,
-)
-
-SMALL = NewModelConfig(hidden_size=32, num_layers=1, intermediate_size=32)
-
-
-def test_a_run_that_has_cost_enough_stops_with_its_state_saved(tmp_path):
-    config = project(tmp_path, "dear", "compute.modal.max_cost=3")
-    with bare_flow.bare_in(tmp_path) as patch:
-        paid = iter([1.0, 2.0, 3.5])  # asked before each step
-        patch.setattr(bare_flow.InProcess, "spent", lambda self: next(paid))
-        with pytest.raises(RunStoppedError, match=r"= 3 dollars \(3.50 spent\) after 2 of 4"):
-            bare_flow.go_on(config)
-    assert find_run(tmp_path / "runs", "dear").manifest.checkpoints[-1].step == 2
+from tests.support.modal.project import MORTAL, ON_MODAL, STEPS, at, project
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,2 @@
+"""Tests that take a minute or more each, with pytest: kills all over, servers away, Modal under
+fire."""

@@ -1,0 +1,1 @@
+"""Scenarios on a control plane of Modal."""

@@ -1,0 +1,41 @@
+"""Deployments with a schedule whose nights come when a test wants them."""
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.support.deployments import PATIENCE_S, as_parameter
+
+NIGHTS = 3
+
+
+def deployed(prefect, name, settings):
+    """Deploy the flow with these settings and a cron; the flow runs that its schedule makes."""
+    prefect(
+        *("--no-prompt", "deploy", "flows/grpo_train.py:grpo_train", "--name", name),
+        *("--pool", "local", "--cron", "0 3 * * *", "--param", as_parameter(settings)),
+    )
+    return scheduled_runs(prefect, name)
+
+
+def scheduled_runs(prefect, deployment):
+    """The flow runs that the server's scheduler has made for a deployment, the next one first."""
+    found = prefect.http.get(f"/deployments/name/grpo-train/{deployment}").json()
+    wanted = {"deployments": {"id": {"any_": [found["id"]]}}, "sort": "EXPECTED_START_TIME_ASC"}
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        runs = prefect.http.post("/flow_runs/filter", json=wanted).json()
+        if len(runs) >= NIGHTS:
+            return runs[:NIGHTS]
+        time.sleep(0.5)
+    pytest.fail(f"the schedule made {len(runs)} flow runs in {PATIENCE_S} s")
+
+
+def let_it_be_night(prefect, flow_run_id):
+    """Let a flow run that is scheduled for some night begin now, as `Run now` in the UI does."""
+    now = {"type": "SCHEDULED", "state_details": {"scheduled_time": str(datetime.now(UTC))}}
+    answer = prefect.http.post(
+        f"/flow_runs/{flow_run_id}/set_state", json={"state": now, "force": True}
+    )
+    assert answer.json()["status"] == "ACCEPT", answer.text
