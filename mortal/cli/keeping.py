@@ -56,12 +56,15 @@ def gc(
     )
     for kept in planned.kept:
         say(f"stays: {kept}")
+    if not planned.items:
+        say("nothing may go")
     if delete:
         raise typer.Exit(0 if housekeeping.carry_out(planned, runs_dir, say) else 1)
     for item in planned.items:
         say(f"{byte_size(item.num_bytes):>9}  {item.what}")
-    total = byte_size(sum(item.num_bytes for item in planned.items))
-    say(f"{total:>9}  in all; --delete removes it" if planned.items else "nothing may go")
+    if planned.items:
+        total = byte_size(sum(item.num_bytes for item in planned.items))
+        say(f"{total:>9}  in all; --delete removes it")
 
 
 def doctor(

@@ -81,6 +81,8 @@ def carry_out(planned: Plan, runs_dir: Path, say: Callable[[str], None]) -> bool
     runs of this folder.
     """
     done = True
+    if not runs_dir.is_dir():
+        return done
     with _alone(runs_dir):
         for item in planned.items:
             try:
