@@ -30,9 +30,11 @@ def examine(runs_dir: Path) -> bool:
 
 def _findings(runs_dir: Path) -> Iterator[Finding]:
     yield from look_at_machine(runs_dir)
-    yield from look_at_database()
-    own = living_server(server_home())
-    api_url = os.environ.get("PREFECT_API_URL") or (own.api_url if own else None)
+    configured, own = os.environ.get("PREFECT_API_URL"), living_server(server_home())
+    own_url = own.api_url if own else None
+    if configured in (None, "", own_url):
+        yield from look_at_database()
+    api_url = configured or own_url
     if api_url is None:
         yield ok("server", "none runs; `mortal train` and `mortal server` start one")
         return

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from mortal.keeping.finding import Finding, ok, problem, warning
 from mortal.server.database import (
-    POSTGRESQL,
     VARIABLE,
     FileUse,
     database_url,
@@ -62,16 +61,18 @@ def sqlite_use(path: Path, use: FileUse) -> Finding:
 
 async def _postgresql(url: str) -> Finding:
     import asyncpg
+    from sqlalchemy import text
+    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.ext.asyncio import create_async_engine
 
     shown = without_password(url)
+    engine = create_async_engine(url, connect_args={"timeout": PATIENCE_S})
     try:
-        connection = await asyncpg.connect(
-            url.replace(POSTGRESQL, "postgresql", 1), timeout=PATIENCE_S
-        )
-        try:
-            size = await connection.fetchval("select pg_database_size(current_database())")
-        finally:
-            await connection.close()
-    except (OSError, TimeoutError, asyncpg.PostgresError) as error:
+        async with engine.connect() as connection:
+            asked = text("select pg_database_size(current_database())")
+            size = (await connection.execute(asked)).scalar_one()
+    except (OSError, TimeoutError, asyncpg.PostgresError, SQLAlchemyError) as error:
         return problem("database", f"{shown} does not answer: {error}")
+    finally:
+        await engine.dispose()
     return ok("database", f"PostgreSQL, {byte_size(size)} ({shown})")
