@@ -67,9 +67,9 @@ def orchestrate(config: RunConfig) -> str:
 def main(config: str, run_id: str) -> None:
     """`modal run --detach -m mortal_deployments.modal_app --config my.toml --run-id mine`."""
     # Called on the user's machine; containers need none of these.
-    from mortal.remote.detach import prepare
     from mortal_steps.compute.modal.detached import for_run
     from mortal_steps.config.loader import load_config
+    from mortal_steps.orchestration.detaching import prepare
 
     settings = load_config(Path(config)).model_copy(update={"run_id": run_id})
     prepare(settings)

@@ -13,7 +13,8 @@ asked for again, and whoever has done it already answers from the store.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 from uuid import UUID
 
 from prefect import State, flow
@@ -22,10 +23,12 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 
+from mortal_flows.lateness import missed_its_time
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import run_name, settings
 from mortal_flows.stop import Stop
 from mortal_flows.takeover import flow_run_url, wait_for_driver
+from mortal_flows.terminal import leave_terminal
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError, RunStoppedError
@@ -41,6 +44,10 @@ from mortal_tasks.segments import in_segments
 from mortal_tasks.server_watch import watch_server
 from mortal_tasks.stages import PrefectStages
 
+NAME = "grpo-train"
+"""Of every flow that drives a run: its deployments stand side by side, and the automations that
+bring runs back know them by it."""
+
 
 def flow_run_name() -> str:
     """`grpo/<run_id>`. Prefect asks for it before it calls the flow."""
@@ -48,11 +55,13 @@ def flow_run_name() -> str:
     return run_name(UUID(flow_run.id), flow_run.parameters)
 
 
-@flow(name="grpo-train", flow_run_name=flow_run_name, persist_result=False)
+@flow(name=NAME, flow_run_name=flow_run_name, persist_result=False)
 async def grpo_train(
-    config: RunConfig | None = None,
     config_file: str | None = None,
     overrides: list[str] | None = None,
+    backend: Literal["local", "modal"] | None = None,
+    skip_after_min: float | None = None,
+    config: RunConfig | None = None,
 ) -> State[Any]:
     """Train a policy with GRPO, every stage a task.
 
@@ -65,18 +74,32 @@ async def grpo_train(
     (Crashed).
 
     Args:
-        config: The run's configuration.
-        config_file: A TOML file to read it from instead, seen from the deployment's folder.
-        overrides: Changes to either, such as `training.max_steps=20`.
+        config_file: A TOML file that takes the place of `config`, such as `gsm8k.toml`. A relative
+            path starts in the project's folder.
+        overrides: Settings to change in `config_file` or `config`, each as `section.key=value`,
+            such as `training.max_steps=20`. All others stay.
+        backend: Where the workers run, whatever the configuration says: `local` or `modal`.
+        skip_after_min: Minutes after its time at which a run of a schedule is skipped, where the
+            machine was busy or away. None: it begins however late it is.
+        config: The whole configuration, with which the deployment was made. To train something
+            else, `config_file` or `overrides` are shorter.
     """
+    leave_terminal()
     enter_project_folder()
-    config = settings(UUID(flow_run.id), config, config_file, overrides or ())
-    if _is_deployed():
-        await wait_for_driver(config)
+    if (missed := missed_its_time(skip_after_min)) is not None:
+        return Cancelled(message=missed)
+    chosen = settings(UUID(flow_run.id), config, config_file, overrides or (), backend)
+    if is_deployed():
+        await wait_for_driver(Path(chosen.runs_dir), str(chosen.run_id))
+    return await train(chosen)
+
+
+async def train(config: RunConfig) -> State[Any]:
+    """Begin the run that `config` names, or go on with it, inside a flow run; see `grpo_train`."""
     run = open_run(config)
     if run.is_complete():
         get_run_logger().warning("run %s was complete before; nothing is trained", config.run_id)
-        return _completed(run)
+        return _completed(run, "complete before, so nothing was trained: ")
     return await drive(run)
 
 
@@ -92,7 +115,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
             reporting(run, server) as reporter,
         ):
             async with open_session(run, flow_run_url(), stop.request) as session:
-                with stop.on_signals(get_run_logger().warning, sigterm_raises=_is_deployed()):
+                with stop.on_signals(get_run_logger().warning, sigterm_raises=is_deployed()):
                     await segments.begin()
                     reporter.tell()  # also what a killed process did not get to
                     await Training(
@@ -115,13 +138,13 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
     return _completed(run)
 
 
-def _completed(run: Run) -> State[Any]:
+def _completed(run: Run, said: str = "") -> State[Any]:
     """The flow run's last state, which says what was reached."""
     summary = summarize(run)
-    return Completed(message=summary.headline, data=summary)
+    return Completed(message=f"{said}{summary.headline}", data=summary)
 
 
-def _is_deployed() -> bool:
+def is_deployed() -> bool:
     """Whether a deployment made this flow run. `prefect.runtime` would ask the server, which may be
     away."""
     context = FlowRunContext.get()

@@ -18,12 +18,15 @@ def settings(
     config: RunConfig | None,
     config_file: str | None,
     overrides: Sequence[str],
+    backend: str | None = None,
 ) -> RunConfig:
     """The configuration of a flow run, with a run id of its own where it names none.
 
     A `config_file` goes before `config`, which a deployment may have as its default; `overrides`
-    change either. Raises `ConfigError`.
+    change either, and go before the `backend`. Raises `ConfigError`.
     """
+    if backend is not None:
+        overrides = [f"compute.backend={backend}", *overrides]
     if config_file is not None:
         chosen = load_config(Path(config_file), overrides)
     elif config is not None:
@@ -36,7 +39,7 @@ def settings(
 def run_name(flow_run_id: UUID, parameters: Mapping[str, Any]) -> str:
     """`grpo/<run id>`; where the parameters make no configuration, the flow run's own id, for then
     the flow says what is wrong with them."""
-    given = {name: parameters.get(name) for name in ("config", "config_file")}
+    given = {name: parameters.get(name) for name in ("config", "config_file", "backend")}
     try:
         chosen = settings(flow_run_id, **given, overrides=parameters.get("overrides") or ())
     except ConfigError:

@@ -13,7 +13,6 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
-from mortal_steps.config import RunConfig
 from mortal_steps.runs.lease import LEASE_TTL_S, RENEW_EVERY_S, wait_for_holder
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
@@ -22,13 +21,12 @@ PATIENCE_S = LEASE_TTL_S + RENEW_EVERY_S
 """As long as the lease of a machine that is gone takes to go stale."""
 
 
-async def wait_for_driver(config: RunConfig) -> None:
+async def wait_for_driver(runs_dir: Path, run_id: str) -> None:
     """Give another process that drives the run `PATIENCE_S` to end, or to be known as dead.
 
     If it lives on, and drives this very flow run, Prefect's `Abort` is raised: this process ends,
     and the flow run stays as it is. A driver from elsewhere is left to `open_session` to refuse.
     """
-    runs_dir, run_id = Path(config.runs_dir), str(config.run_id)
     say, url = get_run_logger().warning, flow_run_url()
     if await wait_for_holder(RunStore(runs_dir / run_id), PATIENCE_S, say):
         return

@@ -76,7 +76,7 @@ def _run_flow(config: RunConfig, server: Server) -> None:
     from mortal_flows.grpo_train import grpo_train
 
     async def run_to_its_state() -> State[Any]:
-        return await grpo_train(config, return_state=True)
+        return await grpo_train(config=config, return_state=True)
 
     calm_console()
     began = time.time()

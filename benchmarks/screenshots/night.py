@@ -71,7 +71,8 @@ class Prefect:
 
 def train(prefect: Prefect, ui_url: str, folder: Path, steps: int) -> Night:
     """Deploy what the project ships and let `grpo-train/local` train the demo, to the end."""
-    prefect.run("prefect", "work-pool", "create", "local", "--type", "process")
+    for pool in ("local", "modal"):
+        prefect.run("prefect", "work-pool", "create", pool, "--type", "process")
     deploy = ("deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
     prefect.run("prefect", "--no-prompt", *deploy)
     prefect.run("mortal", "automate")

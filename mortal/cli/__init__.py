@@ -14,7 +14,7 @@ from mortal.cli.deploying import deploy
 from mortal.cli.keeping import doctor, gc
 from mortal.cli.looking import fetch, runs, show, verify
 from mortal.cli.promoting import models, promote, rollback
-from mortal.cli.serving import automate, server
+from mortal.cli.serving import automate, serve, server
 from mortal.cli.training import fork, resume, stop, train
 from mortal.cli.watching import logs, samples, status
 from mortal.terminal.output import (
@@ -59,7 +59,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Look at runs": (runs, status, show, samples, logs, verify, fetch),
     "Put a model to use": (promote, rollback, models),
     "Write a configuration": (options, new_model),
-    "Prefect": (server, automate),
+    "Prefect": (server, serve, automate),
     "Keep house": (doctor, gc),
     "Modal": (deploy,),
 }

@@ -1,12 +1,16 @@
-"""`server`, `automate`: the commands about the Prefect server."""
+"""`server`, `serve`, `automate`: the commands about the Prefect server."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from mortal.terminal.output import say
 
 DEFAULT_PORT = 4200
 
@@ -42,6 +46,52 @@ def server(
         typer.echo(f"Prefect UI: {running.ui_url}  (Ctrl-C stops it)")
         while True:
             time.sleep(3600)
+
+
+def serve(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override a key, such as training.max_steps=20. May be repeated.",
+        ),
+    ] = None,
+    cron: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CRON",
+            help="Train at these times, such as '0 3 * * *' for every night at three.",
+        ),
+    ] = None,
+    timezone: Annotated[
+        str, typer.Option(metavar="ZONE", help="Time zone of --cron, such as Europe/Berlin.")
+    ] = "UTC",
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the deployment. Default: the configuration's."),
+    ] = None,
+) -> None:
+    """Train on demand or on a schedule, without a work pool or a worker, until Ctrl-C.
+
+    This makes two Prefect deployments: grpo-train/NAME, and grpo-train/NAME-resume for its
+    runs that ended early. One run goes at a time; a scheduled one that would begin more than
+    an hour late is skipped. Relative paths start in the current folder.
+    """
+    from mortal.driver import QUIET_PREFECT
+    from mortal.server.choice import prefect_server
+    from mortal_steps.config.loader import load_config
+
+    settings = load_config(config, overrides or [])
+    for variable, value in QUIET_PREFECT.items():
+        os.environ.setdefault(variable, value)
+    with prefect_server(port=DEFAULT_PORT, any_port=True, keep=False, say=say) as running:
+        from mortal.server import served  # Prefect reads its settings when it is imported
+
+        schedule = served.cron_schedule(cron, timezone) if cron is not None else None
+        say(f"Prefect UI: {running.ui_url}  (Ctrl-C ends this)")
+        served.serve(settings, name=name or settings.name, schedule=schedule, say=say)
 
 
 def automate(

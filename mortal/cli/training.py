@@ -91,6 +91,15 @@ def train(
 
 def resume(
     run_id: RunId,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting that affects no number of the run, such as "
+            "compute.modal.max_cost=30, for this time. May be repeated.",
+        ),
+    ] = None,
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
     accept_changed_rewards: AcceptChangedRewards = False,
@@ -101,25 +110,10 @@ def resume(
 ) -> None:
     """Continue a run that ended early; what it has already generated is reused."""
     spinner.show(f"looking at run {printable(run_id)}")
-    from mortal_steps.runs.run import find_run
-    from mortal_steps.runs.trust import check_trusted
+    from mortal_steps.orchestration.resuming import resume_config
 
     runs_dir, run_id = find_place(run_id, runs_dir)
-    if volume is not None:
-        from mortal.remote.runs import bring
-
-        bring(volume, run_id, runs_dir)
-    run = find_run(runs_dir, run_id)
-    if not trust:
-        check_trusted(run)
-    settings = run.config.model_copy(
-        update={"run_id": run_id, "runs_dir": str(runs_dir.absolute())}
-    )
-    if volume is not None:
-        from mortal.remote.runs import on_volume
-
-        settings = on_volume(settings, volume)
-    os.chdir(run.working_dir())
+    settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
     if accept_changed_rewards:
         settings = _accepted(settings)
     _drive(settings, port=port, keep_server=keep_server, detach=detach)
@@ -212,7 +206,7 @@ def _accepted(settings: RunConfig) -> RunConfig:
 def _drive(settings: RunConfig, *, port: int, keep_server: bool, detach: bool = False) -> None:
     """Run the flow against a server, then say what came of it; or let Modal do so."""
     if detach:
-        from mortal.remote.detach import detach as begin_detached
+        from mortal_steps.orchestration.detaching import detach as begin_detached
 
         call_id, volume = begin_detached(settings), settings.compute.modal.volume
         say(f"run {settings.run_id} continues on Modal ({call_id}); follow it with")

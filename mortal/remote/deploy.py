@@ -19,7 +19,8 @@ from mortal_steps.errors import ComputeError, MortalError, ServerError
 
 APP = "mortal_deployments.modal_app"
 FOLDER = Path(mortal_deployments.__file__).parent
-POOL = "local"
+POOLS = ("local", "modal")
+"""For runs on this machine's GPUs, and for those that compute on Modal."""
 
 
 def deploy(options: ModalConfig) -> None:
@@ -36,12 +37,13 @@ def deploy(options: ModalConfig) -> None:
     if not os.environ.get("PREFECT_API_URL"):
         typer.echo("PREFECT_API_URL is not set, so no Prefect deployments are made")
         return
-    make_pool()
+    make_pools()
     _run("prefect", "--no-prompt", "deploy", "--all", "--prefect-file", f"{FOLDER}/prefect.yaml")
 
 
-def make_pool() -> None:
-    """The work pool of the deployments, unless there is one, whose template may have been edited.
+def make_pools() -> None:
+    """The work pools of the deployments, unless they are there: their templates and limits may have
+    been edited.
 
     Raises `ServerError` if the server of PREFECT_API_URL does not answer.
     """
@@ -49,16 +51,17 @@ def make_pool() -> None:
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
 
-    try:
-        with get_client(sync_client=True) as client:
-            pool = client.read_work_pool(POOL)
-    except ObjectNotFound:
-        _run("prefect", "work-pool", "create", POOL, "--type", "process")
-    except httpx.HTTPError as error:
-        url = os.environ["PREFECT_API_URL"]
-        raise ServerError(f"the Prefect server at {url} does not answer: {error}") from error
-    else:
-        typer.echo(f"work pool {POOL} ({pool.type}) exists and is left as it is")
+    for name in POOLS:
+        try:
+            with get_client(sync_client=True) as client:
+                pool = client.read_work_pool(name)
+        except ObjectNotFound:
+            _run("prefect", "work-pool", "create", name, "--type", "process")
+        except httpx.HTTPError as error:
+            url = os.environ["PREFECT_API_URL"]
+            raise ServerError(f"the Prefect server at {url} does not answer: {error}") from error
+        else:
+            typer.echo(f"work pool {name} ({pool.type}) exists and is left as it is")
 
 
 def examine(options: ModalConfig) -> bool:

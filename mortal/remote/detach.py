@@ -1,8 +1,7 @@
-"""Runs whose flow is in a container, too: the machine that began one may be switched off.
+"""The flow of a detached run, in a container on Modal without a GPU.
 
-The run begins here, where its data and reward functions are: it is checked, its problems are read,
-and all of it goes to the Volume. A container without a GPU then drives it, as any other machine
-would, and another one goes on with it where that is taken away.
+It drives the run as any other machine would, and another container goes on with it where this one
+is taken away.
 """
 
 from __future__ import annotations
@@ -17,35 +16,12 @@ import typer
 
 import mortal_steps
 from mortal.driver import drive
-from mortal_steps.compute.modal import detached
 from mortal_steps.compute.modal.project import fetch_project
 from mortal_steps.compute.modal.volume_runs import runs_volume
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ConfigError, MortalError, TransientError
-from mortal_steps.orchestration.opening import open_run
+from mortal_steps.errors import MortalError, TransientError
 from mortal_steps.runs.manifest import RunManifest
 from mortal_steps.runs.run import find_run
-
-
-def detach(config: RunConfig) -> str:
-    """Begin the run and let the deployed app drive it; Modal's id of that call.
-
-    Raises what `open_run` does.
-    """
-    prepare(config)
-    return asyncio.run(detached.spawn_orchestrator(config))
-
-
-def prepare(config: RunConfig) -> None:
-    """Begin the run here and bring it to the Volume.
-
-    Raises `ConfigError` for what a container could not reach, and `StoreError` if the run is driven
-    already.
-    """
-    if config.compute.backend != "modal":
-        raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
-    detached.check_reachable(config)
-    asyncio.run(detached.hand_over(open_run(config)))
 
 
 def drive_here(config: RunConfig) -> str:

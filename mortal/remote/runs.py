@@ -10,28 +10,13 @@ from pathlib import Path
 
 from mortal_steps.compute.modal import volume_lease, volume_runs
 from mortal_steps.compute.modal.volume import RunsVolume
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, RunNotFoundError
 from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import FinishedCheck
-from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)
-
-
-def bring(volume: str, run_id: str, runs_dir: Path) -> None:
-    """Let a run be gone on with from here; raises `RunNotFoundError` if the Volume has none."""
-    if not asyncio.run(volume_runs.bring_here(RunsVolume(volume), RunStore(runs_dir / run_id))):
-        raise RunNotFoundError(f"no run {run_id!r} on the Volume {volume}")
-
-
-def on_volume(config: RunConfig, volume: str) -> RunConfig:
-    """The configuration of a run that goes on where its files are: it may have begun locally."""
-    modal = config.compute.modal.model_copy(update={"volume": volume})
-    compute = config.compute.model_copy(update={"backend": "modal", "modal": modal})
-    return config.model_copy(update={"compute": compute})
 
 
 def summary_there(volume: str, run_id: str) -> RunSummary:

@@ -58,7 +58,7 @@ def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run
     run = find_run(root.parent, root.name)
     config = config.settled_like(run.config)
     # Both as this code reads them: a key that is newer than the run has the same default in both.
-    changed = list(_differences(run.config.identity(), config.identity()))
+    changed = list(differences(run.config.identity(), config.identity()))
     if changed:
         raise StoreError(
             f"run {config.run_id} exists in {config.runs_dir} with another configuration "
@@ -107,10 +107,11 @@ def create_run(
         lease.release()
 
 
-def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:
+def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Each key of two identities that differs, and how."""
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
-            yield from _differences(before, after, f"{prefix}{key}.")
+            yield from differences(before, after, f"{prefix}{key}.")
         elif before != after:
             yield f"{prefix}{key} was {before!r}, now {after!r}"

@@ -3,22 +3,8 @@
 import json
 import subprocess
 import sys
-import tomllib
-
-import yaml
 
 from tests.support.paths import ROOT
-
-
-def test_the_deployed_configuration_is_the_demo():
-    shipped = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())
-    demo = tomllib.loads((ROOT / "deployments/configs/demo.toml").read_text())
-    deployments = {entry["name"]: entry for entry in shipped["deployments"]}
-    assert set(deployments) == {"local", "nightly", "promote"}
-    for deployment in (deployments["local"], deployments["nightly"]):
-        assert deployment["parameters"]["config"] == demo
-        assert deployment["concurrency_limit"]["limit"] == 1
-    assert deployments["nightly"]["schedules"][0]["cron"]
 
 
 def test_a_work_pool_that_is_there_keeps_its_template(prefect):
@@ -26,7 +12,7 @@ def test_a_work_pool_that_is_there_keeps_its_template(prefect):
     pool["base_job_template"]["variables"]["properties"]["edited"] = {"type": "string"}
     edited = {"base_job_template": pool["base_job_template"]}
     prefect.http.patch("/work_pools/local", json=edited)
-    make = [sys.executable, "-c", "from mortal.remote.deploy import make_pool; make_pool()"]
+    make = [sys.executable, "-c", "from mortal.remote.deploy import make_pools; make_pools()"]
     done = subprocess.run(make, cwd=ROOT, env=prefect.env, capture_output=True, text=True)
     assert "work pool local (process) exists" in done.stdout, done.stderr
     found = prefect.http.get("/work_pools/local").json()["base_job_template"]

@@ -56,11 +56,11 @@ def config(tmp_path, monkeypatch):
 async def test_a_flow_run_is_left_to_the_process_that_drives_it(config, monkeypatch):
     monkeypatch.setitem(os.environ, "PREFECT__RUNTIME__FLOW_RUN__ID", OURS)
     with pytest.raises(Abort):
-        await takeover.wait_for_driver(config)
+        await takeover.wait_for_driver(Path(config.runs_dir), config.run_id)
 
 
 async def test_another_flow_run_goes_on_to_be_refused(config, monkeypatch):
     monkeypatch.setitem(os.environ, "PREFECT__RUNTIME__FLOW_RUN__ID", THEIRS)
-    await takeover.wait_for_driver(config)
+    await takeover.wait_for_driver(Path(config.runs_dir), config.run_id)
     with pytest.raises(StoreError, match="run run is in use by process"):
         find_run(Path(config.runs_dir), "run").acquire()

@@ -34,6 +34,9 @@ def prefect(server):
     """The shipped deployments on the session's server."""
     prefect = Prefect(server.api_url)
     prefect("work-pool", "create", "local", "--type", "process")
+    template = prefect.http.get("/work_pools/local").json()["base_job_template"]
+    modal = {"name": "modal", "type": "process", "base_job_template": template}
+    assert prefect.http.post("/work_pools/", json=modal).status_code == 201
     prefect("--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
     return prefect
 

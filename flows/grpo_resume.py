@@ -1,0 +1,52 @@
+"""Going on with a run by its id, as a flow: what `mortal resume` does, for deployments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from prefect import State, flow
+from prefect.runtime import flow_run
+from pydantic import Field
+
+from mortal_flows.grpo_train import NAME, is_deployed, train
+from mortal_flows.project_folder import enter_project_folder
+from mortal_flows.takeover import wait_for_driver
+from mortal_flows.terminal import leave_terminal
+from mortal_steps.config.run import NAME as RUN_ID
+from mortal_steps.orchestration.resuming import resume_config
+
+
+def flow_run_name() -> str:
+    """`grpo/<run_id>`."""
+    return f"grpo/{flow_run.parameters['run_id']}"
+
+
+@flow(name=NAME, flow_run_name=flow_run_name, persist_result=False)
+async def grpo_resume(
+    run_id: Annotated[str, Field(pattern=RUN_ID)],
+    overrides: list[str] | None = None,
+    runs_dir: str = "runs",
+    volume: str | None = None,
+) -> State[Any]:
+    """Continue a run at its last step, with its own configuration.
+
+    What it has generated already is reused, and it ends with the same bits as a run that was never
+    interrupted. A run that is complete stays as it is.
+
+    Ends as `grpo_train` does. Raises `RunNotFoundError`, which names the runs that there are, for
+    an id that none of them has.
+
+    Args:
+        run_id: Id of the run, as `mortal runs` lists it: the name of its flow runs without `grpo/`.
+        overrides: Settings to change for this time, each as `section.key=value`, such as
+            `compute.modal.max_cost=30`. What would change the run's numbers is refused.
+        runs_dir: Folder that holds all runs. A relative path starts in the project's folder.
+        volume: Modal Volume that holds the run, such as `mortal-runs`, if it is not on this
+            machine.
+    """
+    leave_terminal()
+    enter_project_folder()
+    if is_deployed():
+        await wait_for_driver(Path(runs_dir), run_id)
+    return await train(resume_config(Path(runs_dir), run_id, overrides or (), volume=volume))

@@ -1,0 +1,38 @@
+"""Hand a run over to Modal: a container without a GPU drives it on.
+
+The run begins here, where its data and reward functions are: it is checked, its problems are read,
+and all of it goes to the Volume. The machine that did so may be switched off then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.opening import open_run
+
+
+def detach(config: RunConfig) -> str:
+    """Begin the run and let the deployed app drive it; Modal's id of that call.
+
+    Raises what `prepare` does, and `ComputeError` if the app cannot be used.
+    """
+    from mortal_steps.compute.modal import detached  # a local run needs no client of Modal's
+
+    prepare(config)
+    return asyncio.run(detached.spawn_orchestrator(config))
+
+
+def prepare(config: RunConfig) -> None:
+    """Begin the run here and bring it to the Volume.
+
+    Raises `ConfigError` for what a container could not reach, `StoreError` if the run is driven
+    already, and what `open_run` does.
+    """
+    from mortal_steps.compute.modal import detached
+
+    if config.compute.backend != "modal":
+        raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
+    detached.check_reachable(config)
+    asyncio.run(detached.hand_over(open_run(config)))
