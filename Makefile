@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help train train-spell test test-fast scenarios screenshots check docs picture venv vllm-env chaos chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-parity chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell test test-fast test-postgres scenarios screenshots check docs picture venv vllm-env chaos chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-parity chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -25,6 +25,9 @@ test: venv vllm-env  ## Run the checks and the whole test suite
 
 scenarios: venv vllm-env  ## Tests of a minute or more each: kills all over, servers away, Modal under fire
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile benchmarks/scenarios
+
+test-postgres: venv  ## The end-to-end tests with the Prefect server on PostgreSQL (Debian: postgresql)
+	MORTAL_TEST_DATABASE=postgresql OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/e2e
 
 test-fast: venv  ## The unit tests alone, which start no process: less than a minute
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/unit

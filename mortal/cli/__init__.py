@@ -10,7 +10,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from mortal.cli.configuring import new_model, options
-from mortal.cli.deploying import deploy, doctor
+from mortal.cli.deploying import deploy
+from mortal.cli.keeping import doctor, gc
 from mortal.cli.looking import fetch, runs, show, verify
 from mortal.cli.promoting import models, promote, rollback
 from mortal.cli.serving import automate, serve, server
@@ -59,7 +60,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Put a model to use": (promote, rollback, models),
     "Write a configuration": (options, new_model),
     "Prefect": (server, serve, automate),
-    "Modal": (deploy, doctor),
+    "Keep house": (doctor, gc),
+    "Modal": (deploy,),
 }
 for panel, commands in COMMANDS.items():
     for command in commands:

@@ -1,4 +1,4 @@
-"""`deploy`, `doctor`: the commands about what is on Modal."""
+"""`deploy`: what runs on Modal need, brought there."""
 
 from __future__ import annotations
 
@@ -23,19 +23,15 @@ def deploy(config: ModalSettings = None) -> None:
     """Deploy the app to Modal, check it, and apply the Prefect deployments."""
     from mortal.remote import deploy
 
-    deploy.deploy(_modal_options(config))
+    deploy.deploy(modal_options(config)[0])
 
 
-def doctor(config: ModalSettings = None) -> None:
-    """Check what runs on Modal need: account, Volume, secrets, equal versions on both sides."""
-    from mortal.remote.deploy import examine
-
-    raise typer.Exit(0 if examine(_modal_options(config)) else 1)
-
-
-def _modal_options(config: Path | None) -> ModalConfig:
-    """`[compute.modal]` of a configuration file."""
+def modal_options(config: Path | None) -> tuple[ModalConfig, bool]:
+    """`[compute.modal]` of a configuration file, and whether its runs are on Modal."""
     from mortal_steps.config import ModalConfig
     from mortal_steps.config.loader import load_config
 
-    return load_config(config).compute.modal if config else ModalConfig()
+    if config is None:
+        return ModalConfig(), False
+    compute = load_config(config).compute
+    return compute.modal, compute.backend == "modal"

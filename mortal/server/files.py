@@ -20,10 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
+from mortal.server.database import DATABASE, own_sqlite
 from mortal_steps.store.files import write_json, writing
 from mortal_steps.system.processes import ProcessId
 
-DATABASE = "prefect.db"
 LOG = "server.log"
 PORT_IN_USE = 98
 """Exit code of a server."""
@@ -52,6 +52,8 @@ class ServerRecord:
     process: ProcessId
     keep: bool
     """Whether it stays when nobody wants it."""
+    database: str
+    """Where it keeps its history, without a password."""
 
     @property
     def port(self) -> int:
@@ -84,7 +86,12 @@ def read_record(home: Path) -> ServerRecord | None:
     try:
         found = json.loads((home / "server.json").read_text(encoding="utf-8"))
         process = ProcessId(**found["process"])
-        return ServerRecord(api_url=found["api_url"], process=process, keep=found["keep"])
+        return ServerRecord(
+            api_url=found["api_url"],
+            process=process,
+            keep=found["keep"],
+            database=found.get("database", own_sqlite(home)),  # as older servers have it
+        )
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 import mortal
+from mortal.server.database import VARIABLE, database_url, without_password
 from mortal.server.files import (
     END_S,
     LOG,
@@ -57,7 +58,9 @@ def own_server(
     with opened(home / "users.lock") as users:
         with locked(home / "start.lock"):
             _want(users)
+            database = without_password(database_url(home))
             record = living_server(home) or _start(home, port, keep, say)
+            _check_database(record, database)
             if port not in (0, record.port) and not any_port:
                 raise ServerError(
                     f"--port {port}: MORTAL's Prefect server already runs at {record.api_url}; "
@@ -144,6 +147,16 @@ def _spawn(home: Path, port: int, *, keep: bool) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C is for the run; the server ends after it
+        )
+
+
+def _check_database(record: ServerRecord, wanted: str) -> None:
+    """Raise `ServerError` for another database: a part of the history in each is of no use."""
+    if record.database != wanted:
+        raise ServerError(
+            f"MORTAL's Prefect server at {record.api_url} keeps its history in {record.database}, "
+            f"and {VARIABLE} asks for {wanted}; set the variable as it was when that server "
+            "started, or end the commands that use it"
         )
 
 

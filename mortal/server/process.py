@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import sqlite3
 import sys
 import threading
 import time
@@ -16,8 +17,15 @@ from pathlib import Path
 
 import uvicorn
 
+from mortal.server.database import (
+    EARLIER_VARIABLE,
+    VARIABLE,
+    database_url,
+    give_back_space,
+    sqlite_file,
+    without_password,
+)
 from mortal.server.files import (
-    DATABASE,
     END_S,
     PORT_IN_USE,
     ServerRecord,
@@ -55,6 +63,14 @@ SERVER_SETTINGS = {
     "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
 }
 
+RETENTION = {
+    # Flow runs that ended 90 days ago go, with their task runs, logs and artifacts; by default
+    # Prefect keeps them for ever. Their run directories stay.
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(90 * 24 * 3600),
+}
+"""What the user may set otherwise."""
+
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 
 
@@ -70,10 +86,17 @@ def main() -> None:
             sys.exit(PORT_IN_USE)
         address = f"http://{HOST}:{listener.getsockname()[1]}"
         process = ProcessId.of(os.getpid())
-        write_record(home, ServerRecord(api_url=f"{address}/api", process=process, keep=keep))
+        database = database_url(home)
+        record = ServerRecord(
+            api_url=f"{address}/api",
+            process=process,
+            keep=keep,
+            database=without_password(database),
+        )
+        write_record(home, record)
         wanted = Wanted(home, process)
         try:
-            _serve(listener, home, address, wanted)
+            _serve(listener, home, address, database, wanted)
         finally:
             remove_record(home, process)
 
@@ -114,17 +137,23 @@ class Wanted:
         return True
 
 
-def _serve(listener: socket.socket, home: Path, address: str, wanted: Wanted) -> None:
+def _serve(
+    listener: socket.socket, home: Path, address: str, database: str, wanted: Wanted
+) -> None:
     origins = _origins(address)
+    _make_smaller(database)
+    os.environ.pop(EARLIER_VARIABLE, None)
     os.environ.update(SERVER_SETTINGS)
     os.environ.update(
         {
             "PREFECT_HOME": str(home),
-            "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home / DATABASE}",
+            VARIABLE: database,
             "PREFECT_UI_API_URL": f"{address}/api",
             ORIGINS: ",".join(origins),
         }
     )
+    for name, value in RETENTION.items():
+        os.environ.setdefault(name, value)
     # Prefect reads its settings when it is imported.
     from prefect.server.api.server import create_app
     from prefect.settings import get_current_settings
@@ -141,6 +170,16 @@ def _serve(listener: socket.socket, home: Path, address: str, wanted: Wanted) ->
     server = uvicorn.Server(config)
     wanted.serves(server)
     server.run(sockets=[listener])
+
+
+def _make_smaller(database: str) -> None:
+    path = sqlite_file(database)
+    if path is None:
+        return
+    try:
+        give_back_space(path)
+    except sqlite3.Error as error:  # a full disk, say; the server starts with the file as it is
+        sys.stderr.write(f"{path} stays as large as it is: {error}\n")
 
 
 def _origins(address: str) -> list[str]:

@@ -23,6 +23,7 @@ from mortal_steps.config.keys import identity_of, trl_options_decided
 from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.marks import Affects, Decides, Trl
 from mortal_steps.config.model import ModelConfig
+from mortal_steps.config.retention import RetentionConfig
 from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.config.rollout import RolloutConfig
 from mortal_steps.config.section import LocalPath, Section
@@ -58,6 +59,7 @@ class RunConfig(Section):
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoints: Annotated[CheckpointsConfig, Affects.NOTHING] = CheckpointsConfig()
+    retention: Annotated[RetentionConfig, Affects.NOTHING] = RetentionConfig()
     compute: ComputeConfig = ComputeConfig()
     logging: Annotated[LoggingConfig, Affects.NOTHING] = LoggingConfig()
     alerts: Annotated[AlertsConfig, Affects.NOTHING] = AlertsConfig()

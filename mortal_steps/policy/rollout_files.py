@@ -14,8 +14,9 @@ be damaged, the steps after it are sampled again, with the same seeds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.store import RunStore
@@ -41,17 +42,25 @@ def prune_rollouts(
 
     May be killed anywhere: the next call finds what is left.
     """
-    if keep is None or len(checkpoints) < FEWEST_CHECKPOINTS:
-        return
-    before = max(pruned_before(store), min(done - keep, checkpoints[0]))
+    if keep is not None and len(checkpoints) >= FEWEST_CHECKPOINTS:
+        prune_before(store, min(done - keep, checkpoints[0]))
+
+
+def prune_before(store: RunStore, before: int) -> None:
+    """Delete the rollouts of all steps before this one, and finish what an earlier call began."""
+    before = max(pruned_before(store), before)
     if before <= 0:
         return
     store.write_record(RECORD_FILE, Pruned(before=before), Pruned)
+    for path in files_before(store, before):
+        path.unlink()
+
+
+def files_before(store: RunStore, before: int) -> Iterator[Path]:
+    """The rollouts that are there of all steps before this one."""
     for step, folder in store.numbered("steps"):
         if step < before:
-            for path in folder.iterdir():
-                if path.name not in KEPT:
-                    path.unlink()
+            yield from [path for path in folder.iterdir() if path.name not in KEPT]
 
 
 def pruned_before(store: RunStore) -> int:

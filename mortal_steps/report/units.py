@@ -26,3 +26,11 @@ def number(value: float | None) -> str:
 def drawn(temperature: float) -> str:
     """How completions of this temperature are chosen, in a word."""
     return "sampled" if temperature else "greedy"
+
+
+def byte_size(num_bytes: float) -> str:
+    """A size on the disk, such as `1.5 GB`: powers of 1000, as `df -H` has them."""
+    for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if num_bytes >= length:
+            return f"{num_bytes / length:.1f} {unit}"
+    return f"{num_bytes / 1e3:.0f} kB"

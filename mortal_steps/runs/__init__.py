@@ -10,6 +10,8 @@
     costs      what it has cost on Modal                               costs.jsonl
     run        all of these together: `find_run`, `Run`
     verify     every file against its digest, and the chain of steps
+    retention  which runs may go: rules over what `survey` knows of each
+    removal    the end of a run directory, or of its rollouts
 
 `mortal_steps.orchestration` begins runs, goes on with them and forks them.
 

@@ -30,6 +30,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.runs.locks import Locks
@@ -130,6 +131,21 @@ class Lease:
         finally:
             self._locks.close()
 
+    def move_away(self, place: Path) -> None:
+        """Rename the run directory, lease and all, and hold nothing any more: there is no run now.
+
+        Raises `LeaseLostError`, and `OSError` if it cannot be renamed; the run is then as it was.
+        """
+        self._released.set()
+        self._renewing.join()
+        try:
+            self.check()
+            self._store.root.rename(place)
+        except BaseException:
+            self.release()
+            raise
+        self._locks.close()
+
     def _renew(self) -> None:
         while not self._released.wait(RENEW_EVERY_S):
             try:
@@ -151,6 +167,8 @@ def acquire(store: RunStore) -> Lease:
     locks = Locks(store)
     try:
         _lock_or_refuse(store, locks)
+        if not locks.are_of(store):
+            raise StoreError(f"run {store.root.name} was removed from {store.root.parent} just now")
         _refuse_beside(store, read_lease(store))
         record = LeaseRecord.of_this_process()
         _write(store, record)

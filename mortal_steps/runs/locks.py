@@ -47,6 +47,13 @@ class Locks:
             return False
         return True
 
+    def are_of(self, store: RunStore) -> bool:
+        """Whether the directory is still the one that was opened: it may have been moved away."""
+        try:
+            return os.path.samestat(os.fstat(self._directory), store.root.stat())
+        except FileNotFoundError:
+            return False
+
     def close(self) -> None:
         """Free them, unless a worker still holds them."""
         for descriptor in self.descriptors:

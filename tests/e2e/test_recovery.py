@@ -1,19 +1,17 @@
 """Ways back of a killed deployment run: by itself, and by another one. By `prefect flow-run retry`:
 test_schedule.py."""
 
-import contextlib
 import os
 import signal
-import sqlite3
-import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from mortal.server.database import VARIABLE
 from mortal_steps.runs.run import find_run
 from tests.support.command import Mortal, assert_saved, end_driver, wait_for_step
+from tests.support.database import writing_to
 from tests.support.deployments import tiny_config
 from tests.support.project import write_project
 from tests.support.undisturbed import assert_same, begun, undisturbed
@@ -42,31 +40,6 @@ def automations(mortal, prefect):
     mortal("automate", "--attempts", "2")
     yield mortal("automate", *times, "--attempts", str(ATTEMPTS))
     assert mortal("automate", "--remove").count("removed") == 3
-
-
-@contextlib.contextmanager
-def writing_to_the_servers_database():
-    """Somebody else writes half of the time, in transactions of 5 ms."""
-    database = Path(os.environ["MORTAL_STATE_DIR"], "prefect", "prefect.db")
-    done = threading.Event()
-
-    def write():
-        with contextlib.closing(sqlite3.connect(database, timeout=60, isolation_level=None)) as db:
-            db.execute("create table noise (number int)")
-            while not done.wait(0.005):
-                db.execute("begin immediate")
-                db.execute("insert into noise values (1)")
-                time.sleep(0.005)
-                db.execute("commit")
-            db.execute("drop table noise")
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        yield
-    finally:
-        done.set()
-        writer.join()
 
 
 def named(states, *names):
@@ -133,7 +106,8 @@ def test_a_busy_database_neither_loses_nor_doubles_a_crash(prefect, mortal, auto
     worn_out, *others = runs
     starts = {worn_out: ATTEMPTS}
     try:
-        with writing_to_the_servers_database():
+        home = Path(os.environ["MORTAL_STATE_DIR"], "prefect")
+        with writing_to(os.environ.get(VARIABLE), home):
             for run in runs:
                 prefect.set_state(run, "PENDING")
                 for _ in range(starts.get(run, 1)):

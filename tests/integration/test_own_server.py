@@ -1,8 +1,10 @@
 """Our own Prefect server: whom it answers, how long it lives, and who may read its files."""
 
+import contextlib
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -43,9 +45,10 @@ def home(tmp_path_factory):
 def command(home):
     """`mortal server` as the README starts it, where a proxy is set that reaches nothing."""
     nowhere = {"http_proxy": "http://127.0.0.1:9", "PREFECT_API_URL": "http://127.0.0.1:9/api"}
+    often = {"PREFECT_SERVER_SERVICES_DB_VACUUM_LOOP_SECONDS": "1"}
     process = subprocess.Popen(
         [sys.executable, "-m", "mortal", "server", "--port", str(free_port())],
-        env={**os.environ, **nowhere},
+        env={**os.environ, **nowhere, **often},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -146,6 +149,30 @@ def test_killed_it_comes_back_at_its_port_with_its_database(home, address):
 
     wait_until(is_back, "the server did not come back")
     assert [flow["name"] for flow in asks(address).json()] == ["kept"]
+
+
+def test_flow_runs_that_ended_long_ago_go_with_all_that_is_theirs(home, address):
+    def make(kind, **body):
+        made = httpx.post(f"{address}/api/{kind}/", json=body, trust_env=False)
+        assert made.status_code == 201, made.text
+        return made.json()["id"]
+
+    ended = {"state": {"type": "COMPLETED"}}
+    flow = make("flows", name="forgotten")
+    old, young = (make("flow_runs", flow_id=flow, **ended) for _ in range(2))
+    task = make("task_runs", flow_run_id=old, task_key="segment", dynamic_key="0", **ended)
+    segment = make("flow_runs", flow_id=flow, parent_task_run_id=task, **ended)
+    make("artifacts", key="report", type="markdown", data="done", flow_run_id=old)
+    with contextlib.closing(sqlite3.connect(home / "prefect.db", timeout=60)) as db, db:
+        aged = "update flow_run set end_time = '2020-01-01 00:00:00' where id in (?, ?)"
+        assert db.execute(aged, (old, segment)).rowcount == 2
+
+    def left(kind):
+        return [each["id"] for each in asks(address, path=f"/api/{kind}/filter").json()]
+
+    wait_until(lambda: left("flow_runs") == [young], "the server has removed no flow run")
+    wait_until(lambda: left("artifacts") == [], "nor its report")
+    assert left("task_runs") == []
 
 
 def test_it_ends_with_the_last_process_that_wants_it(home, command, address):

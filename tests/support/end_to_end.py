@@ -2,10 +2,15 @@
 
 import pytest
 
+from mortal.server.files import LOG
 from tests.support.command import Mortal
+from tests.support.database import ASKED_FOR
 from tests.support.deployments import Prefect
 from tests.support.project import write_project
 from tests.support.server import server_of_its_own
+
+LOST_EVENT = "Failed in consume_loop"
+"""What the server logs when no automation sees an event any more: its SQLite was busy."""
 
 
 @pytest.fixture
@@ -17,8 +22,11 @@ def project(tmp_path):
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """A Prefect server for the whole session."""
-    with server_of_its_own(tmp_path_factory.mktemp("state")) as running:
+    state = tmp_path_factory.mktemp("state")
+    with server_of_its_own(state) as running:
         yield running
+        if ASKED_FOR == "postgresql":
+            assert LOST_EVENT not in (state / "prefect" / LOG).read_text()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from pathlib import Path
 from mortal.server.files import try_lock
 from mortal_steps.runs.lease import is_driven
 from mortal_steps.store import RunStore
+from tests.support.database import postgresql_database
 
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GONE_WITHIN_S = 60.0
@@ -38,6 +39,7 @@ class Ground:
             "PREFECT_HOME": str(folder / "prefect"),
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
+            **postgresql_database(),
         }
 
     @property

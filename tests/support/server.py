@@ -5,8 +5,8 @@ import contextlib
 import pytest
 
 from mortal.server.choice import prefect_server
-from mortal.server.files import DATABASE, server_home
-from tests.support.prefect_database import put_database
+from mortal.server.files import server_home
+from tests.support.database import new_database
 
 
 @contextlib.contextmanager
@@ -14,7 +14,8 @@ def server_of_its_own(folder):
     """Started as `mortal` starts its own, with its files in `folder`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MORTAL_STATE_DIR", str(folder))
-        put_database(server_home() / DATABASE)
         patch.delenv("PREFECT_API_URL", raising=False)
+        for name, value in new_database(server_home()).items():
+            patch.setenv(name, value)
         with prefect_server(port=0, keep=False, say=print) as running:
             yield running

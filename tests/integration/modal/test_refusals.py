@@ -49,7 +49,7 @@ def test_what_is_not_there_is_named(plane, tmp_path, setting, told):
 def test_a_machine_without_a_token_is_told_so(plane, tmp_path):
     env = {k: v for k, v in {**os.environ, **plane.env}.items() if "TOKEN" not in k}
     for command, code, told in [
-        (["mortal", "doctor"], 1, "account"),
+        (["mortal", "doctor", "--modal"], 1, "account"),
         (["benchmarks.modal_smoke"], 0, "skipped: "),
     ]:
         done = subprocess.run(

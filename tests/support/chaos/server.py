@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 from mortal.server.api import answers
+from mortal.server.database import VARIABLE, own_sqlite
 from mortal.server.process import SERVER_SETTINGS
-from tests.support.prefect_database import put_database
+from tests.support.database import new_database
 
 START_TIMEOUT_S = 180.0
 
@@ -26,6 +27,7 @@ class KillableServer:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port = int(probe.getsockname()[1])
+        self._database = new_database(home) or {VARIABLE: own_sqlite(home)}
         self.api_url = f"http://127.0.0.1:{self._port}/api"
         self._process: subprocess.Popen[bytes] | None = None
         self._coming_back: threading.Thread | None = None
@@ -33,9 +35,6 @@ class KillableServer:
     def start(self) -> None:
         """Start it, for the first time or again, and wait until it answers."""
         log_path = self._home / "server.log"
-        file = self._home / "prefect.db"
-        put_database(file)
-        database = f"sqlite+aiosqlite:///{file}"
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -46,7 +45,7 @@ class KillableServer:
                     **os.environ,
                     **SERVER_SETTINGS,
                     "PREFECT_HOME": str(self._home),
-                    "PREFECT_API_DATABASE_CONNECTION_URL": database,
+                    **self._database,
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=log,

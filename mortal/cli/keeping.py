@@ -1,0 +1,90 @@
+"""`gc`, `doctor`: what past runs leave, and whether the next ones have what they need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mortal.cli.arguments import RunsDir
+from mortal.cli.deploying import ModalSettings, modal_options
+
+
+def gc(
+    runs_dir: RunsDir = Path("runs"),
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than",
+            metavar="DAYS",
+            help="Runs whose last step is so old may go. Default: as each run's "
+            "retention.keep_days says.",
+        ),
+    ] = None,
+    keep_rollouts: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Of completed runs, keep the completions of the newest N steps. Default: as each "
+            "run's retention.keep_rollouts says.",
+        ),
+    ] = None,
+    protect: Annotated[
+        list[str] | None,
+        typer.Option("--protect", metavar="RUN", help="Keep this run. May be repeated."),
+    ] = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Remove it; without this, it is only listed.")
+    ] = False,
+) -> None:
+    """List what may be removed of past runs, or remove it.
+
+    A run that is going stays, and so does one that a remaining run is a fork of
+    or begins with. What a killed removal has left goes, too.
+    """
+    from mortal.keeping import gc as housekeeping
+    from mortal.terminal.output import say
+    from mortal_steps.errors import ConfigError
+    from mortal_steps.report.units import byte_size
+
+    if older_than is not None and not older_than > 0:
+        raise ConfigError(f"--older-than {older_than:g}: name a number of days above 0")
+    planned = housekeeping.plan(
+        runs_dir, keep_days=older_than, keep_rollouts=keep_rollouts, protected=protect or ()
+    )
+    for kept in planned.kept:
+        say(f"stays: {kept}")
+    if not planned.items:
+        say("nothing may go")
+    if delete:
+        raise typer.Exit(0 if housekeeping.carry_out(planned, runs_dir, say) else 1)
+    for item in planned.items:
+        say(f"{byte_size(item.num_bytes):>9}  {item.what}")
+    if planned.items:
+        total = byte_size(sum(item.num_bytes for item in planned.items))
+        say(f"{total:>9}  in all; --delete removes it")
+
+
+def doctor(
+    config: ModalSettings = None,
+    runs_dir: RunsDir = Path("runs"),
+    modal: Annotated[
+        bool, typer.Option("--modal", help="Check what runs on Modal need, too.")
+    ] = False,
+) -> None:
+    """Check this machine, its Prefect server and, where runs are on Modal, what they need there.
+
+    Modal is checked with --modal, or if CONFIG has compute.backend = "modal".
+    The exit code is 1 if something keeps runs from working.
+    """
+    from mortal.keeping.doctor import examine
+
+    well = examine(runs_dir)
+    options, on_modal = modal_options(config)
+    if modal or on_modal:
+        from mortal.remote.deploy import examine as examine_modal
+
+        well = examine_modal(options) and well
+    raise typer.Exit(0 if well else 1)

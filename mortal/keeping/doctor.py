@@ -1,0 +1,44 @@
+"""`mortal doctor`: look at everything that runs of this machine need, and tell it line by line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+
+from mortal.keeping.finding import Finding, ok
+from mortal.keeping.history import look_at_database
+from mortal.keeping.machine import look_at_machine
+from mortal.server.choice import prepare_client
+from mortal.server.files import living_server, server_home
+from mortal_steps.report.printable import printable
+
+COLORS = {"ok": None, "warning": "yellow", "problem": "red"}
+
+
+def examine(runs_dir: Path) -> bool:
+    """Print what is found; whether nothing keeps runs from working."""
+    well = True
+    for finding in _findings(runs_dir):
+        line = f"  {finding.level:<8} {finding.what}: {finding.word}"
+        typer.secho(printable(line), fg=COLORS[finding.level])
+        well = well and finding.level != "problem"
+    return well
+
+
+def _findings(runs_dir: Path) -> Iterator[Finding]:
+    yield from look_at_machine(runs_dir)
+    configured, own = os.environ.get("PREFECT_API_URL"), living_server(server_home())
+    own_url = own.api_url if own else None
+    if configured in (None, "", own_url):
+        yield from look_at_database()
+    api_url = configured or own_url
+    if api_url is None:
+        yield ok("server", "none runs; `mortal train` and `mortal server` start one")
+        return
+    prepare_client()
+    from mortal.keeping.server import look_at_server  # Prefect reads its settings when imported
+
+    yield from look_at_server(api_url)

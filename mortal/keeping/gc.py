@@ -1,0 +1,142 @@
+"""`mortal gc`: what may go of a folder of runs, how much that is, and its removal."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mortal_steps.data import shared_entries
+from mortal_steps.errors import StoreError
+from mortal_steps.policy.rollout_files import files_before
+from mortal_steps.report.units import byte_size, duration
+from mortal_steps.runs.removal import (
+    FreedSpace,
+    prunable_before,
+    prune_run,
+    remove_run,
+    remove_trash,
+    trash_in,
+)
+from mortal_steps.runs.retention import what_may_go
+from mortal_steps.runs.run import Run, list_runs
+from mortal_steps.runs.survey import last_written, survey
+from mortal_steps.store import RunStore
+from mortal_steps.store.files import writing
+
+LOCK = ".gc.lock"
+"""In the folder of runs; held by the one that removes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Item:
+    """Something that may go."""
+
+    what: str
+    num_bytes: int
+    """What the disk has more without it and those before it in the list."""
+    remove: Callable[[], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What may go of a folder of runs."""
+
+    items: tuple[Item, ...]
+    kept: tuple[str, ...]
+    """Runs that are old enough and stay, each with why."""
+
+
+def plan(
+    runs_dir: Path,
+    *,
+    keep_days: float | None = None,
+    keep_rollouts: int | None = None,
+    protected: Collection[str] = (),
+) -> Plan:
+    """What the runs' `[retention]` lets go, or these numbers in its place; changes nothing.
+
+    `protected` are ids of runs to be kept whole.
+    """
+    now = time.time()
+    runs = {run.store.root.name: run for run in list_runs(runs_dir)}
+    known = survey(list(runs.values()), keep_days=keep_days, keep_rollouts=keep_rollouts)
+    decided = what_may_go(known, now=now, protected=protected)
+    freed = FreedSpace()
+    items = [_leftover(trash, freed) for trash in trash_in(runs_dir)]
+    items += [_whole(runs[run_id], now, freed) for run_id in decided.remove]
+    for run_id, steps in decided.prune.items():
+        items.extend(_rollouts(runs[run_id], steps))
+    kept = tuple(f"{run_id}: {why}" for run_id, why in decided.kept.items())
+    return Plan(items=tuple(items), kept=kept)
+
+
+def carry_out(planned: Plan, runs_dir: Path, say: Callable[[str], None]) -> bool:
+    """Remove all of it, one after the other; whether everything could be removed.
+
+    May be killed anywhere: the next call goes on. Raises `StoreError` if another process removes
+    runs of this folder.
+    """
+    done = True
+    if not runs_dir.is_dir():
+        return done
+    with _alone(runs_dir):
+        for item in planned.items:
+            try:
+                item.remove()
+            except StoreError as error:
+                say(f"stays: {item.what}: {error}")
+                done = False
+            else:
+                say(f"removed {item.what} ({byte_size(item.num_bytes)})")
+        shared_entries.remove_unused(RunStore(runs_dir.absolute() / ".data"))
+    return done
+
+
+def _leftover(trash: Path, freed: FreedSpace) -> Item:
+    return Item(
+        what=f"{trash.name}, left by a removal that was killed",
+        num_bytes=freed.without(trash),
+        remove=lambda: remove_trash(trash),
+    )
+
+
+def _whole(run: Run, now: float, freed: FreedSpace) -> Item:
+    manifest, root = run.manifest, run.store.root
+    age = duration(now - last_written(run))
+    return Item(
+        what=f"run {root.name}: {run.status()}, step {manifest.step}, {age} old",
+        num_bytes=freed.without(root),
+        remove=lambda: remove_run(run),
+    )
+
+
+def _rollouts(run: Run, keep: int) -> Iterator[Item]:
+    before = prunable_before(run, keep)
+    files = list(files_before(run.store, before))
+    if files:
+        yield Item(
+            what=f"rollouts of run {run.store.root.name} before step {before}",
+            num_bytes=sum(path.stat().st_blocks * 512 for path in files if _is_alone(path)),
+            remove=lambda: prune_run(run, keep),
+        )
+
+
+def _is_alone(path: Path) -> bool:
+    return path.stat().st_nlink == 1
+
+
+@contextlib.contextmanager
+def _alone(runs_dir: Path) -> Iterator[None]:
+    path = runs_dir / LOCK
+    with writing(path):
+        lock = path.open("a")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"another `mortal gc` removes runs of {runs_dir}") from None
+        yield

@@ -1,0 +1,112 @@
+"""What `mortal doctor` finds on this machine; imports neither torch nor Prefect."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from mortal.keeping.finding import Finding, ok, problem, warning
+from mortal.server.files import state_dir
+from mortal_steps.report.units import byte_size
+from mortal_steps.runs.removal import trash_in
+
+LITTLE, TOO_LITTLE = 10e9, 1e9
+"""Bytes free on a disk: from where on that is a warning, or a problem."""
+CUDA = re.compile(r"^cuda\b.*= *['\"]([^'\"]+)['\"]", re.MULTILINE)
+"""In torch/version.py."""
+
+
+def look_at_machine(runs_dir: Path) -> Iterator[Finding]:
+    """Packages, GPU, disks, and what is left in the folder of runs."""
+    yield packages()
+    yield torch_and_gpus(_torch_cuda(), _gpus())
+    yield from disks({"runs": runs_dir, "state": state_dir(), "temp": Path(tempfile.gettempdir())})
+    yield leftovers(runs_dir)
+
+
+def packages() -> Finding:
+    """Whether what is installed is what this version of MORTAL asks for."""
+    wanted = [Requirement(line) for line in metadata.requires("mortal") or ()]
+    needed = [each for each in wanted if each.marker is None or each.marker.evaluate()]
+    wrong = [told for each in needed if (told := _unlike(each))]
+    if wrong:
+        return problem("packages", f"{'; '.join(wrong)}; install mortal again in this environment")
+    return ok("packages", f"the {len(needed)} that mortal needs, in versions that it works with")
+
+
+def _unlike(wanted: Requirement) -> str | None:
+    try:
+        found = metadata.version(wanted.name)
+    except metadata.PackageNotFoundError:
+        return f"{wanted.name} is missing"
+    if wanted.specifier.contains(found, prereleases=True):
+        return None
+    return f"{wanted.name} is {found}, and {wanted.specifier} is needed"
+
+
+def torch_and_gpus(cuda: str | None, gpus: list[str]) -> Finding:
+    """Whether torch can use the machine's GPUs; `cuda` is the version that it is built for."""
+    built = f"torch {metadata.version('torch')}"
+    if not gpus:
+        return ok("GPU", f"none; {built} computes on the CPU")
+    named = ", ".join(gpus)
+    if cuda is None:
+        return warning("GPU", f"{named}, but {built} is built for the CPU; install a CUDA build")
+    return ok("GPU", f"{named}; {built} is built for CUDA {cuda}")
+
+
+def _torch_cuda() -> str | None:
+    """Read from a file: importing torch takes seconds."""
+    found = importlib.util.find_spec("torch")
+    assert found is not None and found.origin is not None  # a requirement
+    told = CUDA.search(Path(found.origin).with_name("version.py").read_text(encoding="utf-8"))
+    return told[1] if told else None
+
+
+def _gpus() -> list[str]:
+    """Models of the GPUs, as NVIDIA's driver tells them."""
+    found = []
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        model = re.search(r"^Model:\s*(.+)$", path.read_text(), re.MULTILINE)
+        found.append(model[1].strip() if model else path.parent.name)
+    return found
+
+
+def disks(folders: dict[str, Path]) -> Iterator[Finding]:
+    """How much is free where runs, the server's state and temporary files are."""
+    by_disk: dict[int, list[str]] = {}
+    places = {name: _existing(folder) for name, folder in folders.items()}
+    for name, place in places.items():
+        by_disk.setdefault(place.stat().st_dev, []).append(name)
+    for names in by_disk.values():
+        free = shutil.disk_usage(places[names[0]]).free
+        told = f"{byte_size(free)} free for {', '.join(names)} ({places[names[0]]})"
+        if free < TOO_LITTLE:
+            yield problem("disk", f"{told}; `mortal gc` lists what may go")
+        elif free < LITTLE:
+            yield warning("disk", f"{told}; `mortal gc` lists what may go")
+        else:
+            yield ok("disk", told)
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or where it would be made."""
+    return next(
+        place for place in (folder.absolute(), *folder.absolute().parents) if place.exists()
+    )
+
+
+def leftovers(runs_dir: Path) -> Finding:
+    """What killed removals have left in a folder of runs."""
+    trash = trash_in(runs_dir)
+    if trash:
+        told = f"{len(trash)} removed by half in {runs_dir}; `mortal gc --delete` finishes that"
+        return warning("runs", told)
+    return ok("runs", f"nothing is removed by half in {runs_dir}")

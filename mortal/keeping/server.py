@@ -1,0 +1,125 @@
+"""What `mortal doctor` finds about the Prefect server that runs of this machine report to.
+
+Prefect reads its settings when it is imported, which this does: see `mortal.server.api`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from importlib import metadata
+from typing import Any
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient
+from pydantic import TypeAdapter
+
+from mortal.keeping.finding import Finding, ok, problem, warning
+from mortal.server.api import check_serves, client_of
+from mortal.server.automations import CRASHED, FLOW, RECOVERING, SILENT
+from mortal_steps.errors import ServerError
+
+BUFFER = "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER"
+VACUUM = "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED"
+REMEMBERS = timedelta(days=1)
+"""How long a server has to remember whom it expected a sign of life from."""
+
+
+def look_at_server(api_url: str) -> Iterator[Finding]:
+    """Whether it answers, is of one version with this machine, and does what runs need."""
+    try:
+        check_serves(api_url)
+        with client_of(api_url) as client:
+            yield version(api_url, client.api_version(), metadata.version("prefect"))
+            settings = _settings(client)
+            if settings is not None:
+                yield vacuum(settings)
+            yield from _deployments(client, settings)
+    except (ServerError, httpx.HTTPError) as error:
+        yield problem("server", str(error))
+
+
+def version(api_url: str, there: str, here: str) -> Finding:
+    """Whether server and machine have one version of Prefect."""
+    if there == here:
+        return ok("server", f"{api_url} answers, Prefect {there} as here")
+    told = f"{api_url} has Prefect {there}, this machine {here}; install one version on both"
+    return warning("server", told)
+
+
+def vacuum(settings: Mapping[str, Any]) -> Finding:
+    """Whether flow runs that ended long ago are removed; `settings` are the server's own."""
+    services = settings["server"]["services"]["db_vacuum"]
+    enabled = services["enabled"]
+    kinds = enabled if isinstance(enabled, list) else ["flow_runs"] if enabled else []
+    if "flow_runs" not in kinds:
+        told = f"keeps every flow run for ever; give the server {VACUUM}=events,flow_runs"
+        return warning("vacuum", told)
+    days = _span(services["retention_period"]) / timedelta(days=1)
+    return ok("vacuum", f"flow runs that ended {days:g} days ago are removed")
+
+
+def _deployments(
+    client: SyncPrefectClient, settings: Mapping[str, Any] | None
+) -> Iterator[Finding]:
+    wanted = {"flows": {"name": {"any_": [FLOW]}}}
+    found = client.request("POST", "/deployments/filter", json=wanted).json()
+    if not found:
+        yield ok("deployments", f"none of {FLOW}; nothing is scheduled or started again")
+        return
+    yield ok("deployments", ", ".join(sorted(f"{FLOW}/{each['name']}" for each in found)))
+    names = {"automations": {"name": {"any_": [SILENT, CRASHED, RECOVERING]}}}
+    made = client.request("POST", "/automations/filter", json=names).json()
+    yield automations({each["name"]: each["enabled"] for each in made})
+    if settings is not None:
+        yield memory(settings)
+    for pool in sorted({each["work_pool_name"] for each in found} - {None}):
+        workers = client.request(
+            "POST",
+            "/work_pools/{work_pool_name}/workers/filter",
+            path_params={"work_pool_name": pool},
+            json={},
+        )
+        yield online(pool, sum(each["status"] == "ONLINE" for each in workers.json()))
+
+
+def automations(found: Mapping[str, bool]) -> Finding:
+    """Whether crashed runs of deployments come back; says of each automation if it is enabled."""
+    if len(found) == len((SILENT, CRASHED, RECOVERING)) and all(found.values()):
+        return ok("automations", "runs of deployments that crash come back")
+    off = [name for name, enabled in found.items() if not enabled]
+    lacking = f"switched off: {', '.join(off)}" if off else "some are not there"
+    told = f"{lacking}; `mortal automate` makes those that bring crashed runs back"
+    return warning("automations", told)
+
+
+def memory(settings: Mapping[str, Any]) -> Finding:
+    """Whether a server that was away still knows from whom it expected a sign of life."""
+    kept = _span(settings["server"]["events"]["expired_bucket_buffer"])
+    if kept >= REMEMBERS:
+        return ok("recovery", "the server remembers over a restart which runs it heard from")
+    told = f"after a restart the server takes silent runs for living; give it {BUFFER}=P1D"
+    return warning("recovery", told)
+
+
+def online(pool: str, num_workers: int) -> Finding:
+    """Whether anybody takes the flow runs of a work pool."""
+    if num_workers:
+        return ok("worker", f"{num_workers} online for the pool {pool}")
+    told = f"none is online for the pool {pool}; `prefect worker start --pool {pool}`"
+    return warning("worker", told)
+
+
+def _settings(client: SyncPrefectClient) -> Mapping[str, Any] | None:
+    """The server's own; None for Prefect Cloud, which does not tell them."""
+    try:
+        found: Mapping[str, Any] = client.request("GET", "/admin/settings").json()
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code == httpx.codes.NOT_FOUND:
+            return None
+        raise
+    return found
+
+
+def _span(told: Any) -> timedelta:
+    return TypeAdapter(timedelta).validate_python(told)

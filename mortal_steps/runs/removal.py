@@ -1,0 +1,112 @@
+"""Remove whole runs, or their rollouts, so that a kill in the middle leaves no half of a run.
+
+    runs/demo-1  ->  runs/.demo-1.3fa2c19b.trash  ->  gone
+
+The rename takes the run away as a whole, while no other process can drive it; what a kill leaves of
+the hidden folder is no run for anybody, and the next call of `mortal gc` removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+from mortal_steps.errors import StoreError
+from mortal_steps.policy import rollout_files
+from mortal_steps.runs.lease import acquire
+from mortal_steps.runs.run import Run
+from mortal_steps.runs.survey import last_written
+from mortal_steps.store.files import hidden_beside, sync_to_disk
+
+TRASH = "trash"
+
+
+def remove_run(run: Run) -> None:
+    """Remove the run directory.
+
+    Raises `StoreError` if a process drives the run, if it went on since `run` was opened, or if
+    something of it cannot be removed.
+    """
+    root, before = run.store.root, last_written(run)
+    lease = acquire(run.store)
+    try:
+        _check_unchanged(run, before)
+    except BaseException:
+        lease.release()
+        raise
+    trash = hidden_beside(root, TRASH)
+    try:
+        lease.move_away(trash)
+    except OSError as error:
+        raise StoreError(f"{root} cannot be moved away: {error.strerror}; the run stays") from error
+    sync_to_disk(root.parent)
+    remove_trash(trash)
+
+
+def prune_run(run: Run, keep_rollouts: int) -> None:
+    """Remove the rollouts of a complete run, but for those of its newest `keep_rollouts` steps.
+
+    Raises `StoreError` as `remove_run` does.
+    """
+    before = last_written(run)
+    lease = acquire(run.store)
+    try:
+        _check_unchanged(run, before)
+        rollout_files.prune_before(run.store, prunable_before(run, keep_rollouts))
+    finally:
+        lease.release()
+
+
+def prunable_before(run: Run, keep_rollouts: int) -> int:
+    """Up to which step a complete run can do without its rollouts.
+
+    Should its final model have to be made again, that begins at the newest checkpoint.
+    """
+    saved = run.manifest.checkpoints
+    return min(run.manifest.step - keep_rollouts, saved[-1].step if saved else 0)
+
+
+def _check_unchanged(run: Run, before: float) -> None:
+    run.read_again()
+    if last_written(run) != before:
+        raise StoreError(f"run {run.store.root.name} went on meanwhile; it stays as it is")
+
+
+def trash_in(runs_dir: Path) -> list[Path]:
+    """What removals that were killed have left."""
+    return sorted(path for path in runs_dir.glob(f".*.{TRASH}") if path.is_dir())
+
+
+def remove_trash(trash: Path) -> None:
+    """Remove what is no run any more. Raises `StoreError`, which names what cannot be removed."""
+    try:
+        shutil.rmtree(trash)
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename} cannot be removed: {error.strerror}; make it removable, then call "
+            "`mortal gc --delete` again, which finishes what it has begun"
+        ) from error
+
+
+class FreedSpace:
+    """How much of the disk is free again as one folder after the other goes: a file counts when
+    the last of its links does."""
+
+    def __init__(self) -> None:
+        self._links: Counter[tuple[int, int]] = Counter()
+
+    def without(self, folder: Path) -> int:
+        """Bytes that are free once this folder is gone, too."""
+        freed = 0
+        for parent, _, names in os.walk(folder):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):  # a run that goes on removes files
+                    found = os.lstat(os.path.join(parent, name))
+                    file = (found.st_dev, found.st_ino)
+                    self._links[file] += 1
+                    if self._links[file] == found.st_nlink:
+                        freed += found.st_blocks * 512
+        return freed

@@ -1,0 +1,1 @@
+"""`mortal doctor`, and where the server keeps its history."""

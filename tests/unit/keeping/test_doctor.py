@@ -1,0 +1,141 @@
+"""`mortal doctor`: what is well, what is a warning, what keeps runs from working."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from mortal.keeping import doctor, history, machine
+from mortal.keeping.finding import ok, problem, warning
+from mortal.server.automations import CRASHED, RECOVERING, SILENT
+from mortal.server.database import VARIABLE, FileUse
+from mortal_steps.store.files import hidden_beside
+
+GB = 10**9
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def server():
+    from mortal.keeping import server
+
+    return server
+
+
+def test_a_machine_without_a_server_is_well(state, capsys):
+    assert doctor.examine(state / "runs")
+    told = capsys.readouterr().out
+    assert "  ok       packages: the " in told
+    assert "  ok       database: SQLite, 0 kB" in told
+    assert "  ok       server: none runs" in told
+
+
+def test_a_server_that_does_not_answer_is_a_problem(state, monkeypatch, capsys):
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    assert not doctor.examine(state / "runs")
+    assert "  problem  server: PREFECT_API_URL = http://127.0.0.1:9/api does not answer" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_package_of_another_version_is_named(monkeypatch):
+    wanted = ["pydantic>=999", "no-such-package", "typer", "uv<0; extra == 'dev'"]
+    monkeypatch.setattr(machine.metadata, "requires", lambda name: wanted)
+    found = machine.packages()
+    assert found.level == "problem"
+    assert "pydantic is 2" in found.word and "no-such-package is missing" in found.word
+    assert "typer" not in found.word and "uv" not in found.word
+
+
+def test_a_gpu_that_torch_is_not_built_for_is_a_warning():
+    levels = [
+        machine.torch_and_gpus(cuda, gpus).level
+        for cuda, gpus in [(None, []), (None, ["NVIDIA H100"]), ("12.8", ["NVIDIA H100"])]
+    ]
+    assert levels == ["ok", "warning", "ok"]
+
+
+@pytest.mark.parametrize(("free", "level"), [(20, "ok"), (5, "warning"), (0.5, "problem")])
+def test_a_disk_that_is_nearly_full_is_told(tmp_path, monkeypatch, free, level):
+    use = SimpleNamespace(free=int(free * GB))
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda place: use)
+    (found,) = machine.disks({"runs": tmp_path / "not" / "there", "temp": tmp_path})
+    assert found.level == level
+    assert "free for runs, temp" in found.word
+
+
+def test_a_removal_that_was_killed_is_told(tmp_path):
+    assert machine.leftovers(tmp_path).level == "ok"
+    hidden_beside(tmp_path / "demo", "trash").mkdir()
+    assert "`mortal gc --delete`" in machine.leftovers(tmp_path).word
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "num_free", "told"),
+    [(GB, GB // 3, None), (GB, GB // 2 + 1, "smaller when it starts"), (3 * GB, 0, VARIABLE)],
+)
+def test_a_file_that_is_too_large_says_what_to_do(tmp_path, num_bytes, num_free, told):
+    found = history.sqlite_use(tmp_path, FileUse(num_bytes=num_bytes, num_free=num_free))
+    assert (found.level, (told or "") in found.word) == ("warning" if told else "ok", True)
+
+
+def test_a_postgresql_that_is_away_is_a_problem(state, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "postgresql+asyncpg://me:secret@127.0.0.1:9/prefect")
+    (found,) = history.look_at_database()
+    assert found.level == "problem"
+    assert "me@127.0.0.1:9/prefect does not answer" in found.word
+    assert "secret" not in found.word
+
+
+def settings(enabled, retention="P90D", buffer="P1D"):
+    """Of a server, as its API tells them."""
+    vacuum = {"enabled": enabled, "retention_period": retention}
+    return {
+        "server": {
+            "services": {"db_vacuum": vacuum},
+            "events": {"expired_bucket_buffer": buffer},
+        }
+    }
+
+
+@pytest.mark.parametrize("enabled", [["events"], False, None, []])
+def test_a_server_that_removes_no_flow_runs_is_a_warning(server, enabled):
+    assert server.vacuum(settings(enabled)).level == "warning"
+
+
+@pytest.mark.parametrize("enabled", [["events", "flow_runs"], True])
+def test_a_server_that_removes_old_flow_runs_says_when(server, enabled):
+    told = "flow runs that ended 90 days ago are removed"
+    assert server.vacuum(settings(enabled)) == ok("vacuum", told)
+
+
+def test_what_a_server_forgets_over_a_restart_is_a_warning(server):
+    assert server.memory(settings([], buffer="PT1M")).level == "warning"
+    assert server.memory(settings([])).level == "ok"
+
+
+def test_automations_that_are_missing_or_switched_off_are_told(server):
+    all_of_them = dict.fromkeys((SILENT, CRASHED, RECOVERING), True)
+    assert server.automations(all_of_them).level == "ok"
+    assert "some are not there" in server.automations({SILENT: True}).word
+    assert f"switched off: {CRASHED}" in server.automations({**all_of_them, CRASHED: False}).word
+
+
+def test_a_pool_without_a_worker_and_another_version_are_warnings(server):
+    assert server.online("local", 0) == warning(
+        "worker", "none is online for the pool local; `prefect worker start --pool local`"
+    )
+    assert server.online("local", 2).level == "ok"
+    assert server.version("http://x/api", "3.8.9", "3.8.8").level == "warning"
+    assert server.version("http://x/api", "3.8.8", "3.8.8").level == "ok"
+
+
+def test_only_problems_change_the_exit_code(state, monkeypatch):
+    for found, well in [(warning("a", "b"), True), (problem("a", "b"), False)]:
+        monkeypatch.setattr(doctor, "_findings", lambda runs_dir, found=found: iter([found]))
+        assert doctor.examine(state) is well

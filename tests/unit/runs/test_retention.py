@@ -1,0 +1,242 @@
+"""`mortal gc`: which runs may go, and how they do."""
+
+import dataclasses
+import os
+import time
+
+import pytest
+
+from mortal.keeping.gc import carry_out, plan
+from mortal_steps.config.loader import parse_config
+from mortal_steps.errors import StoreError
+from mortal_steps.policy.rollout_files import pruned_before
+from mortal_steps.runs import removal
+from mortal_steps.runs.identity import write_identity
+from mortal_steps.runs.lease import acquire
+from mortal_steps.runs.locks import Locks
+from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
+from mortal_steps.runs.retention import DAY_S, KnownRun, what_may_go
+from mortal_steps.runs.run import find_run, list_runs
+from mortal_steps.runs.verify import check_run
+from mortal_steps.store import RunStore
+from mortal_steps.types import Checkpoint, FinalModel, Problem, StageTiming
+from mortal_steps.types.identity import Parent
+
+NOW = 1_000 * DAY_S
+
+
+def known(run_id, days, *goes_back_to, **facts):
+    values = {"keep_days": 30, "complete": True, **facts}
+    return KnownRun(
+        run_id=run_id,
+        updated_at=NOW - days * DAY_S,
+        goes_back_to=frozenset(goes_back_to),
+        **values,
+    )
+
+
+def removed(*runs, protected=()):
+    return what_may_go(runs, now=NOW, protected=protected).remove
+
+
+def test_a_run_goes_once_it_is_older_than_it_is_kept_for():
+    runs = [known("new", 29), known("old", 31), known("begun", 31, complete=False)]
+    assert removed(*runs, known("for ever", 999, keep_days=None)) == ("old", "begun")
+
+
+def test_a_run_that_is_in_use_or_protected_stays_and_says_why():
+    decided = what_may_go(
+        [known("used", 99, untouchable="it is going"), known("champion", 99)],
+        now=NOW,
+        protected={"champion"},
+    )
+    assert decided.remove == ()
+    assert decided.kept == {"used": "it is going", "champion": "it is protected"}
+
+
+def test_what_a_remaining_run_goes_back_to_stays_over_any_number_of_forks():
+    runs = [known("first", 99), known("second", 99, "first"), known("third", 99, "second")]
+    assert removed(*runs, known("new", 1, "third")) == ()
+    assert removed(*runs, protected={"second"}) == ("third",)
+
+
+def test_forks_go_before_what_they_go_back_to():
+    runs = [known("first", 99), known("b", 99, "first"), known("c", 99, "b"), known("d", 99)]
+    assert removed(*runs) == ("c", "b", "first", "d")
+
+
+def test_rollouts_go_of_completed_runs_that_stay():
+    runs = [
+        known("done", 1, keep_rollouts=5),
+        known("begun", 1, keep_rollouts=5, complete=False),
+        known("used", 1, keep_rollouts=5, untouchable="it is going"),
+        known("champion", 1, keep_rollouts=5),
+        known("old", 99, keep_rollouts=5),
+    ]
+    assert what_may_go(runs, now=NOW, protected={"champion"}).prune == {"done": 5}
+
+
+STEPS = 8
+TIMING = StageTiming(stage="checkpoint", step=0)
+
+
+def begun(folder, run_id, days=0.0, parent=None, **settings):
+    """A completed run of eight steps, on the disk."""
+    store = RunStore(folder / "runs" / run_id)
+    config = parse_config({"run_id": run_id, **settings})
+    origin = parent and Parent(
+        run_id=parent.info.run_id, uid=parent.info.uid, step=4, state_id="s", fingerprint="f"
+    )
+    write_identity(store, config, [Problem(id="p", prompt="a")], [], origin)
+    for step in range(STEPS):
+        store.path(f"steps/{step:06d}").mkdir(parents=True)
+        for name in ("batch.json", "journal.json", "result.json"):
+            store.path(f"steps/{step:06d}/{name}").write_text("x" * 5000)
+    saved = [
+        Checkpoint(step=at, path="c", sha256="0", state_id="s", timing=TIMING) for at in (4, STEPS)
+    ]
+    manifest = RunManifest(
+        status="completed",
+        step=STEPS,
+        checkpoints=tuple(saved),
+        final=FinalModel(
+            path="final", sha256="0", weights_sha256="0", merged_path=None, merged_sha256=None
+        ),
+        updated_at=time.time() - days * DAY_S,
+    )
+    store.write_record(MANIFEST_FILE, manifest, RunManifest)
+    return find_run(store.root.parent, run_id)
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs"
+
+
+def left(runs):
+    return [run.info.run_id for run in list_runs(runs)]
+
+
+def test_nothing_goes_of_runs_that_say_nothing(runs, tmp_path):
+    begun(tmp_path, "old", 999)
+    assert plan(runs).items == ()
+
+
+def test_each_run_goes_when_its_own_settings_say_so(runs, tmp_path):
+    begun(tmp_path, "short", 3, retention={"keep_days": 2})
+    begun(tmp_path, "long", 3, retention={"keep_days": 20})
+    planned = plan(runs)
+    assert left(runs) == ["short", "long"], "a plan changes nothing"
+    (item,) = planned.items
+    assert "run short: completed, step 8, 3 d old" in item.what
+    assert item.num_bytes > STEPS * 3 * 4096
+    said = []
+    assert carry_out(planned, runs, said.append)
+    assert left(runs) == ["long"]
+    assert said[0].startswith("removed run short")
+
+
+def test_a_fork_and_a_run_on_its_model_keep_what_they_go_back_to(runs, tmp_path):
+    parent, base = begun(tmp_path, "parent", 99), begun(tmp_path, "base", 99)
+    begun(tmp_path, "fork", 1, parent)
+    begun(tmp_path, "student", 1, model={"name_or_path": "runs/base/final"})
+    begun(tmp_path, "alone", 99)
+    planned = plan(runs, keep_days=30)
+    assert [item.what.split()[1] for item in planned.items] == ["alone:"]
+    assert len(planned.kept) == 2
+    assert base.info.run_id in planned.kept[0] + planned.kept[1]
+
+
+def test_a_file_that_two_runs_share_counts_with_the_last_of_them(runs, tmp_path):
+    one, other = begun(tmp_path, "one", 99), begun(tmp_path, "other", 99)
+    shared = one.store.path("big")
+    shared.write_bytes(os.urandom(1_000_000))
+    os.link(shared, other.store.path("big"))
+    assert sum(item.num_bytes for item in plan(runs, keep_days=30, protected=["one"]).items) < 1e6
+    planned = plan(runs, keep_days=30).items
+    assert planned[0].num_bytes < 1e6 < planned[1].num_bytes
+
+
+def test_a_run_that_is_going_is_not_touched(runs, tmp_path):
+    begun(tmp_path, "going", 99)
+    planned = plan(runs, keep_days=30)
+    lease = acquire(RunStore(runs / "going"))
+    try:
+        assert plan(runs, keep_days=30).kept == ("going: it is going",)
+        said = []
+        assert not carry_out(planned, runs, said.append), "it began after the plan was made"
+        assert "in use by process" in said[0]
+    finally:
+        lease.release()
+    assert left(runs) == ["going"]
+
+
+def test_a_run_that_went_on_since_the_plan_stays(runs, tmp_path):
+    run = begun(tmp_path, "run", 99)
+    planned = plan(runs, keep_days=30)
+    find_run(runs, "run").update(step=STEPS)
+    with pytest.raises(StoreError, match="went on meanwhile"):
+        planned.items[0].remove()
+    assert left(runs) == ["run"]
+    acquire(run.store).release()
+
+
+def test_a_removal_that_is_killed_leaves_no_half_of_a_run(runs, tmp_path, monkeypatch):
+    begun(tmp_path, "old", 99)
+
+    def killed(trash):
+        next(trash.glob("steps/*/batch.json")).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(removal, "remove_trash", killed)
+        with pytest.raises(KeyboardInterrupt):
+            plan(runs, keep_days=30).items[0].remove()
+    assert left(runs) == []
+    again = plan(runs)
+    assert "left by a removal that was killed" in again.items[0].what
+    assert carry_out(again, runs, lambda line: None)
+    assert [path.name for path in runs.iterdir()] == [".gc.lock"]
+
+
+def test_a_resume_that_waited_for_the_removal_makes_no_new_run(runs, tmp_path):
+    run = begun(tmp_path, "old", 99)
+    locks = Locks(run.store)
+    removal.remove_run(run)
+    assert locks.take()
+    assert not locks.are_of(run.store)
+    locks.close()
+    assert not run.store.root.exists()
+
+
+def test_rollouts_go_and_verify_knows_that_they_did(runs, tmp_path):
+    run = begun(tmp_path, "done", retention={"keep_rollouts": 3})
+    planned = plan(runs)
+    assert planned.items[0].what == "rollouts of run done before step 5"
+    assert carry_out(planned, runs, lambda line: None)
+    there = sorted(int(path.parent.name) for path in runs.glob("done/steps/*/batch.json"))
+    assert there == [5, 6, 7]
+    assert len(list(runs.glob("done/steps/*/journal.json"))) == STEPS
+    assert pruned_before(run.store) == 5
+    missing = [f for f in check_run(runs, "done").files() if f.damage == "is missing"]
+    assert not [f for f in missing if f.path.name == "batch.json"]
+    assert plan(runs).items == ()
+
+
+def test_no_rollouts_go_that_the_newest_checkpoint_needs(runs, tmp_path):
+    run = begun(tmp_path, "done", retention={"keep_rollouts": 1})
+    one = dataclasses.replace(run.manifest, checkpoints=run.manifest.checkpoints[:1])
+    run.store.write_record(MANIFEST_FILE, one, RunManifest)
+    assert plan(runs).items[0].what == "rollouts of run done before step 4"
+
+
+def test_what_another_gc_is_removing_is_left_to_it(runs, tmp_path):
+    begun(tmp_path, "old", 99)
+    planned = plan(runs, keep_days=30)
+
+    def meanwhile(line):
+        with pytest.raises(StoreError, match="another `mortal gc`"):
+            carry_out(plan(runs), runs, lambda line: None)
+
+    assert carry_out(planned, runs, meanwhile)
