@@ -26,31 +26,40 @@ class ReportArtifact:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._key = f"report-{_slug(run)}"
-        self._id: UUID | None = None
+        self._page = PageArtifact(f"report-{run.info.run_id}")
 
     async def refresh(self) -> None:
         """Bring it up to the report in the run directory."""
         path = self._run.store.path(MARKDOWN)
         if path.exists():  # its writer has told why it is not
-            await told(self._put(path.read_text(encoding="utf-8")), "the report is not shown")
+            at, info = self._run.manifest, self._run.info
+            description = f"{info.run_id}: {at.status}, step {at.step} of {info.num_steps}"
+            report = path.read_text(encoding="utf-8")
+            await told(self._page.put(report, description), "the report is not shown")
 
-    async def _put(self, report: str) -> None:
-        at, info = self._run.manifest, self._run.info
-        description = f"{info.run_id}: {at.status}, step {at.step} of {info.num_steps}"
+
+class PageArtifact:
+    """One page of Markdown of a flow run, brought up to date in its place."""
+
+    def __init__(self, name: str) -> None:
+        self._key = _slug(name)
+        self._id: UUID | None = None
+
+    async def put(self, text: str, description: str) -> None:
+        """Let the page be this; raises what the server answers."""
         context = FlowRunContext.get()
         assert context is not None and context.flow_run is not None, "artifacts are of a flow run"
         flow_run = context.flow_run.id
         async with get_client() as client:
             self._id = self._id or await self._find(client, flow_run)
-            if self._id is not None and await _update(client, self._id, report, description):
+            if self._id is not None and await _update(client, self._id, text, description):
                 return
             made = await client.create_artifact(
                 ArtifactCreate(
                     key=self._key,
                     type="markdown",
                     description=description,
-                    data=report,
+                    data=text,
                     flow_run_id=flow_run,
                 )
             )
@@ -63,15 +72,15 @@ class ReportArtifact:
         return found[0].id if found else None
 
 
-async def _update(client: PrefectClient, artifact: UUID, report: str, description: str) -> bool:
-    """Whether the artifact still exists. The client's own method sends the whole report twice: once
+async def _update(client: PrefectClient, artifact: UUID, text: str, description: str) -> bool:
+    """Whether the artifact still exists. The client's own method sends the whole page twice: once
     more as an event, which the server keeps."""
     try:
         await client.request(
             "PATCH",
             "/artifacts/{id}",
             path_params={"id": artifact},
-            json={"data": report, "description": description},
+            json={"data": text, "description": description},
         )
     except PrefectHTTPStatusError as error:
         if error.response.status_code == codes.NOT_FOUND:
@@ -80,6 +89,6 @@ async def _update(client: PrefectClient, artifact: UUID, report: str, descriptio
     return True
 
 
-def _slug(run: Run) -> str:
+def _slug(name: str) -> str:
     """Artifact keys hold lower-case letters, digits and dashes alone."""
-    return "".join(c if c.isalnum() else "-" for c in run.info.run_id.lower())
+    return "".join(c if c.isalnum() else "-" for c in name.lower())

@@ -13,6 +13,7 @@ from mortal.cli.configuring import new_model, options
 from mortal.cli.deploying import deploy
 from mortal.cli.keeping import doctor, gc
 from mortal.cli.looking import fetch, runs, show, verify
+from mortal.cli.promoting import models, promote, rollback
 from mortal.cli.serving import automate, server
 from mortal.cli.training import fork, resume, stop, train
 from mortal.terminal.output import (
@@ -50,6 +51,7 @@ app = typer.Typer(
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train": (train, resume, stop, fork),
     "Look at runs": (runs, show, verify, fetch),
+    "Put a model to use": (promote, rollback, models),
     "Write a configuration": (options, new_model),
     "Prefect": (server, automate),
     "Keep house": (doctor, gc),

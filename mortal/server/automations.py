@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName
@@ -37,6 +38,8 @@ from prefect.events.schemas.automations import (
 from mortal_steps.errors import ServerError
 
 FLOW = "grpo-train"
+FLOWS = ("promote", FLOW)
+"""Whose deployments' runs come back: all that they do may be done again."""
 SILENT = "mortal: a silent run has crashed"
 CRASHED = "mortal: a crashed run recovers"
 RECOVERING = "mortal: a recovering run is scheduled again"
@@ -73,7 +76,7 @@ ONE_RUN: dict[str, Any] = {
 ANY_DEPLOYED_RUN: dict[str, Any] = {
     **ONE_RUN,
     "match_related": [
-        {"prefect.resource.role": "flow", "prefect.resource.name": FLOW},
+        {"prefect.resource.role": "flow", "prefect.resource.name": list(FLOWS)},
         {"prefect.resource.role": "deployment"},
     ],
 }
@@ -93,6 +96,17 @@ class Recovery:
     Running are counted apart, anew after each that gets there."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deployed:
+    """A deployment of one of the flows."""
+
+    name: str
+    """`flow/deployment`."""
+    id: UUID
+    heartbeat_s: int
+    """Seconds between two heartbeats of its runs."""
+
+
 def automate(recovery: Recovery) -> Iterator[str]:
     """Make the automations, in place of those of an earlier call; yields a line for each fact.
 
@@ -100,11 +114,7 @@ def automate(recovery: Recovery) -> Iterator[str]:
     """
     with get_client(sync_client=True) as client:
         deployments = _deployments(client)
-        watched = [
-            deployment
-            for deployment in deployments
-            if _heartbeat_s(deployment) < recovery.silence_s
-        ]
+        watched = [each for each in deployments if each.heartbeat_s < recovery.silence_s]
         _remove(client)
         if watched:
             client.create_automation(_silent(watched, recovery))
@@ -122,7 +132,7 @@ def automate(recovery: Recovery) -> Iterator[str]:
             if deployment not in watched:
                 yield (
                     f"not watched for silence: {_names([deployment])} sends a heartbeat every "
-                    f"{_heartbeat_s(deployment)} s; set {HEARTBEAT_SETTING} = 30 in the env of its "
+                    f"{deployment.heartbeat_s} s; set {HEARTBEAT_SETTING} = 30 in the env of its "
                     "job variables, deploy it and run this again"
                 )
 
@@ -145,15 +155,23 @@ def _remove(client: SyncPrefectClient) -> list[str]:
     return [automation.name for automation in found]
 
 
-def _deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
-    found = client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])))
+def _deployments(client: SyncPrefectClient) -> list[Deployed]:
+    found = [
+        Deployed(name=f"{flow}/{each.name}", id=each.id, heartbeat_s=_heartbeat_s(each))
+        for flow in FLOWS
+        for each in sorted(_deployments_of(client, flow), key=lambda each: each.name)
+    ]
     if not found:
         raise ServerError(
-            f"the server at {client.api_url} has no deployment of {FLOW}; only a deployment's runs "
-            "can be scheduled again. Make one with `prefect --no-prompt deploy --all "
-            "--prefect-file deployments/prefect.yaml`, and name the server in PREFECT_API_URL"
+            f"the server at {client.api_url} has no deployment of {' or '.join(FLOWS)}; only a "
+            "deployment's runs can be scheduled again. Make one with `prefect --no-prompt deploy "
+            "--all --prefect-file deployments/prefect.yaml`, and name the server in PREFECT_API_URL"
         )
-    return sorted(found, key=lambda deployment: deployment.name)
+    return found
+
+
+def _deployments_of(client: SyncPrefectClient, flow: str) -> list[DeploymentResponse]:
+    return client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])))
 
 
 def _heartbeat_s(deployment: DeploymentResponse) -> int:
@@ -161,11 +179,11 @@ def _heartbeat_s(deployment: DeploymentResponse) -> int:
     return int(environment.get(HEARTBEAT_SETTING, HEARTBEAT_DEFAULT_S))
 
 
-def _names(deployments: list[DeploymentResponse]) -> str:
-    return ", ".join(f"{FLOW}/{deployment.name}" for deployment in deployments)
+def _names(deployments: list[Deployed]) -> str:
+    return ", ".join(deployment.name for deployment in deployments)
 
 
-def _silent(deployments: list[DeploymentResponse], recovery: Recovery) -> AutomationCore:
+def _silent(deployments: list[Deployed], recovery: Recovery) -> AutomationCore:
     """After a sign of life nothing more: Crashed."""
     watched: dict[str, Any] = {
         **ONE_RUN,
@@ -205,7 +223,7 @@ def _crashed(recovery: Recovery) -> AutomationCore:
     ]
     return AutomationCore(
         name=CRASHED,
-        description=f"`mortal automate` made this for the deployments of {FLOW}.",
+        description=f"`mortal automate` made this for the deployments of {' and '.join(FLOWS)}.",
         trigger=CompoundTrigger(triggers=crashes, require="any", within=None),
         # Forced, for Prefect leaves no Crashed state for another one.
         actions=[
@@ -223,7 +241,7 @@ def _recovering(recovery: Recovery) -> AutomationCore:
     """After Recovering nothing more, such as a Retry by hand: AwaitingRetry."""
     return AutomationCore(
         name=RECOVERING,
-        description=f"`mortal automate` made this for the deployments of {FLOW}.",
+        description=f"`mortal automate` made this for the deployments of {' and '.join(FLOWS)}.",
         trigger=_nothing_after(_events("Recovering"), recovery.pause_s, ANY_DEPLOYED_RUN),
         actions=[
             ChangeFlowRunState(

@@ -101,6 +101,19 @@ class RunConfig(Section):
         """Most tokens per generated completion."""
         return self.rollout.max_tokens or self.training.max_completion_length
 
+    def for_evaluation(self) -> RunConfig:
+        """The same with the rewards that score evaluations in the place of training's."""
+        functions = self.evaluation.functions
+        if functions is None:
+            return self
+        rewards = {"functions": functions, "weights": None, "terms": ()}
+        return self.model_copy(update={"rewards": self.rewards.model_copy(update=rewards)})
+
+    @property
+    def reward_code(self) -> tuple[str, ...]:
+        """Code of the user's that scores, in training or in evaluations."""
+        return tuple(dict.fromkeys((*self.rewards.code, *self.for_evaluation().rewards.code)))
+
     @property
     def corrects_importance(self) -> bool:
         """Whether TRL's importance-sampling correction is on.

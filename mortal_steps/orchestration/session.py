@@ -19,6 +19,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
 from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import WorkerLostError
+from mortal_steps.orchestration.held_out import HeldOut
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import policy_version, sampling_version, shard_bounds
 from mortal_steps.store import RunStore
@@ -181,33 +182,14 @@ class Session:
     async def evaluate_shard(self, step: int, shard: int, weights: WeightsRef) -> RewardRef:
         """Sample and score one shard of the held-out problems, one completion each."""
         info = self.run.info
-        start, stop = shard_bounds(info.num_eval_problems, self.config.num_shards)[shard]
+        held_out = HeldOut(
+            config=self.config, problems=info.eval_problems, num_problems=info.num_eval_problems
+        )
         folder = f"evaluations/{step:06d}"
-        generation = await self._call(
-            GenerationRef,
-            "rollout",
-            "generate",
-            GenerateRequest(
-                stage="evaluate",
-                step=step,
-                shard=shard,
-                problems=info.eval_problems,
-                start=start,
-                stop=stop,
-                num_generations=1,
-                sampling=SamplingParams(
-                    max_tokens=self.config.max_tokens,
-                    temperature=self.config.evaluation.temperature,
-                    stop=self.config.rollout.stop,
-                ),
-                weights=weights,
-                output=shard_file(folder, "generations", shard),
-            ),
-        )
-        request = RewardRequest(
-            stage="evaluate", generation=generation, output=shard_file(folder, "rewards", shard)
-        )
-        return await self._call(RewardRef, "reward", "reward", request)
+        sampling = held_out.generate_request(step, shard, weights, folder)
+        generation = await self._call(GenerationRef, "rollout", "generate", sampling)
+        scoring = held_out.reward_request(generation, folder)
+        return await self._call(RewardRef, "reward", "reward", scoring)
 
     # the run's beginning and end
 

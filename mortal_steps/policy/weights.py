@@ -97,7 +97,11 @@ def withdraw(store: RunStore, version: PolicyVersion) -> None:
 
 def weights_digest(folder: Path) -> str:
     """sha256 of a model's safetensors; of their digests in name order where there are several."""
-    digests = [digest_file(path) for path in sorted(folder.glob("*.safetensors"))]
+    return digest_of([digest_file(path) for path in sorted(folder.glob("*.safetensors"))])
+
+
+def digest_of(digests: Sequence[str]) -> str:
+    """The same of the digests of these files, in name order."""
     if len(digests) == 1:
         return digests[0]
     return hashlib.sha256("".join(digests).encode()).hexdigest()

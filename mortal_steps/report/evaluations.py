@@ -15,13 +15,14 @@ OWN_COLUMNS = ("step", "reward")
 
 
 def mean_scores(config: RunConfig, shards: Sequence[RewardedShard]) -> dict[str, float]:
-    """Mean of each reward function over the problems it scored, and of the weighted sum.
+    """Mean of each function that scores evaluations over the problems it scored, and of their
+    weighted sum.
 
     Also how many completions are masked, by the function that failed on them, and the metrics that
     functions logged. A function that is called as one of our own columns is told by its mean under
     `rewards/<function>`.
     """
-    weights = reward_weights(config)
+    weights = reward_weights(config.for_evaluation())
     scores: dict[str, list[float]] = defaultdict(list)
     for shard in shards:
         for group in shard.rewards:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.host_process import HostProcess
-from mortal_steps.rewards.scoring import Scorer
+from mortal_steps.rewards.scoring import Scorer, Scores
 from mortal_steps.rewards.source_record import check_files
 from mortal_steps.scores import reward_names, reward_weights, total_reward
 from mortal_steps.store import RunStore
@@ -37,24 +37,23 @@ logger = logging.getLogger(__name__)
 MADE_UP_TEXT = "a made-up completion"
 
 
-class RewardWorker:
-    """Scores shards of one run. Functions are imported at the first call that needs them."""
+class _Functions:
+    """The reward functions of a configuration, in a host of their own."""
 
-    def __init__(self, *, run_dir: str, config: RunConfig, num_steps: int) -> None:
-        self._store = RunStore(Path(run_dir))
-        self._config = config
-        self._num_steps = num_steps
+    def __init__(self, config: RunConfig, before_start: Callable[[], None]) -> None:
+        self._config = config.rewards
         self._names = reward_names(config)
         self._host = HostProcess(
             dict(zip(self._names, config.rewards.all_terms, strict=True)),
             gym_rows=comes_from_gym(config.data),
             passed_on=config.compute.local.reward.env,
-            before_start=lambda: check_files(self._store, config, Path.cwd()),
+            before_start=before_start,
         )
         self._scorer = Scorer(self._host, self._names, config.rewards)
+        self.weights = reward_weights(config)
 
     def start(self) -> None:
-        """Import the functions; raises `RewardError` if one cannot be."""
+        """Import them; raises `RewardError` if one cannot be."""
         for name in self._names:
             if self._names.count(name) > 1:
                 raise RewardError(
@@ -63,9 +62,50 @@ class RewardWorker:
                 )
         self._host.start()
 
+    def score(self, shard: GeneratedShard, trainer_state: TrainerState) -> Scores:
+        """See `Scorer.score`."""
+        self.start()
+        return self._scorer.score(shard, trainer_state)
+
+    def call_once(self, shard: GeneratedShard, trainer_state: TrainerState) -> None:
+        """Raise `RewardError` for one that fails, at once and whatever `rewards.on_error` says."""
+        once = self._config.model_copy(update={"retries": 0, "on_error": "raise"})
+        try:
+            Scorer(self._host, self._names, once).score(shard, trainer_state)
+        except RewardError as error:
+            raise RewardError(
+                f"in the dry run, which calls each function once on the text {MADE_UP_TEXT!r} "
+                f"before anything is started (rewards.dry_run = false leaves it out), {error}"
+            ) from error
+
     def close(self) -> None:
-        """End the reward host, which otherwise ends with this process."""
+        """End the host, which otherwise ends with this process."""
         self._host.close()
+
+
+class RewardWorker:
+    """Scores shards of one run. Functions are imported at the first call that needs them."""
+
+    def __init__(self, *, run_dir: str, config: RunConfig, num_steps: int) -> None:
+        self._store = RunStore(Path(run_dir))
+        self._config = config
+        self._num_steps = num_steps
+
+        def check() -> None:
+            check_files(self._store, config, Path.cwd())
+
+        self._training = self._evaluating = _Functions(config, check)
+        if config.evaluation.functions is not None:
+            self._evaluating = _Functions(config.for_evaluation(), check)
+
+    def start(self) -> None:
+        """Import the functions of training; raises `RewardError` if one cannot be."""
+        self._training.start()
+
+    def close(self) -> None:
+        """End the reward hosts, which otherwise end with this process."""
+        for functions in self._all():
+            functions.close()
 
     def dry_run(self, *, problems: Sequence[Problem]) -> None:
         """Call each function once on a made-up completion of each problem; commits nothing.
@@ -73,17 +113,10 @@ class RewardWorker:
         Raises `RewardError` for a function that cannot be imported or fails, at once and whatever
         `rewards.on_error` says.
         """
-        self.start()
-        if problems:
-            once = self._config.rewards.model_copy(update={"retries": 0, "on_error": "raise"})
-            scorer = Scorer(self._host, self._names, once)
-            try:
-                scorer.score(_made_up(problems), self._trainer_state(0))
-            except RewardError as error:
-                raise RewardError(
-                    f"in the dry run, which calls each function once on the text {MADE_UP_TEXT!r} "
-                    f"before anything is started (rewards.dry_run = false leaves it out), {error}"
-                ) from error
+        for functions in self._all():
+            functions.start()
+            if problems:
+                functions.call_once(_made_up(problems), self._trainer_state(0))
 
     def reward(self, *, request: RewardRequest) -> RewardRef:
         """Score a shard and commit the scores at `request.output`.
@@ -97,7 +130,7 @@ class RewardWorker:
         request = replace(request, output=file_in_use(self._store, request.output))
         generation = request.generation
         file, rewarded = self._committed(request) or self._score(request)
-        reward_sum, num_scored = total_reward(rewarded, reward_weights(self._config))
+        reward_sum, num_scored = total_reward(rewarded, self._asked(request).weights)
         masked: Counter[str] = Counter()
         for failure in rewarded.failures:
             masked[failure.function] += failure.num_completions
@@ -132,8 +165,7 @@ class RewardWorker:
     def _score(self, request: RewardRequest) -> tuple[FileRef, RewardedShard]:
         generation = request.generation
         shard = self._store.read_record(generation.file, GeneratedShard)
-        self.start()
-        scores = self._scorer.score(shard, self._trainer_state(shard.step))
+        scores = self._asked(request).score(shard, self._trainer_state(shard.step))
         rewarded = RewardedShard(
             step=generation.step,
             shard=generation.shard,
@@ -145,6 +177,13 @@ class RewardWorker:
             failed_calls=scores.failed_calls,
         )
         return self._store.write_record(request.output, rewarded, RewardedShard), rewarded
+
+    def _asked(self, request: RewardRequest) -> _Functions:
+        return self._evaluating if request.stage == "evaluate" else self._training
+
+    def _all(self) -> list[_Functions]:
+        other = self._evaluating is not self._training
+        return [self._training, self._evaluating] if other else [self._training]
 
     def _trainer_state(self, step: int) -> TrainerState:
         updates = self._config.training.optimizer_steps_per_batch

@@ -238,7 +238,7 @@ class RunStore:
         for leftover in self.path(relative).glob(f".{of}*"):
             if leftover.suffix not in {".partial", ".removed", ".replaced"}:
                 continue
-            if leftover.is_dir():
+            if leftover.is_dir() and not leftover.is_symlink():
                 shutil.rmtree(leftover)
             else:
                 leftover.unlink(missing_ok=True)

@@ -14,8 +14,8 @@ def test_the_deployed_configuration_is_the_demo():
     shipped = yaml.safe_load((ROOT / "deployments/prefect.yaml").read_text())
     demo = tomllib.loads((ROOT / "deployments/configs/demo.toml").read_text())
     deployments = {entry["name"]: entry for entry in shipped["deployments"]}
-    assert set(deployments) == {"local", "nightly"}
-    for deployment in deployments.values():
+    assert set(deployments) == {"local", "nightly", "promote"}
+    for deployment in (deployments["local"], deployments["nightly"]):
         assert deployment["parameters"]["config"] == demo
         assert deployment["concurrency_limit"]["limit"] == 1
     assert deployments["nightly"]["schedules"][0]["cron"]

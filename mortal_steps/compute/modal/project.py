@@ -28,7 +28,7 @@ def project_files(config: RunConfig, *, all_in_containers: bool = False) -> dict
         names.append(config.rollout.source)
     specs = [name for name in names if is_imported(name)]
     if all_in_containers or config.compute.modal.rewards == "modal":
-        specs += config.rewards.code
+        specs += config.reward_code
     return {str(path.relative_to(here)): path for spec in specs for path in _files_of(spec, here)}
 
 

@@ -129,7 +129,7 @@ def test_a_host_that_starts_again_in_mid_run_does_not_score_with_other_functions
         worker.dry_run(problems=[PROBLEM])
         (project / "judges/helper.py").write_text("ONE = 2.0")
         worker.dry_run(problems=[PROBLEM])  # the same process, so the same functions
-        process = worker._host._process
+        process = worker._training._host._process
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
         assert_ends(process.pid)

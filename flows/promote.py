@@ -1,0 +1,154 @@
+"""The gate before a model is put to use, as a Prefect flow.
+
+    bring_in -> judge candidate, judge incumbent -> compare -> approval -> decide
+
+Approval is a threshold's or a person's. To wait for a person the flow run is suspended: its process
+ends, and nothing is held. Resumed, retried or crashed, it begins at the top again, and each of its
+steps is answered by what it has committed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any, Literal
+
+from prefect import State, flow
+from prefect.flow_runs import asuspend_flow_run
+from prefect.input import RunInput
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+from prefect.states import Completed
+from pydantic import Field, ValidationError
+
+from mortal_flows.project_folder import enter_project_folder
+from mortal_steps.promotion.comparison import (
+    Comparison,
+    Verdict,
+    by_threshold,
+    comparison_page,
+    comparison_table,
+)
+from mortal_steps.promotion.gate import Gate
+from mortal_steps.registry.registry import Decision, Registry
+from mortal_steps.registry.versions import ModelVersion
+from mortal_steps.runs.run import find_run
+from mortal_steps.runs.trust import check_trusted
+from mortal_tasks.artifacts import PageArtifact
+from mortal_tasks.promote import bring_in, decide, judge
+from mortal_tasks.told import told
+
+HOW_TO_APPROVE = (
+    "**Waits for approval.** Press Resume on the page of this flow run, and say `promote` or "
+    "`refuse`. Nothing runs meanwhile."
+)
+
+
+class Approval(RunInput):
+    """What a person says to a comparison."""
+
+    decision: Literal["promote", "refuse"] = Field(
+        description="`promote` puts the model in production; `refuse` leaves the one that is there."
+    )
+    by: str = Field(min_length=1, description="Your name, for the history.")
+    why: str = Field("", description="A reason, for the history.")
+
+
+def flow_run_name() -> str:
+    """`promote/<run id>`."""
+    return f"promote/{flow_run.parameters['run_id']}"
+
+
+@flow(name="promote", flow_run_name=flow_run_name, persist_result=False)
+async def promote(
+    run_id: str,
+    name: str | None = None,
+    approval: Literal["person", "threshold"] = "person",
+    min_gain: float = 0.0,
+    overrides: list[str] | None = None,
+    runs_dir: str = "runs",
+    models_dir: str = "models",
+) -> State[Any]:
+    """Compare a run's model with the one in production, and put it in its place.
+
+    Ends Completed, with the `Decision`, and says in a line what was decided. Raises the
+    `MortalError` that kept it from a comparison.
+
+    Args:
+        run_id: The run, which has finished.
+        name: Name to promote its model to. Default: `name` in its configuration.
+        approval: `person` suspends the flow run until somebody resumes it with a decision;
+            `threshold` decides by `min_gain`.
+        min_gain: Promote the model if its reward on the held-out problems is higher by this or
+            more.
+        overrides: Changes to how the models are compared, such as
+            `evaluation.functions=["judges.py:strict"]`.
+        runs_dir: Folder that holds the run.
+        models_dir: Folder that holds the models in use; `models_dir/name/production` is loaded.
+    """
+    enter_project_folder()
+    run = find_run(Path(runs_dir).absolute(), run_id)
+    check_trusted(run)
+    registry = Registry(Path(models_dir).absolute(), name or run.config.name)
+    request = str(flow_run.id)
+    made = registry.answered(request)
+    if made is not None:
+        registry.follow()
+        return _ended(made, registry)
+    gate = Gate(run, registry, overrides or ())
+    candidate = await bring_in(gate)
+    if registry.production() == candidate:
+        return Completed(message=f"{candidate.id} is in production already")
+    comparison = await _compare(gate, candidate)
+    page = PageArtifact(f"promotion-{registry.name}")
+    if approval == "threshold":
+        verdict, by = by_threshold(comparison, min_gain), f"threshold min_gain = {min_gain:g}"
+    else:
+        await _show(page, comparison, registry, HOW_TO_APPROVE)
+        verdict, by = await _asked(comparison, registry.name)
+    decision = await decide(gate, comparison, verdict, by, request)
+    outcome = f"**{decision.action.capitalize()}** by {decision.by}: {decision.why or 'no reason'}."
+    await _show(page, comparison, registry, outcome)
+    return _ended(decision, registry)
+
+
+async def _compare(gate: Gate, candidate: ModelVersion) -> Comparison:
+    judged = await judge(gate, candidate)
+    incumbent = gate.registry.production()
+    return gate.compared(judged, await judge(gate, incumbent) if incumbent else None)
+
+
+async def _show(
+    page: PageArtifact, comparison: Comparison, registry: Registry, outcome: str
+) -> None:
+    run_id = comparison.candidate.version.run_id
+    text = comparison_page(comparison, registry.name, outcome)
+    await told(page.put(text, f"{run_id} for {registry.name}"), "the comparison is not shown")
+
+
+async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
+    """What a person says, for whom the flow run is suspended, and who that is.
+
+    What is asked is this comparison: if another model has come into use until the flow run is
+    resumed, it is asked anew. So it is where the flow run was resumed without an answer.
+    """
+    before = comparison.before.id if comparison.before else "nothing"
+    asking = Approval.with_initial_data(
+        description=f"Put this model in production as {name}?\n\n{comparison_table(comparison)}"
+    )
+    for turn in itertools.count(1):
+        key = f"{comparison.candidate.version.id}-against-{before}-{turn}"
+        try:
+            said = await asuspend_flow_run(wait_for_input=asking, key=key)
+        except ValidationError:
+            get_run_logger().warning("resumed without an answer; asking again")
+            continue
+        return Verdict(promote=said.decision == "promote", why=said.why), said.by
+    raise AssertionError("there is always another turn")
+
+
+def _ended(made: Decision, registry: Registry) -> State[Any]:
+    """The flow run's last state, which says what was decided."""
+    said = f"{made.action} {made.version.id} by {made.by}" + (f": {made.why}" if made.why else "")
+    place = f"; in production: {registry.link}" if made.action == "promoted" else ""
+    return Completed(message=f"{said}{place}", data=made)

@@ -1,0 +1,59 @@
+"""What an evaluation asks of the workers: one completion of each held-out problem, scored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mortal_steps.config import RunConfig
+from mortal_steps.schedule import shard_bounds
+from mortal_steps.store.shard_files import shard_file
+from mortal_steps.types import (
+    FileRef,
+    GenerateRequest,
+    GenerationRef,
+    RewardRequest,
+    SamplingParams,
+    WeightsRef,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOut:
+    """Held-out problems, and how they are sampled."""
+
+    config: RunConfig
+    problems: FileRef
+    """Record of `list[Problem]`."""
+    num_problems: int
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """The problems of each shard."""
+        return shard_bounds(self.num_problems, self.config.num_shards)
+
+    def generate_request(
+        self, step: int, shard: int, weights: WeightsRef, folder: str
+    ) -> GenerateRequest:
+        """Sample one shard; the completions belong into `folder`."""
+        start, stop = self.bounds[shard]
+        return GenerateRequest(
+            stage="evaluate",
+            step=step,
+            shard=shard,
+            problems=self.problems,
+            start=start,
+            stop=stop,
+            num_generations=1,
+            sampling=SamplingParams(
+                max_tokens=self.config.max_tokens,
+                temperature=self.config.evaluation.temperature,
+                stop=self.config.rollout.stop,
+            ),
+            weights=weights,
+            output=shard_file(folder, "generations", shard),
+        )
+
+    def reward_request(self, generation: GenerationRef, folder: str) -> RewardRequest:
+        """Score one shard; the scores belong into `folder`."""
+        output = shard_file(folder, "rewards", generation.shard)
+        return RewardRequest(stage="evaluate", generation=generation, output=output)

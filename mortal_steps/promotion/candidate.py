@@ -1,0 +1,87 @@
+"""The model of a finished run: whole, with its tokenizer, as vLLM and transformers load it.
+
+full training           final/
+LoRA with merge_final   final-merged/
+LoRA without            weights/v<last>/, where the adapter is merged in, and final/'s tokenizer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from mortal_steps.errors import RunNotFoundError, StoreError
+from mortal_steps.policy import weights
+from mortal_steps.registry.versions import ModelFiles
+from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
+from mortal_steps.runs.run import Run, find_run
+from mortal_steps.types import FinalModel, PolicyVersion
+
+ADAPTER = "adapter_config.json"
+OF_AN_ADAPTER = (ADAPTER, "adapter_model.safetensors", "README.md")
+
+Files = Mapping[str, tuple[Path, str]]
+"""Where each file is, and its sha256, by its name."""
+
+
+def candidate_files(run: Run) -> ModelFiles:
+    """The files of a run's trained model.
+
+    Raises `StoreError` for a run that is not complete, or whose adapter is nowhere merged.
+    """
+    final = run.manifest.final
+    if final is None or not run.is_complete():
+        raise StoreError(
+            f"run {run.info.run_id} in {run.store.root.parent} has no finished model: it is "
+            f"{run.status()}, step {run.manifest.step} of {run.info.num_steps}; finish it with "
+            f"`mortal resume {run.info.run_id}`"
+        )
+    files = _model_files(run, final)
+    return ModelFiles(
+        run_id=run.info.run_id,
+        run_uid=run.info.uid,
+        runs=tuple(_ancestry(run)),
+        weights_sha256=weights.digest_of([sha256 for _, sha256 in _weights(files)]),
+        files=files,
+    )
+
+
+def _model_files(run: Run, final: FinalModel) -> Files:
+    if final.merged_path is not None:
+        return _files(run, final.merged_path)
+    files = _files(run, final.path)
+    if ADAPTER not in files:
+        return files
+    merged = weights.find(run.store, PolicyVersion(run.info.num_steps))
+    if merged is None:
+        raise StoreError(
+            f"run {run.info.run_id} has trained an adapter, and no model with it merged in is "
+            f"left: {run.store.path(weights.path_of(run.info.num_steps))} is gone; train with "
+            "training.lora.merge_final = true"
+        )
+    whole = _files(run, merged.path)
+    beside = {name: files[name] for name in files if name not in OF_AN_ADAPTER}
+    return {name: where for name, where in {**beside, **whole}.items() if name != PROBE_FILE}
+
+
+def _files(run: Run, folder: str) -> Files:
+    listed = run.store.folder_files(folder)
+    return {name: (run.store.path(folder) / name, sha256) for name, sha256 in listed.items()}
+
+
+def _weights(files: Files) -> list[tuple[str, str]]:
+    """Name and digest of each file of weights, by name."""
+    return sorted((name, sha) for name, (_, sha) in files.items() if name.endswith(".safetensors"))
+
+
+def _ancestry(run: Run) -> list[str]:
+    """Ids of the run and of those that it goes on from, as far as they are there."""
+    found = [run.info.run_id]
+    parent = run.info.parent
+    while parent is not None and parent.run_id not in found:
+        found.append(parent.run_id)
+        try:
+            parent = find_run(run.store.root.parent, parent.run_id).info.parent
+        except RunNotFoundError:
+            break
+    return found

@@ -1,0 +1,120 @@
+"""The candidate beside the model in use: numbers, a verdict by a threshold, a page to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from mortal_steps.promotion.judging import Judgement
+from mortal_steps.registry.versions import ModelVersion
+from mortal_steps.report.markdown import code, table
+
+REWARD = "reward"
+"""The metric that decides: the weighted sum of the functions."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
+class Comparison:
+    """Two models on the same held-out problems."""
+
+    candidate: Judgement
+    incumbent: Judgement | None
+    """The model in use; None for the first one."""
+    base: Mapping[str, float] | None = None
+    """Without an incumbent: what the candidate's run scored before its first step."""
+
+    @property
+    def against(self) -> Mapping[str, float] | None:
+        """What the candidate has to beat, if anything."""
+        return self.incumbent.metrics if self.incumbent else self.base
+
+    @property
+    def before(self) -> ModelVersion | None:
+        """The version in use."""
+        return self.incumbent.version if self.incumbent else None
+
+    @property
+    def gain(self) -> float | None:
+        """By how much the candidate's reward is higher; None where either has none."""
+        against = self.against
+        if against is None or REWARD not in against or REWARD not in self.candidate.metrics:
+            return None
+        return self.candidate.metrics[REWARD] - against[REWARD]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
+class Verdict:
+    """Whether a model is to be put to use."""
+
+    promote: bool
+    why: str
+
+
+def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
+    """Promote what is better by `min_gain` or more than what it is compared with.
+
+    A first model of a run that was not evaluated before its first step has nothing to beat.
+    """
+    reward = comparison.candidate.metrics.get(REWARD)
+    if reward is None:
+        return Verdict(promote=False, why="the candidate has no reward: nothing could be scored")
+    if comparison.gain is None:
+        return Verdict(promote=True, why=f"reward {reward:.4f}, and nothing to compare it with")
+    relation, better = ("at least", True) if comparison.gain >= min_gain else ("less than", False)
+    said = f"reward {reward:.4f}, gain {comparison.gain:+.4f}, {relation} {min_gain:+.4f}"
+    return Verdict(promote=better, why=said)
+
+
+def comparison_table(comparison: Comparison) -> str:
+    """A line for each metric, as Markdown."""
+    other = "incumbent" if comparison.incumbent else "before training"
+    rows = [(code(name), *numbers) for name, *numbers in metric_rows(comparison)]
+    return table(["", "candidate", other, "difference"], rows, "lrrr")
+
+
+def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+    """Each metric with its values and their difference, the reward first."""
+    against = comparison.against or {}
+    return [
+        (name, _number(value), _number(against.get(name)), _difference(value, against, name))
+        for name, value in sorted(comparison.candidate.metrics.items(), key=_reward_first)
+    ]
+
+
+def comparison_page(comparison: Comparison, name: str, outcome: str) -> str:
+    """All there is to know for a decision; `outcome` says where it stands."""
+    return "\n\n".join(_page(comparison, name, outcome)) + "\n"
+
+
+def _page(comparison: Comparison, name: str, outcome: str) -> Iterator[str]:
+    candidate = comparison.candidate
+    yield f"# Promotion of {code(candidate.version.run_id)} to {code(name)}"
+    yield outcome
+    yield comparison_table(comparison)
+    yield (
+        f"{candidate.num_problems:,} held-out problems, the same for both models, with the same "
+        "settings."
+    )
+    rows = [
+        [role, code(version.run_id), code(version.weights_sha256[:12])]
+        for role, version in _models(comparison)
+    ]
+    yield table(["", "run", "weights"], rows, "lll")
+
+
+def _models(comparison: Comparison) -> Iterator[tuple[str, ModelVersion]]:
+    yield "candidate", comparison.candidate.version
+    if comparison.incumbent:
+        yield "incumbent", comparison.incumbent.version
+
+
+def _reward_first(metric: tuple[str, float]) -> tuple[bool, str]:
+    return metric[0] != REWARD, metric[0]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _difference(value: float, against: Mapping[str, float], name: str) -> str:
+    return f"{value - against[name]:+.4f}" if name in against else "-"

@@ -1,0 +1,222 @@
+"""What a model scores on held-out problems: sampled and scored as a run's own evaluations are.
+
+    models/<name>/judged/<key>/
+      generations-<shard>.parquet  rewards-<shard>.parquet     as in a run directory
+      judgement.json               the mean scores
+
+The key is a digest of the model, the problems, the settings that decide a score, and the code of
+the reward functions. So a model is judged once: a kill costs the shards in flight, and an incumbent
+that was judged on the same problems is not judged again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mortal_steps.compute.base import CallKey, Compute, Role, WorkerSpec
+from mortal_steps.compute.local import LocalCompute
+from mortal_steps.compute.roles import worker_specs
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.held_out import HeldOut
+from mortal_steps.registry.registry import Registry
+from mortal_steps.registry.versions import ModelVersion
+from mortal_steps.report.evaluations import mean_scores
+from mortal_steps.rewards.sources import find_sources
+from mortal_steps.rollout.prompts import template_options
+from mortal_steps.runs.run import Run
+from mortal_steps.store.files import writing
+from mortal_steps.types import (
+    FileRef,
+    GenerationRef,
+    PolicyVersion,
+    Problem,
+    RewardedShard,
+    RewardRef,
+    WeightsRef,
+)
+
+FOLDER = "judged"
+WORKER = "mortal_steps.rollout.judged:FinishedModelWorker"
+STEP = 0
+"""Models are judged with the same seeds, whatever step they are of."""
+LOOK_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
+class Judgement:
+    """What a model scored."""
+
+    version: ModelVersion
+    num_problems: int
+    metrics: Mapping[str, float]
+    """As in `Evaluation`."""
+
+
+class Judge:
+    """Judges models as one run would be evaluated: on its held-out problems, with its settings."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        run: Run,
+        config: RunConfig,
+        local: Callable[..., Compute] = LocalCompute,
+    ) -> None:
+        """`config` is the run's, with other settings for evaluations where they are wanted.
+
+        Raises `ConfigError` where nothing can be judged by it.
+        """
+        if not run.info.num_eval_problems:
+            raise ConfigError(
+                f"run {run.info.run_id} has no held-out problems to compare models on; train with "
+                "data.eval_samples, data.eval_split or data.eval_source"
+            )
+        if config.compute.backend != "local":
+            raise ConfigError(
+                f"compute.backend = {config.compute.backend!r}: models are compared on this "
+                "machine; override compute.backend=local, and rollout.engine=transformers if there "
+                "is no vLLM here"
+            )
+        self._registry = registry
+        self._store = registry.store
+        self._run = run
+        self._config = config
+        self._local = local
+
+    def key(self, version: ModelVersion) -> str:
+        """Names the judgement of a model; another key, another judgement."""
+        code = self._config.for_evaluation().rewards.code
+        sources = find_sources(code, self._run.working_dir(), packages=False)
+        parts = [version.sha256, self._problems.sha256, sources.digest(), self._settings()]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+    def _settings(self) -> dict[str, Any]:
+        """What decides a score besides the model, the problems and the code."""
+        config = self._config
+        model, rollout = config.model, config.rollout
+        return {
+            "rewards": [
+                term.model_dump(mode="json") for term in config.for_evaluation().rewards.all_terms
+            ],
+            "temperature": config.evaluation.temperature,
+            "seed": config.seed,
+            "max_tokens": config.max_tokens,
+            "stop": rollout.stop,
+            "engine": [rollout.engine, rollout.engine_options],
+            "num_shards": config.num_shards,
+            "threads": config.compute.local.rollout.threads,
+            "model": [model.dtype, model.max_model_len],
+            "template": template_options(config.training),
+        }
+
+    async def judge(self, version: ModelVersion) -> Judgement:
+        """What a model of the registry scores; answered from the registry where that is known.
+
+        Raises what workers raise, and `CorruptFileError` for a model that is not whole.
+        """
+        folder = f"{FOLDER}/{self.key(version)}"
+        async with self._alone():
+            found = self._store.find_record(f"{folder}/judgement.json", Judgement)
+            if found is not None:
+                return found[1]
+            self._store.verify_folder(version.path, version.sha256)
+            self._store.remove_leftovers(folder)
+            judgement = await self._judge(version, folder)
+            self._store.write_record(f"{folder}/judgement.json", judgement, Judgement)
+            return judgement
+
+    async def _judge(self, version: ModelVersion, folder: str) -> Judgement:
+        config = self._with_model(version)
+        held_out = HeldOut(
+            config=config,
+            problems=self._bring_problems(),
+            num_problems=self._run.info.num_eval_problems,
+        )
+        compute = self._local(
+            self._specs(config, version),
+            working_dir=self._run.working_dir(),
+            log_dir=self._store.path("logs").absolute(),
+        )
+        weights = WeightsRef(version=PolicyVersion(STEP), path=version.path, sha256=version.sha256)
+        try:
+            scored = await asyncio.gather(
+                *(
+                    self._judge_shard(compute, held_out, weights, folder, shard)
+                    for shard in range(len(held_out.bounds))
+                )
+            )
+        finally:
+            await compute.close()
+        shards = [self._store.read_record(shard.file, RewardedShard) for shard in scored]
+        return Judgement(
+            version=version, num_problems=held_out.num_problems, metrics=mean_scores(config, shards)
+        )
+
+    async def _judge_shard(
+        self, compute: Compute, held_out: HeldOut, weights: WeightsRef, folder: str, shard: int
+    ) -> RewardRef:
+        key = CallKey(run_id=self._run.info.run_id, stage="evaluate", step=STEP, index=shard)
+        sampling = held_out.generate_request(STEP, shard, weights, folder)
+        generation: GenerationRef = await compute.call(
+            "rollout", "generate", key=key, request=sampling
+        )
+        scoring = held_out.reward_request(generation, folder)
+        scored: RewardRef = await compute.call("reward", "reward", key=key, request=scoring)
+        return scored
+
+    def _specs(self, config: RunConfig, version: ModelVersion) -> dict[Role, WorkerSpec]:
+        specs = worker_specs(
+            config,
+            run_dir=self._store.root.absolute(),
+            fingerprint=self._run.info.fingerprint,
+            model_path=config.model.name_or_path,
+            num_steps=self._run.info.num_steps,
+        )
+        rollout = dataclasses.replace(specs["rollout"], factory=WORKER)
+        return {"rollout": rollout, "reward": specs["reward"]}
+
+    def _with_model(self, version: ModelVersion) -> RunConfig:
+        folder = str(self._store.path(version.path).absolute())
+        there = {"name_or_path": folder, "revision": None, "new": None, "warm_start": None}
+        model = self._config.model.model_copy(update=there)
+        return self._config.model_copy(update={"model": model})
+
+    @property
+    def _problems(self) -> FileRef:
+        return self._run.info.eval_problems
+
+    def _bring_problems(self) -> FileRef:
+        """The run's held-out problems, in this folder."""
+        problems = self._run.store.read_record(self._problems, list[Problem])
+        place = f"{FOLDER}/problems-{self._problems.sha256[:16]}.json"
+        found = self._store.find_record(place, list[Problem])
+        return found[0] if found else self._store.write_record(place, problems, list[Problem])
+
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """One model of a name is judged at a time: two may not fit the machine."""
+        path = self._store.path(f"{FOLDER}/lock")
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = path.open("w")
+        with lock:
+            while not _take(lock.fileno()):
+                await asyncio.sleep(LOOK_EVERY_S)
+            yield
+
+
+def _take(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

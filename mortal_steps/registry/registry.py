@@ -1,0 +1,253 @@
+"""One name: the decisions about it, and the link `production`, which follows them.
+
+A decision is written first, as a record of its own that names the one before it by its digest; then
+the link is swapped by one rename. A kill between the two leaves the old model in use, and whoever
+comes next swaps the link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
+from mortal_steps.registry.versions import FOLDER as VERSIONS
+from mortal_steps.registry.versions import ModelFiles, ModelVersion, add_version, find_version
+from mortal_steps.store import RunStore
+from mortal_steps.store.files import hidden_beside, sync_to_disk, writing
+from mortal_steps.types import FileRef
+
+PRODUCTION = "production"
+HISTORY = "history"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+Action = Literal["promoted", "refused", "rolled back"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
+class Decision:
+    """What was decided about a name, once."""
+
+    action: Action
+    version: ModelVersion
+    """Of which it was decided: in use from then on, or refused."""
+    before: str | None
+    """Id of the version that was in use until then."""
+    by: str
+    """Who decided: a person, or a threshold."""
+    why: str
+    at: float
+    """Seconds since the epoch."""
+    request: str | None = None
+    """What asked for it; asked for again, it is answered by this."""
+    comparison: FileRef | None = None
+    """What the decision was taken upon."""
+    previous: str | None = None
+    """Digest of the record of the decision before this one."""
+
+
+class Registry:
+    """What is known under one name, in `models_dir/name`."""
+
+    def __init__(self, models_dir: Path, name: str) -> None:
+        if not NAME.fullmatch(name):
+            raise ConfigError(
+                f"name = {name!r} cannot name a folder: use letters, digits, '.', '_' and '-', and "
+                "start with a letter or a digit"
+            )
+        self.name = name
+        self.store = RunStore(models_dir / name)
+
+    @property
+    def link(self) -> Path:
+        """The path to load the model in use from."""
+        return self.store.root / PRODUCTION
+
+    def history(self) -> Sequence[Decision]:
+        """Every decision, oldest first; raises `CorruptFileError` where one is damaged or gone."""
+        return [decision for _, decision in self._records()]
+
+    def in_use(self) -> Sequence[ModelVersion]:
+        """The model in use, last, and those before it that are left when it is rolled back."""
+        return in_use(self.history())
+
+    def production(self) -> ModelVersion | None:
+        """The model in use."""
+        used = self.in_use()
+        return used[-1] if used else None
+
+    def answered(self, request: str) -> Decision | None:
+        """What was decided when this asked before."""
+        return next((made for made in self.history() if made.request == request), None)
+
+    def add(self, model: ModelFiles) -> ModelVersion:
+        """Bring in a model, which is then in this folder, whatever becomes of its run.
+
+        Raises `CorruptFileError` for a file that is not what its digest says, and `StoreError`.
+        """
+        with self._alone():
+            self.store.remove_leftovers(VERSIONS)
+            return add_version(self.store, model)
+
+    def follow(self) -> None:
+        """Let the link be what the history says, in case a kill came in between."""
+        with self._alone():
+            self._follow()
+
+    def decide(
+        self,
+        action: Action,
+        version: ModelVersion,
+        *,
+        before: str | None,
+        by: str,
+        why: str,
+        request: str | None = None,
+        comparison: FileRef | None = None,
+    ) -> Decision:
+        """Write the decision down and move the link; one `request` is decided once.
+
+        `before` is the version in use that it was decided against. Raises `StoreError` if
+        another one is in use by now, and `CorruptFileError` if the version is not whole.
+        """
+        with self._alone():
+            made = self.answered(request) if request is not None else None
+            if made is None:
+                find_version(self.store, version.id)
+                made = Decision(
+                    action=action,
+                    version=version,
+                    before=before,
+                    by=by,
+                    why=why,
+                    at=time.time(),
+                    request=request,
+                    comparison=comparison,
+                )
+                made = self._append(made)
+            self._follow()
+            self._drop_if_refused(made)
+            return made
+
+    def roll_back(self, *, by: str, why: str, to: str | None = None) -> Decision:
+        """Put an earlier version to use again: the one before, or one of the run `to`.
+
+        A rollback that a kill has cut short is completed, and is the answer. Raises `StoreError` if
+        there is no such version.
+        """
+        history = self.history()
+        used = in_use(history)
+        if not used:
+            raise StoreError(f"{self.name}: nothing is in production in {self.store.root}")
+        if history[-1].action == "rolled back" and not self._leads_to(used[-1]):
+            self.follow()
+            return history[-1]
+        target = self._earlier(used, to)
+        return self.decide("rolled back", target, before=used[-1].id, by=by, why=why)
+
+    def _earlier(self, used: Sequence[ModelVersion], to: str | None) -> ModelVersion:
+        if to is None:
+            if len(used) < 2:
+                raise StoreError(
+                    f"{self.name}: nothing was in production before {used[-1].id}; name a version "
+                    "with --to"
+                )
+            return used[-2]
+        earlier = [made.version for made in self.history() if made.action != "refused"]
+        found = [version for version in earlier if to in (version.run_id, version.id)]
+        if not found:
+            runs = ", ".join(dict.fromkeys(version.run_id for version in earlier))
+            raise StoreError(f"{self.name}: {to} was never in production (these were: {runs})")
+        if found[-1].id == used[-1].id:
+            raise StoreError(f"{self.name}: {found[-1].id} is in production already")
+        return found[-1]
+
+    def _append(self, made: Decision) -> Decision:
+        records = self._records()
+        used = in_use([decision for _, decision in records])
+        now = used[-1].id if used else None
+        if made.before != now:
+            raise StoreError(
+                f"{self.name}: {now or 'nothing'} is in production by now, and this was decided "
+                f"against {made.before or 'nothing'}; compare again"
+            )
+        previous = records[-1][0].sha256 if records else None
+        made = replace(made, previous=previous)
+        self.store.write_record(_place(len(records) + 1), made, Decision)
+        return made
+
+    def _records(self) -> list[tuple[FileRef, Decision]]:
+        found: list[tuple[FileRef, Decision]] = []
+        for path in sorted(self.store.path(HISTORY).glob("[0-9]*.json")):
+            record = self.store.find_record(f"{HISTORY}/{path.name}", Decision)
+            before = found[-1][0].sha256 if found else None
+            if record is None or record[1].previous != before:
+                raise CorruptFileError(
+                    f"{path} does not follow the decision before it, which is missing or was "
+                    "altered; restore it from a copy"
+                )
+            found.append(record)
+        return found
+
+    def _follow(self) -> None:
+        used = self.in_use()
+        if not used:
+            return
+        if self._leads_to(used[-1]):
+            return
+        beside = hidden_beside(self.link, "partial")
+        with writing(self.link):
+            beside.symlink_to(used[-1].path)
+            beside.replace(self.link)
+            sync_to_disk(self.store.root)
+
+    def _drop_if_refused(self, made: Decision) -> None:
+        """A refused model takes no room: its run has it, and brings it in again."""
+        used = {other.version.id for other in self.history() if other.action != "refused"}
+        if made.action == "refused" and made.version.id not in used:
+            self.store.remove_folder(made.version.path)
+
+    def _leads_to(self, version: ModelVersion) -> bool:
+        return self.link.is_symlink() and self.link.readlink() == Path(version.path)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the name's lock, waiting for it: decisions take milliseconds."""
+        path = self.store.path("lock")
+        with writing(path):
+            self.store.root.mkdir(parents=True, exist_ok=True)
+            lock = path.open("w")
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.store.remove_leftovers("")
+            self.store.remove_leftovers(HISTORY)
+            yield
+
+
+def in_use(history: Sequence[Decision]) -> Sequence[ModelVersion]:
+    """The model in use, last, and those before it that are left when it is rolled back."""
+    used: list[ModelVersion] = []
+    for made in history:
+        if made.action == "refused":
+            continue
+        ids = [version.id for version in used]
+        if made.action == "rolled back" and made.version.id in ids:
+            del used[ids.index(made.version.id) :]
+        used.append(made.version)
+    return used
+
+
+def list_names(models_dir: Path) -> list[Registry]:
+    """Every name in the models directory about which something was decided."""
+    folders = sorted(path.parent for path in models_dir.glob(f"[!.]*/{HISTORY}"))
+    return [Registry(models_dir, folder.name) for folder in folders]
+
+
+def _place(number: int) -> str:
+    return f"{HISTORY}/{number:06d}.json"

@@ -1,0 +1,108 @@
+"""The versions of a named model: whole folders, linked from the runs that they are from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.store import RunStore
+from mortal_steps.store.files import link_file
+from mortal_steps.types.paths import Below
+
+FOLDER = "versions"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
+class ModelVersion:
+    """A trained model, as it may be put to use."""
+
+    id: Below
+    """Name of its folder: the run's id and the beginning of the weights' digest."""
+    run_id: str
+    run_uid: str
+    """Tells two runs of one id apart."""
+    runs: tuple[str, ...]
+    """Ids of the run and, if that is a fork, of those that it goes on from."""
+    sha256: str
+    """Digest of the folder's manifest."""
+    weights_sha256: str
+    """sha256 of its safetensors, as in `FinalModel`."""
+
+    @property
+    def path(self) -> str:
+        """Its folder, relative to that of the name."""
+        return f"{FOLDER}/{self.id}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelFiles:
+    """The files of a model in a run directory that is about to become a version."""
+
+    run_id: str
+    run_uid: str
+    runs: tuple[str, ...]
+    weights_sha256: str
+    files: Mapping[str, tuple[Path, str]]
+    """Where each file is, and its sha256, by its name."""
+
+    @property
+    def version_id(self) -> str:
+        """See `ModelVersion.id`."""
+        return f"{self.run_id}-{self.weights_sha256[:8]}"
+
+
+def add_version(store: RunStore, model: ModelFiles) -> ModelVersion:
+    """Link the files into a folder of their own; a version that is there whole is the answer.
+
+    Raises `CorruptFileError` for a file that is not what its digest says, and `StoreError`.
+    """
+    path = f"{FOLDER}/{model.version_id}"
+    record = f"{path}.json"
+    known = _find_whole(store, model.version_id)
+    if known is not None:
+        return known
+    with store.committing_folder(path) as folder:
+        for name, (source, _) in model.files.items():
+            link_file(source, folder / name)
+    linked = store.folder_files(path)
+    for name, (source, sha256) in model.files.items():
+        if linked[name] != sha256:
+            store.remove_folder(path)
+            raise CorruptFileError(f"{source} is damaged: its digest does not match")
+    version = ModelVersion(
+        id=model.version_id,
+        run_id=model.run_id,
+        run_uid=model.run_uid,
+        runs=model.runs,
+        sha256=store.folder_digest(path),
+        weights_sha256=model.weights_sha256,
+    )
+    store.write_record(record, version, ModelVersion)
+    return version
+
+
+def find_version(store: RunStore, version_id: str) -> ModelVersion:
+    """A version that was brought in; raises `StoreError` if there is none, `CorruptFileError` for
+    damage of its record or of its files."""
+    found = store.find_record(f"{FOLDER}/{version_id}.json", ModelVersion)
+    if found is None:
+        raise StoreError(f"{store.root / FOLDER} has no version {version_id}")
+    store.verify_folder(found[1].path, found[1].sha256)
+    return found[1]
+
+
+def list_versions(store: RunStore) -> Sequence[ModelVersion]:
+    """Every version that was brought in, by its id; raises `CorruptFileError`."""
+    names = sorted(f"{FOLDER}/{path.name}" for path in store.path(FOLDER).glob("[!.]*.json"))
+    found = [store.find_record(name, ModelVersion) for name in names]
+    return [record[1] for record in found if record is not None]
+
+
+def _find_whole(store: RunStore, version_id: str) -> ModelVersion | None:
+    """None also for a version that a kill has left half, or that is damaged: it is linked anew."""
+    try:
+        return find_version(store, version_id)
+    except StoreError:
+        return None

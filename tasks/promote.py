@@ -1,0 +1,34 @@
+"""bring_in, judge, decide: what the gate does before a model is put to use."""
+
+from prefect import task
+
+from mortal_steps.promotion.comparison import Comparison, Verdict
+from mortal_steps.promotion.gate import Gate
+from mortal_steps.promotion.judging import Judgement
+from mortal_steps.registry.registry import Decision
+from mortal_steps.registry.versions import ModelVersion
+from mortal_tasks.durability import DURABLE
+from mortal_tasks.tags import tag_stage
+
+
+@task(name="bring_in", task_run_name="bring_in", **DURABLE)
+async def bring_in(gate: Gate) -> ModelVersion:
+    """Link the candidate into the registry; one that is there whole is the answer."""
+    tag_stage("bring_in")
+    return gate.bring_in()
+
+
+@task(name="judge", task_run_name="judge/{version.run_id}", **DURABLE)
+async def judge(gate: Gate, version: ModelVersion) -> Judgement:
+    """Score a model on the held-out problems; what was scored before is the answer."""
+    tag_stage("judge")
+    return await gate.judge(version)
+
+
+@task(name="decide", task_run_name="decide", **DURABLE)
+async def decide(
+    gate: Gate, comparison: Comparison, verdict: Verdict, by: str, request: str
+) -> Decision:
+    """Note the decision and move production; one request is decided once."""
+    tag_stage("decide")
+    return gate.decide(comparison, verdict, by=by, request=request)

@@ -1,0 +1,147 @@
+"""mortal_steps.promotion: a run's model is compared with the one in use, then decided upon."""
+
+import asyncio
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from mortal_steps.errors import ConfigError, StoreError
+from mortal_steps.promotion.comparison import Verdict, by_threshold, comparison_page
+from mortal_steps.promotion.gate import Gate
+from mortal_steps.registry.registry import Registry
+from mortal_steps.runs.run import find_run
+from tests.support.bare_flow import InProcess, one_thread
+from tests.support.undisturbed import begun
+
+JUDGES = """
+def length(completions, **kwargs):
+    return [float(len(text)) for text in completions]
+"""
+YES = Verdict(promote=True, why="a test")
+
+
+class Counted(InProcess):
+    """Counts what is sampled."""
+
+    sampled = 0
+
+    async def call(self, role, method, **options):
+        type(self).sampled += method == "generate"
+        return await super().call(role, method, **options)
+
+
+@pytest.fixture
+def registry(tmp_path):
+    return Registry(tmp_path / "models", "tiny")
+
+
+@pytest.fixture(autouse=True)
+def counted(trained, monkeypatch):
+    """Workers in this process, in the project's folder."""
+    monkeypatch.chdir(trained)
+    monkeypatch.setattr(Counted, "sampled", 0)
+    with one_thread():
+        yield Counted
+
+
+def compare(gate):
+    candidate = gate.bring_in()
+    incumbent = gate.registry.production()
+    judged = asyncio.run(gate.judge(candidate))
+    return gate.compared(judged, asyncio.run(gate.judge(incumbent)) if incumbent else None)
+
+
+def promote(run, registry):
+    gate = Gate(run, registry, local=Counted)
+    return gate.decide(compare(gate), YES, by="a test")
+
+
+def test_a_model_scores_what_its_run_scored_at_its_end(runs, registry):
+    """Greedy decoding of the same weights on the same problems."""
+    comparison = compare(Gate(runs["second"], registry, local=Counted))
+    assert comparison.candidate.metrics == runs["second"].manifest.evaluation.metrics
+    assert comparison.base.keys() == comparison.candidate.metrics.keys()
+
+
+def test_a_model_that_was_judged_is_not_judged_again(runs, registry, counted):
+    gate = Gate(runs["second"], registry, local=counted)
+    first = compare(gate)
+    sampled = counted.sampled
+    assert sampled > 0
+    assert compare(Gate(runs["second"], registry, local=counted)) == first
+    assert counted.sampled == sampled
+
+
+def test_a_kill_in_mid_judgement_costs_the_shards_in_flight(runs, registry, counted):
+    class Dying(counted):
+        async def call(self, role, method, **options):
+            answer = await super().call(role, method, **options)
+            if method == "reward":
+                raise KeyboardInterrupt
+            return answer
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(Gate(runs["second"], registry, local=Dying))
+    known = set(registry.store.path("judged").rglob("generations-*"))
+    assert known
+    written = {path: path.stat().st_mtime_ns for path in known}
+    compare(Gate(runs["second"], registry, local=counted))
+    assert {path: path.stat().st_mtime_ns for path in known} == written
+
+
+def test_the_incumbent_answers_the_candidates_problems(runs, registry, counted):
+    promote(runs["first"], registry)
+    sampled = counted.sampled
+    comparison = compare(Gate(runs["second"], registry, local=counted))
+    assert comparison.incumbent.metrics == runs["first"].manifest.evaluation.metrics
+    candidate, incumbent = (
+        runs[name].manifest.evaluation.metrics["reward"] for name in ("second", "first")
+    )
+    assert comparison.gain == candidate - incumbent
+    assert counted.sampled == 2 * sampled  # the incumbent's answers to these problems were there
+
+
+def test_a_threshold_decides_and_the_page_tells(runs, registry):
+    comparison = compare(Gate(runs["second"], registry, local=Counted))
+    just = by_threshold(comparison, comparison.gain)
+    assert just.promote
+    assert not by_threshold(comparison, comparison.gain + 0.001).promote
+    page = comparison_page(comparison, "tiny", f"**Promoted**: {just.why}.")
+    assert f"reward {comparison.candidate.metrics['reward']:.4f}, gain" in page
+    assert "| `lottery` |" in page and "before training" in page and "`second`" in page
+
+
+def test_production_loads_where_models_are_loaded(runs, registry):
+    promote(runs["second"], registry)
+    model = AutoModelForCausalLM.from_pretrained(registry.link)
+    assert AutoTokenizer.from_pretrained(registry.link)("abc")["input_ids"]
+    assert sum(weights.numel() for weights in model.parameters()) > 1000
+    assert registry.production().runs == ("second",)
+
+
+def test_a_decision_names_what_it_was_taken_upon(runs, registry):
+    decision = promote(runs["second"], registry)
+    assert registry.store.path(decision.comparison.path).exists()
+    assert decision.by == "a test"
+
+
+def test_other_rewards_may_judge(runs, registry, trained):
+    (trained / "judges.py").write_text(JUDGES)
+    functions = ['evaluation.functions=["judges.py:length"]']
+    comparison = compare(Gate(runs["second"], registry, functions, local=Counted))
+    assert set(comparison.candidate.metrics) == {"length", "reward"}
+    assert comparison.candidate.metrics["reward"] > 1
+    assert comparison.base is None  # scored by other functions
+
+
+def test_what_cannot_be_compared_is_refused(runs, registry, trained):
+    with pytest.raises(ConfigError, match=r"only evaluation, rollout, rewards, compute say how"):
+        Gate(runs["second"], registry, ["training.max_steps=9"])
+    with pytest.raises(ConfigError, match="models are compared on this machine"):
+        Gate(runs["second"], registry, ["compute.backend=modal"])
+    unfinished = begun(trained, ["training.max_steps=9"], "unfinished")
+    with pytest.raises(StoreError, match="has no finished model: it is created, step 0 of 9"):
+        Gate(unfinished, registry).bring_in()
+    without = begun(trained, ["data.eval_samples=0", "evaluation.eval_steps=0"], "without")
+    with pytest.raises(ConfigError, match="no held-out problems to compare models on"):
+        Gate(find_run(trained / "runs", without.info.run_id), registry)

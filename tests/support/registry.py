@@ -1,0 +1,20 @@
+"""Models for the tests of what is in production: folders with a few bytes of weights."""
+
+import hashlib
+
+from mortal_steps.registry.versions import ModelFiles
+from mortal_steps.store.files import digest_file
+
+
+def model_files(folder, run_id="run-1", content="weights", runs=None):
+    """A folder with a model's files, as a run may hold it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_text(content)
+    return ModelFiles(
+        run_id=run_id,
+        run_uid=hashlib.sha256(run_id.encode()).hexdigest()[:32],
+        runs=runs or (run_id,),
+        weights_sha256=digest_file(folder / "model.safetensors"),
+        files={path.name: (path, digest_file(path)) for path in folder.iterdir()},
+    )
