@@ -74,8 +74,13 @@ def _deployments(
     if settings is not None:
         yield memory(settings)
     for pool in sorted({each["work_pool_name"] for each in found} - {None}):
-        workers = client.request("POST", f"/work_pools/{pool}/workers/filter", json={}).json()
-        yield online(pool, sum(each["status"] == "ONLINE" for each in workers))
+        workers = client.request(
+            "POST",
+            "/work_pools/{work_pool_name}/workers/filter",
+            path_params={"work_pool_name": pool},
+            json={},
+        )
+        yield online(pool, sum(each["status"] == "ONLINE" for each in workers.json()))
 
 
 def automations(found: Mapping[str, bool]) -> Finding:

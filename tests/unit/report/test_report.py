@@ -212,13 +212,13 @@ def test_the_two_ends_of_a_short_run_do_not_overlap(make_run, num_steps, expecte
 
 
 def test_the_picture_says_how_its_rewards_were_sampled(monkeypatch):
-    drawn, save = [], Figure.savefig
+    drawn, draw = [], Figure.draw
 
-    def saved(figure, *arguments, **options):
+    def noted(figure, renderer):
         drawn.append(figure)
-        save(figure, *arguments, **options)
+        draw(figure, renderer)
 
-    monkeypatch.setattr(Figure, "savefig", saved)
+    monkeypatch.setattr(Figure, "draw", noted)
     row = {"step": 1, "reward": 0.5}
     picture = reward_curve("x", [row], [row], training_temperature=0.9, held_out_temperature=0.0)
     assert picture.startswith(b"\x89PNG") and len(picture) < 60_000

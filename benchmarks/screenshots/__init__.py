@@ -1,0 +1,1 @@
+"""Pictures of Prefect's pages after a scheduled run, taken in a browser."""
