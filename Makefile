@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help train train-spell test test-fast test-postgres scenarios screenshots check docs picture venv vllm-env chaos chaos-starts bench-overhead bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-parity chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell test test-fast test-postgres scenarios screenshots check docs picture venv vllm-env chaos chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-parity chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -63,8 +63,11 @@ modal-vllm: venv vllm-env  ## The same bits of vLLM here, in a container of its 
 chaos-starts: venv  ## 100 starts of train and resume ended within 5 s: is anything left behind?
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.killed_starts
 
-bench-overhead: venv  ## What orchestration costs per step, beside the bare loop and the floor
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overhead
+bench-overhead: venv  ## What orchestration costs per step, beside empty task runs (STEPS=, ROUNDS=, BEFORE=COMMIT)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overhead $(if $(STEPS),--steps $(STEPS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(BEFORE),--before $(BEFORE))
+
+bench-long-run: venv  ## 1,000 and 10,000 steps with almost no work: what grows? (STEPS=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.long_run $(if $(STEPS),--steps $(STEPS))
 
 bench-learning: venv  ## Do the demos learn? Three seeds each
 	$(BIN)/python -m benchmarks.learning

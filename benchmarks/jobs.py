@@ -28,18 +28,26 @@ def in_turn(variants: Sequence[T], number: int) -> Sequence[T]:
 
 
 def run_job(
-    module: str, job: Mapping[str, Any], server: Server, *, threads: int | None = None
+    module: str,
+    job: Mapping[str, Any],
+    server: Server,
+    *,
+    threads: int | None = None,
+    code: Path | None = None,
 ) -> dict[str, Any]:
     """What `python -m MODULE JOB` has measured, and as `whole_s` how long the process took.
 
     Returns when the server has written down its history. `threads`: OMP_NUM_THREADS, if given.
+    `code`: where the packages lie, if not here.
     """
     env = dict(os.environ)
+    if code is not None:
+        env["PYTHONPATH"] = str(code)
     if threads is not None:
         env["OMP_NUM_THREADS"] = str(threads)
     command = [sys.executable, "-m", module, json.dumps(job)]
     began = time.perf_counter()
-    subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL, cwd=code)
     whole_s = time.perf_counter() - began
     outcome = json.loads(Path(job["output"]).read_text())
     if outcome["flow_run_id"] is not None:

@@ -94,6 +94,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
             async with open_session(run, flow_run_url(), stop.request) as session:
                 with stop.on_signals(get_run_logger().warning, sigterm_raises=_is_deployed()):
                     await segments.begin()
+                    reporter.tell()  # also what a killed process did not get to
                     await Training(
                         session,
                         PrefectStages(segments),
@@ -103,7 +104,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
                         recorder(run),
                     ).run()
             drop_results(run.info.uid)
-            await server.back()
+            await server.written_down()
     except MortalError as ended:
         if stop.terminated is not None:
             get_run_logger().warning("%s", ended)

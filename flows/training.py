@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Coroutine
 from functools import partial
 from typing import Any, TypeVar
@@ -24,9 +25,17 @@ from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import Stages
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
+from mortal_steps.report.units import drawn
+from mortal_steps.system.threads import in_thread
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 
 T = TypeVar("T")
+
+LOOK_EVERY_S = 30.0
+"""Between two looks at what the run waits for."""
+LONG_WAIT_S = 120.0
+LONG_STEPS = 3.0
+"""Times the length of a step: what takes longer than both of these is told in the report."""
 
 
 class Training:
@@ -55,7 +64,16 @@ class Training:
     async def run(self) -> None:
         """Every step, then the finished model. Raises `RunStoppedError` where it was stopped."""
         run, say = self._run, self._reporter.say
-        progress = ProgressLine(start=run.manifest.step, num_steps=run.info.num_steps, say=say)
+        progress = ProgressLine(
+            start=run.manifest.step,
+            num_steps=run.info.num_steps,
+            say=say,
+            rewards=self._recorder.rewards(),
+            labels=(
+                drawn(run.config.rollout.temperature),
+                drawn(run.config.evaluation.temperature),
+            ),
+        )
         with progress:
             await self._train_or_stop(progress)
             run.update(final=await self._stages.save_final(self._session))
@@ -63,6 +81,7 @@ class Training:
 
     async def _train_or_stop(self, progress: ProgressLine) -> None:
         reporting = asyncio.create_task(self._report())  # beside the start of the workers
+        waits = asyncio.create_task(self._report_long_waits())
         try:
             ready = await self._stop.guard(self._start(progress))
             await self._stop.guard(reporting)
@@ -74,6 +93,7 @@ class Training:
             await self._save_and_stop(progress)
         finally:
             reporting.cancel()
+            waits.cancel()
 
     async def _start(self, progress: ProgressLine) -> ActorReady:
         """The starting model, the actor at the run's step, the first rollout worker."""
@@ -115,14 +135,28 @@ class Training:
                     assert result.weights is not None  # Session.publishes
                     judging = self._evaluate(step + 1, result.weights, progress)
                     run.note_evaluation(await self._or_save(stop.guard(judging), progress))
+                self._tell(progress)
                 saves = session.checkpoints(self._trained)
                 if saves:
                     await self._checkpoint()
-                run.update(step=self._trained)
+                await stop.finish(partial(run.advance, self._trained))
+                session.doing.trained(self._trained, self._recorder.pace_s())
                 progress.update(took)
                 self._stages.forget(session, before=self._trained)
                 if self._recorder.report_due(news=saves or session.evaluates(self._trained)):
                     await stop.guard(self._report())
+
+    def _tell(self, progress: ProgressLine) -> None:
+        """Tell what is to be known of the steps done, before they count as done: a kill loses
+        none of it."""
+        share = self._session.spent_share()
+        if share is not None:
+            self._recorder.watch.spent(share, self._trained)
+        news = self._recorder.watch.take()
+        for notice in news:
+            progress.note(f"{notice.level}: {notice.text}. What to do: {notice.advice}")
+        if news:
+            self._reporter.tell()
 
     async def _report(self) -> None:
         """Write the report, in a thread, for a picture takes some tenths of a second to draw; then
@@ -130,6 +164,18 @@ class Training:
         await asyncio.to_thread(self._recorder.report)
         if not self._reporter.away:
             await self._reporter.refresh()
+
+    async def _report_long_waits(self) -> None:
+        """Let the report say what the run waits for, once for each wait that takes long."""
+        doing, told = self._session.doing, None
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            since, long_s = doing.waits_since(), max(LONG_WAIT_S, LONG_STEPS * (doing.pace_s or 0))
+            if since is None or since == told or time.time() - since < long_s:
+                continue
+            if self._recorder.report_due(news=True):
+                told = since
+                await self._report()
 
     @contextlib.asynccontextmanager
     async def _source_from(self, ready: ActorReady) -> AsyncIterator[BatchSource]:
@@ -145,7 +191,8 @@ class Training:
             self._stop.request(overspent)
             raise StopRequested
         try:
-            await self._reporter.ready()
+            with self._session.doing.pausing("the Prefect server does not answer"):
+                await self._reporter.ready()
         except ServerError as error:
             self._stop.request("a lost Prefect server", error)
             raise StopRequested from error
@@ -155,8 +202,7 @@ class Training:
         async with self._workers.sampling_with(weights):
             result = await self._stages.evaluate(self._session, done, weights)
         self._recorder.evaluation(result)
-        scores = ", ".join(f"{name} {value:.3f}" for name, value in result.metrics.items())
-        progress.note(f"evaluation after step {done}: {scores}")
+        progress.evaluated(done, result.metrics)
         return result
 
     async def _checkpoint(self) -> None:
@@ -166,7 +212,8 @@ class Training:
         saving = partial(self._stages.checkpoint, self._session, self._trained, best)
         saved = await self._stop.finish(saving)
         self._recorder.timing(saved.timing)
-        self._run.note_checkpoint(saved, score)
+        noting = partial(self._run.note_checkpoint, saved, score)
+        await self._stop.finish(partial(in_thread, noting))
 
     async def _or_save(self, work: Coroutine[Any, Any, T], progress: ProgressLine) -> T:
         """The result of what other workers than the actor do. Where it fails for good, what the

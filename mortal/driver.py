@@ -14,11 +14,12 @@ import httpx
 from mortal.server.choice import check_configured_server, prefect_server
 from mortal.server.files import Server
 from mortal.terminal.display import is_shown, show_outcome
-from mortal.terminal.output import Checks, say
+from mortal.terminal.output import checking, say
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.orchestration.preflight import begin_workers_imports
+from mortal_steps.report.spinner import spinner
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
 from mortal_steps.runs.run import Run, find_run
@@ -44,18 +45,19 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")
     refuse_if_driven(RunStore(Path(config.runs_dir) / str(config.run_id)))
     check_configured_server()
-    with Checks().shown() as checking:
-        run = open_run(config, checking)
+    run = open_run(config, checking)
     if run.is_complete():
         say(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
         return
     begin_workers_imports(run.config)
     began = time.monotonic()
     say(f"run {run.info.run_id} in {run.store.root}")
+    spinner.show("looking for the Prefect server, or starting one")
     began_flow = False
     try:
         with prefect_server(port=port, keep=keep_server, say=say) as server:
             say(f"Prefect UI: {server.ui_url}")
+            spinner.show("loading Prefect")
             began_flow = True
             _run_flow(config, server)
     finally:
@@ -91,6 +93,7 @@ def _run_flow(config: RunConfig, server: Server) -> None:
     finally:
         APILogHandler().flush()  # while the server is there to take them
     if state.state_details.flow_run_id is not None:
+        spinner.show("waiting until the Prefect server has written down the run's history")
         wait_for_history(server, state.state_details.flow_run_id, completed=state.is_completed())
     if state.is_cancelled() or state.is_crashed():
         raise KeyboardInterrupt  # it was asked to stop, which Prefect keeps to itself
@@ -113,4 +116,5 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
 
 def _report(run: Run, seconds: float) -> None:
     summary = summarize(run)
+    spinner.stop()
     show_outcome(summary, seconds, server_runs=is_shown(summary.ui_url))

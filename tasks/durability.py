@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Coroutine
 from dataclasses import fields
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from prefect import Task
@@ -23,6 +24,7 @@ from prefect.utilities.annotations import opaque as taken_whole
 
 from mortal_steps.errors import CorruptFileError, TransientError
 from mortal_steps.orchestration.session import Session
+from mortal_steps.system.threads import in_thread
 from mortal_steps.types import BatchRef, FileRef, GenerationRef, RewardRef, StageTiming
 from mortal_tasks.history import keep_in_history
 
@@ -80,7 +82,7 @@ async def committed(
     what it was."""
     reference: Reference = await task(session=session, **inputs)
     try:
-        session.store.check_record(reference.file)
+        await in_thread(partial(session.store.check_record, reference.file))
     except CorruptFileError as error:
         get_run_logger().warning("made again: %s", error)
         reference = await task.with_options(refresh_cache=True)(session=session, **inputs)

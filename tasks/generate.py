@@ -5,7 +5,7 @@ from prefect import task
 from mortal_steps.orchestration.session import Session
 from mortal_steps.types import BatchRef, GenerationRef, WeightsRef
 from mortal_tasks.durability import cached_by
-from mortal_tasks.tags import tag_stage
+from mortal_tasks.tags import tag_stage, tag_worker
 
 
 @task(
@@ -19,5 +19,7 @@ async def generate(
     session: Session, step: int, shard: int, batch: BatchRef, weights: WeightsRef
 ) -> GenerationRef:
     """Sample with exactly `weights`; the completions are committed to the store."""
-    tag_stage("generate")
-    return await session.generate(batch, shard, weights)
+    tag_stage("generate", replayed=session.is_committed("generate", step, shard))
+    generated = await session.generate(batch, shard, weights)
+    tag_worker()
+    return generated

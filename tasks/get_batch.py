@@ -1,8 +1,11 @@
 """get_batch: which problems a step trains on."""
 
+from functools import partial
+
 from prefect import task
 
 from mortal_steps.orchestration.session import Session
+from mortal_steps.system.threads import in_thread
 from mortal_steps.types import BatchRef
 from mortal_tasks.durability import cached_by
 from mortal_tasks.tags import tag_stage
@@ -16,4 +19,4 @@ from mortal_tasks.tags import tag_stage
 async def get_batch(session: Session, step: int) -> BatchRef:
     """Commit the step's problems to the store; a pure function of dataset, seed and step."""
     tag_stage("get_batch")
-    return session.get_batch(step)
+    return await in_thread(partial(session.get_batch, step))

@@ -8,6 +8,8 @@ changes nothing: the server knows a state by its id.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 from uuid import UUID
@@ -27,6 +29,8 @@ class History:
 
     def __init__(self) -> None:
         self._unrecorded: dict[UUID, tuple[TaskRun, State[Any]]] = {}
+        self._running: dict[UUID, asyncio.TimerHandle] = {}
+        """Of task runs that have just begun: what is going to say so."""
 
     def __len__(self) -> int:
         return len(self._unrecorded)
@@ -34,6 +38,17 @@ class History:
     def keep(self, task_run: TaskRun, state: State[Any]) -> None:
         """Remember a task run that has ended."""
         self._unrecorded[task_run.id] = (task_run, state)
+
+    def say_later(self, task_run_id: UUID, delay_s: float, say: Callable[[], object]) -> None:
+        """Call `say` after a while, unless `say_no_longer` is called before."""
+        later = asyncio.get_running_loop().call_later
+        self._running[task_run_id] = later(delay_s, say)
+
+    def say_no_longer(self, task_run_id: UUID) -> None:
+        """Of this task run something newer is known."""
+        waiting = self._running.pop(task_run_id, None)
+        if waiting is not None:
+            waiting.cancel()
 
     async def forget_recorded(self, client: PrefectClient) -> None:
         """Forget, from the oldest on, what the database has; one request for 200 task runs."""

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator
 
 from prefect.logging import get_run_logger
 
 from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.runs.run import Run
 from mortal_tasks.artifacts import ReportArtifact
+from mortal_tasks.notices import NoticeEvents
 from mortal_tasks.server_watch import ServerWatch
+
+TASK_RUNS_LEVEL = "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL"
 
 
 class PrefectReporter(Reporter):
-    """Tells the flow run's log and artifact, and holds the run back as its server does."""
+    """Tells the flow run's log, artifact and events, and holds the run back as its server does."""
 
     def __init__(self, run: Run, server: ServerWatch) -> None:
         self._run = run
         self._artifact = ReportArtifact(run)
+        self._notices = NoticeEvents(run, server)
         self._server = server
 
     def say(self, line: str) -> None:
@@ -30,15 +36,36 @@ class PrefectReporter(Reporter):
         return self._server.away
 
     async def ready(self) -> None:
+        self._notices.try_again()
         await self._server.ready()
 
     async def refresh(self) -> None:
         await self._artifact.refresh()
 
+    def tell(self) -> None:
+        self._notices.tell()
+
     async def show_end(self) -> None:
         """Show how the run has ended, unless another process drives it."""
-        if not self.away and self._run.manifest.status not in ("created", "running"):
+        if self._run.manifest.status in ("created", "running"):
+            return
+        await self._notices.close()
+        if not self.away:
             await self.refresh()
+
+
+@contextlib.contextmanager
+def quiet_task_runs() -> Iterator[None]:
+    """Leave what Prefect logs of each task run to its pages, unless the environment says otherwise:
+    thousands of lines would drown the run's own."""
+    logger = logging.getLogger("prefect.task_runs")
+    level = logger.level
+    if TASK_RUNS_LEVEL not in os.environ:
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 @contextlib.asynccontextmanager
@@ -46,7 +73,8 @@ async def reporting(run: Run, server: ServerWatch) -> AsyncIterator[PrefectRepor
     """The run's reporter, around all that notes how the run ends."""
     reporter = PrefectReporter(run, server)
     try:
-        yield reporter
+        with quiet_task_runs():
+            yield reporter
     except Exception:
         await reporter.show_end()
         raise

@@ -5,7 +5,7 @@ from prefect import task
 from mortal_steps.orchestration.session import Session
 from mortal_steps.types import GenerationRef, RewardRef
 from mortal_tasks.durability import cached_by
-from mortal_tasks.tags import tag_stage
+from mortal_tasks.tags import tag_stage, tag_worker
 
 
 @task(
@@ -17,5 +17,7 @@ from mortal_tasks.tags import tag_stage
 )
 async def reward(session: Session, step: int, shard: int, generation: GenerationRef) -> RewardRef:
     """Call the reward functions; the scores are committed to the store."""
-    tag_stage("reward")
-    return await session.reward(generation)
+    tag_stage("reward", replayed=session.is_committed("reward", step, shard))
+    scored = await session.reward(generation)
+    tag_worker()
+    return scored

@@ -31,13 +31,18 @@ from prefect.states import Running
 
 from mortal_steps.errors import ServerError
 from mortal_tasks.history import History, history
+from mortal_tasks.telling import tell_less
 
 POLL_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
+WRITTEN_POLL_S = 0.25
+LOST_AFTER_S = 10.0
+"""The server writes down what it hears within two seconds, or some more when it is busy."""
+WRITTEN_WITHIN_S = 120.0
 GIVEN_UP = {StateType.CRASHED, StateType.SCHEDULED, StateType.PENDING, StateType.FAILED}
 """Where automations, workers and a second process may bring the flow run of a living process."""
 MAX_UNRECORDED = 2000
-"""Task runs, of three events each: a server that comes back drops events beyond 10,000."""
+"""Task runs, of three events each at most: a server that comes back drops events beyond 10,000."""
 
 
 class ServerWatch:
@@ -68,6 +73,37 @@ class ServerWatch:
         while self.away and not self._lost:
             await self._change()
         self._raise_if_lost()
+
+    async def written_down(self) -> None:
+        """Return when the server's database has every task run that has ended.
+
+        A server that was killed may have lost the last ones unnoticed: they are told again. Says
+        so and returns after `WRITTEN_WITHIN_S`. Raises `ServerError`: gone for good.
+        """
+        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+            await self.back()
+            begun = told = time.monotonic()
+            await self._forget()
+            while len(self._history):
+                await asyncio.sleep(WRITTEN_POLL_S)
+                if self.away:
+                    await self.back()
+                    begun = told = time.monotonic()
+                await self._forget()
+                now = time.monotonic()
+                if now - begun > WRITTEN_WITHIN_S:
+                    say = "the server has not written down %d task runs after %.0f s"
+                    get_run_logger().warning(say, len(self._history), now - begun)
+                    return
+                if now - told > LOST_AFTER_S:
+                    self._history.tell_again()
+                    told = now
+
+    async def _forget(self) -> None:
+        """Ask what the database has; `watch` finds out that the server is away."""
+        with contextlib.suppress(TimeoutError, httpx.HTTPError, PrefectHTTPStatusError):
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await self._history.forget_recorded(self._client)
 
     async def watch(self) -> None:
         """Ask the server every two seconds; for a task of its own."""
@@ -150,9 +186,10 @@ class ServerWatch:
 async def watch_server(patience_s: float) -> AsyncIterator[ServerWatch]:
     """Watch the server of this flow run for the time of the block.
 
-    `ready()` before each step and `back()` at the end raise a `ServerError` once it has not
+    `ready()` before each step and `written_down()` at the end raise a `ServerError` once it has not
     answered for `patience_s` seconds.
     """
+    tell_less()
     async with get_client() as client:
         watch = ServerWatch(client, UUID(flow_run.id), patience_s)
         token = history.set(watch.kept)

@@ -5,7 +5,7 @@ from prefect import task
 from mortal_steps.orchestration.session import Session
 from mortal_steps.types import StageTiming, WeightsRef
 from mortal_tasks.durability import DURABLE
-from mortal_tasks.tags import tag_stage
+from mortal_tasks.tags import tag_stage, tag_worker
 
 
 @task(name="sync_weights", task_run_name="sync_weights/{version}/{worker}", **DURABLE)
@@ -14,4 +14,5 @@ async def sync_weights(
 ) -> StageTiming:
     """Digest and canary must match, else the worker refuses to sample."""
     tag_stage("sync_weights")
+    tag_worker(worker)
     return await session.sync_weights(weights, worker)

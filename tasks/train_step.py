@@ -13,5 +13,5 @@ from mortal_tasks.tags import tag_stage
 @task(name="train_step", task_run_name="train_step/{step}", **DURABLE)
 async def train_step(session: Session, step: int, rewards: Sequence[RewardRef]) -> StepResult:
     """Update the policy; asked again for the same step, the actor answers what it recorded."""
-    tag_stage("train_step")
+    tag_stage("train_step", replayed=session.is_committed("train_step", step))
     return await session.train_step(step, list(rewards))

@@ -1,9 +1,14 @@
-"""The floor: a flow of empty async task runs, as many per step and fanned out alike."""
+"""The floor: a flow of empty async task runs, as many per step, fanned out alike, at the same pace.
+
+An empty task run sleeps as long as its stage takes. In a tight loop it would cost less: caches stay
+warm, and the server writes fuller batches.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from prefect import Task, flow, task
@@ -17,24 +22,40 @@ from mortal_steps.types import FileRef
 LEAST = {"persist_result": False, "cache_result_in_memory": False, "cache_policy": NO_CACHE}
 """The least that a task run can have: no retries, no cache, no persisted result."""
 
+KEPT = ("get_batch", "generate", "reward")
+"""Stages whose results `grpo_train` keeps."""
+
 REFERENCE = FileRef(path="steps/000000/batch.json", sha256="0" * 64)
 """What a stage returns is about this, or a few times this."""
 
 
-def make_floor(config: RunConfig, steps: int, meter: StepMeter, *, persisted: bool) -> Any:
+def make_floor(
+    config: RunConfig,
+    steps: int,
+    meter: StepMeter,
+    lengths_s: Mapping[str, float],
+    *,
+    persisted: bool,
+) -> Any:
     """A flow that runs as many tasks as `grpo_train` does, in the same order and side by side.
 
-    The tasks keep their names, without which nobody could read the run in the UI. `persisted`:
-    the stages that keep their result in `grpo_train` keep one here too.
+    The tasks keep their names, without which nobody could read the run in the UI. `lengths_s`:
+    how long each stage takes. `persisted`: the stages that keep their result in `grpo_train` keep
+    one here too.
     """
-    kept = _kept if persisted else lambda name: LEAST
-    get_batch = _empty("get_batch", ("step",), kept("get_batch"))
-    generate = _empty("generate", ("step", "index"), kept("generate"))
-    reward = _empty("reward", ("step", "index"), kept("reward"))
-    train_step = _empty("train_step", ("step",), LEAST)
-    sync_weights = _empty("sync_weights", ("step", "index"), LEAST)
-    evaluate = _empty("evaluate", ("step",), LEAST)
-    checkpoint = _empty("checkpoint", ("step",), LEAST)
+
+    def empty(name: str, *indices: str) -> Task[..., Any]:
+        keeps = persisted and name in KEPT
+        options = _kept(name) if keeps else LEAST
+        return _empty(name, indices, lengths_s.get(name, 0.0), options)
+
+    get_batch = empty("get_batch", "step")
+    generate = empty("generate", "step", "index")
+    reward = empty("reward", "step", "index")
+    train_step = empty("train_step", "step")
+    sync_weights = empty("sync_weights", "step", "index")
+    evaluate = empty("evaluate", "step")
+    checkpoint = empty("checkpoint", "step")
     shards = range(len(shard_bounds(config.training.batch_size, config.num_shards)))
     workers = range(config.num_rollout_workers)
     eval_steps = config.evaluation.eval_steps
@@ -60,13 +81,17 @@ def make_floor(config: RunConfig, steps: int, meter: StepMeter, *, persisted: bo
     return floor
 
 
-def _empty(name: str, indices: tuple[str, ...], options: dict[str, Any]) -> Task[..., Any]:
+def _empty(
+    name: str, indices: tuple[str, ...], length_s: float, options: dict[str, Any]
+) -> Task[..., Any]:
     """An empty task whose runs are called `name/{step}`, or `name/{step}/{index}`."""
 
     async def of_step(step: int) -> FileRef:
+        await asyncio.sleep(length_s)
         return REFERENCE
 
     async def of_step_and_index(step: int, index: int) -> FileRef:
+        await asyncio.sleep(length_s)
         return REFERENCE
 
     run_name = "/".join([name, *(f"{{{index}}}" for index in indices)])

@@ -32,6 +32,7 @@ def _variants(runs: Sequence[RunStats]) -> Table:
         "CPU",
         "workers",
         "server",
+        "database per 1,000",
         "last/first fifth",
         "the same, CPU",
         f"RSS at {EARLY}",
@@ -46,8 +47,9 @@ def _variants(runs: Sequence[RunStats]) -> Table:
             f"{of['step_ms']:.1f} ms",
             f"{of['mean_ms']:.1f} ms",
             f"{of['cpu_ms']:.1f} ms",
-            f"{of['workers_cpu_ms']:.0f} ms" if variant in ("flow", "bare") else "-",
+            f"{of['workers_cpu_ms']:.0f} ms" if variant in ("flow", "bare", "before") else "-",
             "-" if variant == "bare" else f"{of['server_cpu_ms']:.0f} ms",
+            "-" if variant == "bare" else f"{of['database_mb_per_1000_steps']:.1f} MB",
             f"{of['growth']:.2f}",
             f"{of['cpu_growth']:.2f}",
             f"{of['rss_early_mb']:.0f} MB",
@@ -58,23 +60,18 @@ def _variants(runs: Sequence[RunStats]) -> Table:
 
 
 def _overheads(summaries: Sequence[Overhead]) -> Table:
-    headings = ("steps", "task runs", "", "orchestration", "floor", "ratio")
-    table = results_table("orchestration (flow - bare) beside the floor", *headings, left=("",))
+    headings = ("steps", "task runs", "", "flow", "floor", "ratio", "before", "ratio before")
+    table = results_table("the flow beside the floor, in one round", *headings, left=("",))
     for each in summaries:
-        table.add_row(
-            str(each.steps),
-            f"{each.task_runs_per_step} a step",
-            "wall",
-            f"{each.orchestration_ms:.1f} ms",
-            f"{each.floor_ms:.1f} ms",
-            f"{each.ratio:.2f}",
-        )
-        table.add_row(
-            "",
-            "",
-            "CPU",
-            f"{each.orchestration_cpu_ms:.1f} ms",
-            f"{each.floor_cpu_ms:.1f} ms",
-            f"{each.cpu_ratio:.2f}",
-        )
+        for of in each.figures:
+            table.add_row(
+                str(each.steps),
+                f"{each.task_runs_per_step} a step",
+                of.what,
+                f"{of.flow:.1f}",
+                f"{of.floor:.1f}",
+                f"{of.ratio:.2f}",
+                "-" if of.before is None else f"{of.before:.1f}",
+                "-" if of.before_ratio is None else f"{of.before_ratio:.2f}",
+            )
     return table

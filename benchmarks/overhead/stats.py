@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.overhead.meter import Stamp, steps_between
+from benchmarks.overhead.server_meter import ServerStamp
 
 WARM_UP = 5
 """First steps of a run, left out."""
@@ -40,10 +41,17 @@ class RunStats:
     """Mean CPU time of the worker processes per step."""
     server_cpu_ms: float
     """CPU time of the Prefect server per step, its writing afterwards included."""
+    database_mb_per_1000_steps: float
+    """What the server's database grew by."""
 
 
 def run_stats(
-    variant: str, steps: int, number: int, stamps: Sequence[Stamp], server_cpu_s: float
+    variant: str,
+    steps: int,
+    number: int,
+    stamps: Sequence[Stamp],
+    before: ServerStamp,
+    after: ServerStamp,
 ) -> RunStats:
     """Differences between consecutive stamps, the first few left out."""
     measured = steps_between(stamps, warm_up=WARM_UP)
@@ -66,8 +74,23 @@ def run_stats(
         rss_last_mb=resident[-1],
         rss_mb_per_100_steps=100 * slope,
         workers_cpu_ms=statistics.fmean(step.workers_cpu_ms for step in measured),
-        server_cpu_ms=1e3 * server_cpu_s / steps,
+        server_cpu_ms=1e3 * (after.cpu_s - before.cpu_s) / steps,
+        database_mb_per_1000_steps=(after.database_bytes - before.database_bytes) / steps / 1e3,
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beside:
+    """One figure of orchestration beside the floor's."""
+
+    what: str
+    flow: float
+    floor: float
+    ratio: float
+    """Median over the rounds."""
+    before: float | None
+    """Of the flow of an earlier commit, if it was measured."""
+    before_ratio: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,18 +99,13 @@ class Overhead:
 
     steps: int
     task_runs_per_step: int
-    orchestration_ms: float
-    """flow - bare, of the median step."""
-    floor_ms: float
-    ratio: float
-    """orchestration / floor, wall time."""
-    orchestration_cpu_ms: float
-    """flow - bare, CPU time of the process."""
-    floor_cpu_ms: float
-    cpu_ratio: float
+    figures: list[Beside]
     persisted_ms_per_task_run: float
     """What keeping a result adds to a task run: wall time."""
     persisted_cpu_ms_per_task_run: float
+
+
+Round = Mapping[str, RunStats]
 
 
 def overhead(runs: Sequence[RunStats], *, task_runs_per_step: int, kept_per_step: int) -> Overhead:
@@ -97,28 +115,45 @@ def overhead(runs: Sequence[RunStats], *, task_runs_per_step: int, kept_per_step
         rounds.setdefault(run.round, {})[run.variant] = run
     whole = [by for by in rounds.values() if {"flow", "bare", "floor", "persisted"} <= set(by)]
 
-    def middle(what: str, one: str, other: str | None = None) -> float:
-        return statistics.median(
-            getattr(by[one], what) - (getattr(by[other], what) if other else 0.0) for by in whole
-        )
-
-    def ratio(what: str) -> float:
-        return statistics.median(
-            (getattr(by["flow"], what) - getattr(by["bare"], what)) / getattr(by["floor"], what)
-            for by in whole
-        )
+    def kept(what: str) -> float:
+        more = (getattr(by["persisted"], what) - getattr(by["floor"], what) for by in whole)
+        return statistics.median(more) / kept_per_step
 
     return Overhead(
         steps=runs[0].steps,
         task_runs_per_step=task_runs_per_step,
-        orchestration_ms=middle("step_ms", "flow", "bare"),
-        floor_ms=middle("step_ms", "floor"),
-        ratio=ratio("step_ms"),
-        orchestration_cpu_ms=middle("cpu_ms", "flow", "bare"),
-        floor_cpu_ms=middle("cpu_ms", "floor"),
-        cpu_ratio=ratio("cpu_ms"),
-        persisted_ms_per_task_run=middle("step_ms", "persisted", "floor") / kept_per_step,
-        persisted_cpu_ms_per_task_run=middle("cpu_ms", "persisted", "floor") / kept_per_step,
+        figures=[
+            _beside(whole, "wall time, ms a step", "step_ms"),
+            _beside(whole, "CPU of flow - bare, ms a step", "cpu_ms", less=True),
+            _beside(whole, "CPU of the server, ms a step", "server_cpu_ms"),
+            _beside(whole, "database, MB per 1,000 steps", "database_mb_per_1000_steps"),
+        ],
+        persisted_ms_per_task_run=kept("step_ms"),
+        persisted_cpu_ms_per_task_run=kept("cpu_ms"),
+    )
+
+
+def _beside(whole: Sequence[Round], title: str, what: str, *, less: bool = False) -> Beside:
+    """`less`: what the bare loop takes is not the flow's orchestration."""
+
+    def of(by: Round, variant: str) -> float:
+        own: float = getattr(by[variant], what)
+        return own - getattr(by["bare"], what) if less and variant != "floor" else own
+
+    def middle(variant: str) -> float:
+        return statistics.median(of(by, variant) for by in whole)
+
+    def ratio(variant: str) -> float:
+        return statistics.median(of(by, variant) / of(by, "floor") for by in whole)
+
+    earlier = all("before" in by for by in whole)
+    return Beside(
+        what=title,
+        flow=middle("flow"),
+        floor=middle("floor"),
+        ratio=ratio("flow"),
+        before=middle("before") if earlier else None,
+        before_ratio=ratio("before") if earlier else None,
     )
 
 

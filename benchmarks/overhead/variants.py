@@ -2,13 +2,14 @@
 
 - flow: what grpo_train does, with real workers
 - bare: the very same loop and workers, every stage a plain function
-- floor: as many empty task runs
-- persisted: as many empty task runs, results kept where grpo_train keeps them
+- floor: as many empty task runs, each as long as its stage took in the bare run
+- persisted: the same, results kept where grpo_train keeps them
 """
 
 from __future__ import annotations
 
 import asyncio
+import statistics
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -31,22 +32,23 @@ from tests.support import bare
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, Any]:
-    """`flow_run_id` and a stamp at the start of each step."""
+    """`flow_run_id`, a stamp at the start of each step and, of a bare run, how long the stages
+    took."""
     config = load_config(Path(job["config"]), job["overrides"])
     meter = StepMeter()
-    flow_run_id = _run(job["variant"], config, meter)
-    return {"stamps": meter.stamps, "flow_run_id": flow_run_id and str(flow_run_id)}
+    if job["variant"] == "bare":
+        lengths_s = asyncio.run(_bare(config, meter))
+        return {"stamps": meter.stamps, "flow_run_id": None, "lengths_s": lengths_s}
+    flow_run_id = _run(job["variant"], config, meter, job["lengths_s"])
+    return {"stamps": meter.stamps, "flow_run_id": str(flow_run_id)}
 
 
-def _run(variant: str, config: RunConfig, meter: StepMeter) -> UUID | None:
-    if variant == "bare":
-        asyncio.run(_bare(config, meter))
-        return None
+def _run(variant: str, config: RunConfig, meter: StepMeter, lengths_s: Mapping[str, float]) -> UUID:
     if variant == "flow":
         state = asyncio.run(_flow(meter)(config, return_state=True))
     else:
         steps = config.training.max_steps
-        floor = make_floor(config, steps, meter, persisted=variant == "persisted")
+        floor = make_floor(config, steps, meter, lengths_s, persisted=variant == "persisted")
         state = asyncio.run(floor(return_state=True))
     if not state.is_completed():
         raise SystemExit(f"the {variant} run ended as {state!r}")
@@ -61,9 +63,15 @@ def _flow(meter: StepMeter) -> Any:
     return metered
 
 
-async def _bare(config: RunConfig, meter: StepMeter) -> None:
+async def _bare(config: RunConfig, meter: StepMeter) -> dict[str, float]:
+    """Median seconds of each stage, as the loop waits for it."""
     async with open_session(open_run(config)) as session:
         await bare.train(session, MeteredRecorder(session.run, meter=meter))
+        rows = session.run.timings()
+    stages: dict[str, list[float]] = {}
+    for row in rows:
+        stages.setdefault(row["stage"], []).append(row["busy_s"] + row["wait_s"])
+    return {stage: statistics.median(lengths) for stage, lengths in stages.items()}
 
 
 class MeteredRecorder(Recorder):

@@ -63,9 +63,26 @@ def test_a_server_that_comes_back_knows_everything(folder, whole, killable):
     assert process.returncode == 0, output
     assert "answers again after" in output
     assert_same(folder, "missed", whole)
-    runs = {run["name"]: run["state_type"] for run in mortal.runs_of_flow("missed")}
+    assert_it_knows_everything(mortal, "missed")
+
+
+def test_a_server_that_is_killed_when_a_run_ends_knows_everything(folder, killable):
+    """It comes back before the run has noticed."""
+    mortal = Mortal(folder, killable.api_url)
+    process = start(mortal, "late", patience_s=300, save_steps=STEPS)
+    wait_for_step(mortal, "late", STEPS, process)
+    killable.kill()
+    killable.start()
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, output
+    assert_it_knows_everything(mortal, "late")
+
+
+def assert_it_knows_everything(mortal, run_id):
+    runs = {run["name"]: run["state_type"] for run in mortal.runs_of_flow(run_id)}
     assert set(runs.values()) == {"COMPLETED"}
-    told = set(runs)
+    told = {*runs}
+    assert "save_final" in told
     for step in range(STEPS):
         assert {f"get_batch/{step}", f"train_step/{step}", f"sync_weights/{step}/0"} <= told
         assert {f"{stage}/{step}/{shard}" for stage in STAGES for shard in range(4)} <= told

@@ -16,6 +16,7 @@ from mortal.cli.looking import fetch, runs, show, verify
 from mortal.cli.promoting import models, promote, rollback
 from mortal.cli.serving import automate, server
 from mortal.cli.training import fork, resume, stop, train
+from mortal.cli.watching import logs, samples, status
 from mortal.terminal.output import (
     explain,
     explain_crash,
@@ -25,13 +26,18 @@ from mortal.terminal.output import (
 )
 from mortal_steps import __version__
 from mortal_steps.errors import MortalError
+from mortal_steps.report.spinner import spinner
 from mortal_steps.system.hangup import let_go_of_terminals
 
 EXAMPLES = """Examples:
 
 mortal train gsm8k.toml (train; the output names the run)
 
-mortal show RUN --samples 3 (see how it went, with completions)
+mortal status (watch all runs: step, reward, ETA, what each waits for)
+
+mortal show RUN (see how it went)
+
+mortal samples RUN --worst (read completions)
 
 mortal resume RUN (continue a run that ended early)
 
@@ -50,7 +56,7 @@ app = typer.Typer(
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train": (train, resume, stop, fork),
-    "Look at runs": (runs, show, verify, fetch),
+    "Look at runs": (runs, status, show, samples, logs, verify, fetch),
     "Put a model to use": (promote, rollback, models),
     "Write a configuration": (options, new_model),
     "Prefect": (server, automate),
@@ -95,7 +101,10 @@ def main() -> NoReturn:
         signal.signal(signal.SIGHUP, _hung_up)
     warn_in_plain_lines()
     try:
-        app()
+        try:
+            app()
+        finally:
+            spinner.stop()
     except MortalError as error:
         explain(error)
         sys.exit(1)

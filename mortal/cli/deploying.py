@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mortal_steps.config import ModalConfig
+if TYPE_CHECKING:  # commands that need no configuration import none
+    from mortal_steps.config import ModalConfig
 
 ModalSettings = Annotated[
     Path | None,
@@ -27,6 +28,7 @@ def deploy(config: ModalSettings = None) -> None:
 
 def modal_options(config: Path | None) -> tuple[ModalConfig, bool]:
     """`[compute.modal]` of a configuration file, and whether its runs are on Modal."""
+    from mortal_steps.config import ModalConfig
     from mortal_steps.config.loader import load_config
 
     if config is None:

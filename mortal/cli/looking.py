@@ -17,8 +17,9 @@ from mortal_steps.report.printable import printable
 def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False) -> None:
     """List the runs, oldest first.
 
-    The reward is the mean over a run's last 20 steps; held-out is the reward of
-    its last evaluation. In a pipe, the list is printed as tab-separated values.
+    Age is the time since a run began, and it took as long as until it last
+    changed. The reward is the mean over its last 20 steps; held-out is the reward
+    of its last evaluation. In a pipe, the list is printed as tab-separated values.
     """
     from mortal.terminal.listing import print_runs
     from mortal_steps.report.summary import summarize_all

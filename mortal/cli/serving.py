@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -64,16 +65,54 @@ def automate(
             min=2, metavar="N", help="How often one flow run may start, the first time included."
         ),
     ] = 5,
+    notify: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="BLOCK",
+            help="Send what runs tell of themselves through this notification block, such as "
+            "slack-webhook/ops: that one collapsed, failed, finished. Blocks given before are "
+            "forgotten; may be repeated.",
+        ),
+    ] = None,
+    no_news: Annotated[
+        bool,
+        typer.Option(
+            "--no-news", help="Notify of warnings and failures, not of runs that finish or resume."
+        ),
+    ] = False,
     remove: Annotated[
         bool, typer.Option("--remove", help="Remove the automations instead of creating them.")
     ] = False,
 ) -> None:
-    """Let the Prefect server restart crashed deployment runs by itself."""
+    """Let the Prefect server restart crashed deployment runs by itself, and notify you.
+
+    `prefect block create TYPE` shows the page that makes a notification block;
+    `prefect block ls` lists those that there are.
+    """
     from mortal.server.choice import prefect_server
+    from mortal_steps.errors import ConfigError
 
+    if no_news and not notify:
+        raise ConfigError("--no-news is about --notify BLOCK; name the block, too")
+    if remove and notify:
+        raise ConfigError("--remove removes all notifications; leave out --notify, or --remove")
     with prefect_server(port=0, keep=False, say=typer.echo):
-        from mortal.server import automations  # Prefect reads its settings when it is imported
+        # Prefect reads its settings when it is imported.
+        from mortal.server import automations, notifications
 
-        recovery = automations.Recovery(silence_s=silence_s, pause_s=pause_s, attempts=attempts)
-        for line in automations.remove() if remove else automations.automate(recovery):
+        def lines() -> Iterator[str]:
+            if remove:
+                yield from automations.remove()
+                yield from notifications.remove()
+                return
+            if notify:
+                levels = notifications.WITHOUT_NEWS if no_news else notifications.ALL
+                yield from notifications.notify(notify, levels)
+                if not automations.has_deployments():
+                    yield "there is no deployment whose runs could be restarted"
+                    return
+            recovery = automations.Recovery(silence_s=silence_s, pause_s=pause_s, attempts=attempts)
+            yield from automations.automate(recovery)
+
+        for line in lines():
             typer.echo(line)

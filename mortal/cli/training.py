@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,8 +17,12 @@ from mortal.cli.arguments import (
     check_new_id,
     find_place,
 )
-from mortal.terminal.output import Checks, say
-from mortal_steps.config import RunConfig
+from mortal.terminal.output import checking, say
+from mortal_steps.report.printable import printable
+from mortal_steps.report.spinner import spinner
+
+if TYPE_CHECKING:  # commands that need no configuration import none
+    from mortal_steps.config import RunConfig
 
 Detach = Annotated[
     bool,
@@ -70,6 +74,7 @@ def train(
     keep_server: KeepServer = False,
 ) -> None:
     """Train a model as a configuration file describes."""
+    spinner.show(f"reading {printable(str(config))}")
     from mortal_steps.config.loader import load_config
     from mortal_steps.runs.run import new_run_id
 
@@ -95,6 +100,7 @@ def resume(
     keep_server: KeepServer = False,
 ) -> None:
     """Continue a run that ended early; what it has already generated is reused."""
+    spinner.show(f"looking at run {printable(run_id)}")
     from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted
 
@@ -177,6 +183,7 @@ def fork(
     optimizer moments and logs are inherited; the learning rate and all other
     settings are the new run's own from its first step.
     """
+    spinner.show(f"looking at run {printable(run_id)}")
     from mortal_steps.orchestration.fork import fork_run
     from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted
@@ -191,8 +198,7 @@ def fork(
     if not trust:
         check_trusted(parent)
     os.chdir(parent.working_dir())
-    with Checks().shown() as checking:
-        forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id, say=checking)
+    forked = fork_run(parent, overrides or [], at_step=at_step, run_id=new_id, say=checking)
     say(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
     _drive(forked.config, port=port, keep_server=keep_server)
 

@@ -137,6 +137,15 @@ def automate(recovery: Recovery) -> Iterator[str]:
                 )
 
 
+def has_deployments() -> bool:
+    """Whether there are deployments that `automate` can be about."""
+    with get_client(sync_client=True) as client:
+        try:
+            return bool(_deployments(client))
+        except ServerError:
+            return False
+
+
 def remove() -> Iterator[str]:
     """Remove the automations; yields a line for each that was there."""
     with get_client(sync_client=True) as client:

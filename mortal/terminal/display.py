@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from rich.table import Table
 from rich.text import Text
 
+from mortal.terminal.chart import chart
 from mortal.terminal.output import PlainConsole, console, shortened
 from mortal_steps.report.printable import printable
 from mortal_steps.report.summary import RunSummary
@@ -43,6 +44,9 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
         line("rewards", f"changed after step {changed['step']}: {', '.join(changed['changes'])}")
     if run.eval:
         line("held-out", f"{_scores(run)}  (after step {run.eval_step})")
+    fork = int(run.parent["step"]) if run.parent else None
+    for text in chart(run.curve["training"], run.curve["held_out"], fork=fork, drawn=run.drawn):
+        console.print(text)
     if run.checkpoints:
         best = f", best {run.best_step}" if run.best_step is not None else ""
         line("checkpoints", f"{', '.join(map(str, run.checkpoints))}{best}")

@@ -14,8 +14,9 @@ from mortal_steps.report.printable import printable
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.units import duration, number
 
-COLUMNS = ("run", "status", "step", "max_steps", "began", "updated", "reward", "held_out")
+COLUMNS = ["run", "status", "step", "max_steps", "began", "updated", "reward", "held_out", "took_s"]
 """Of the tab-separated list."""
+HEADING = ("run", "status", "step", "age", "took", "reward", "held-out")
 
 
 def print_runs(summaries: Sequence[RunSummary]) -> None:
@@ -23,22 +24,30 @@ def print_runs(summaries: Sequence[RunSummary]) -> None:
     if not console.is_terminal:
         _print_values(summaries)
         return
-    rows = [("run", "status", "step", "began", "reward", "held-out")]
+    rows = [HEADING]
     for run in summaries:
         rows.append(
             (
                 printable(run.run_id),
                 run.status,
                 f"{run.step}/{run.max_steps}",
-                f"{duration(time.time() - run.created_at)} ago",
+                duration(time.time() - run.created_at),
+                duration(run.updated_at - run.created_at),
                 number(run.reward_last20),
                 number(run.eval.get("reward")),
             )
         )
+    for place, line in enumerate(in_columns(rows)):
+        console.print(Text(line, style="" if place else "bold"))
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each row; no cell is ever cut."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for place, row in enumerate(rows):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        console.print(Text("  ".join(cells).rstrip(), style="" if place else "bold"))
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def _print_values(summaries: Sequence[RunSummary]) -> None:
@@ -53,6 +62,7 @@ def _print_values(summaries: Sequence[RunSummary]) -> None:
             moment(run.updated_at),
             number(run.reward_last20),
             number(run.eval.get("reward")),
+            f"{max(0.0, run.updated_at - run.created_at):.0f}",
         )
         typer.echo("\t".join(values))
 

@@ -7,8 +7,6 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -16,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mortal_steps.report.printable import printable
+from mortal_steps.report.spinner import spinner
 
 MOST_LINES = 12
 """Of an error message; a worker's holds the whole traceback of the other process."""
@@ -40,7 +39,8 @@ console = PlainConsole()
 
 def say(text: str) -> None:
     """A line for the user."""
-    typer.echo(printable(text))
+    with spinner.aside():
+        typer.echo(printable(text))
 
 
 def complain(text: str) -> None:
@@ -98,7 +98,8 @@ def warn_in_plain_lines() -> None:
 
 class _PlainWarnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        typer.secho(f"warning: {printable(record.getMessage())}", err=True, fg="yellow")
+        with spinner.aside():
+            typer.secho(f"warning: {printable(record.getMessage())}", err=True, fg="yellow")
 
 
 def wants_tracebacks() -> bool:
@@ -106,23 +107,10 @@ def wants_tracebacks() -> bool:
     return bool(os.environ.get(DEBUG))
 
 
-class Checks:
-    """What is being looked at before a run begins: a spinner on a terminal, else a line each."""
-
-    def __init__(self) -> None:
-        self._spinner = PlainConsole(stderr=True).status("") if sys.stderr.isatty() else None
-
-    def __call__(self, text: str) -> None:
-        if self._spinner is None:
-            say(f"{text} ...")
-        else:
-            self._spinner.update(printable(text))
-
-    @contextmanager
-    def shown(self) -> Iterator[Checks]:
-        """The spinner turns for the time of the block."""
-        if self._spinner is None:
-            yield self
-        else:
-            with self._spinner:
-                yield self
+def checking(text: str) -> None:
+    """What is being looked at before a run begins: beside the spinner, or a line where no terminal
+    is."""
+    if sys.stderr.isatty():
+        spinner.show(printable(text))
+    else:
+        say(f"{text} ...")

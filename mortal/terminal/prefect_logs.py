@@ -8,7 +8,7 @@ import sys
 from prefect.logging.handlers import PrefectConsoleHandler
 
 from mortal.terminal.output import wants_tracebacks
-from mortal_steps.report import progress
+from mortal_steps.report.spinner import terminal
 
 CANCELLED = "Execution was cancelled by the runtime environment"
 TOLD_ALREADY = (
@@ -30,7 +30,7 @@ def calm_console() -> None:
             if not wants_tracebacks():
                 handler.addFilter(is_news)
             if sys.stderr.isatty():
-                handler.console = progress.console
+                handler.console = terminal()
 
 
 def is_news(record: logging.LogRecord) -> bool:

@@ -14,6 +14,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from mortal_steps.errors import TransientError
@@ -36,6 +37,9 @@ class Container(Protocol):
 
 
 C = TypeVar("C", bound=Container)
+
+called: ContextVar[int | None] = ContextVar("called", default=None)
+"""Number of the worker that the last call of this asyncio task went to."""
 
 
 class Place(NamedTuple):
@@ -88,8 +92,10 @@ class Pool(Generic[C]):
     ) -> Any:
         """Call a method of the numbered worker, or of whichever is free first; see `taken`."""
         if worker is not None:
+            called.set(worker)
             return await self.containers[worker].call(method, payload, label)
         async with self.taken() as container:
+            called.set(self.containers.index(container))
             return await container.call(method, payload, label)
 
     @contextlib.asynccontextmanager

@@ -5,6 +5,7 @@ turns pydantic's complaints into `ConfigError`s, `reference` prints every key;
 `mortal_steps.orchestration.preflight` checks what needs the disk.
 """
 
+from mortal_steps.config.alerts import AlertsConfig
 from mortal_steps.config.algorithm import AlgorithmConfig
 from mortal_steps.config.checkpoints import CheckpointsConfig
 from mortal_steps.config.compute import ComputeConfig, LocalConfig, ModalConfig, RoleConfig
@@ -18,6 +19,7 @@ from mortal_steps.config.run import RunConfig
 from mortal_steps.config.training import LoraConfig, TrainingConfig
 
 __all__ = [
+    "AlertsConfig",
     "AlgorithmConfig",
     "CheckpointsConfig",
     "ComputeConfig",

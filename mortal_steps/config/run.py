@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from mortal_steps.config.alerts import AlertsConfig
 from mortal_steps.config.algorithm import Algorithm, grpo
 from mortal_steps.config.batch_sources import GENERATE
 from mortal_steps.config.checkpoints import CheckpointsConfig
@@ -61,6 +62,7 @@ class RunConfig(Section):
     retention: Annotated[RetentionConfig, Affects.NOTHING] = RetentionConfig()
     compute: ComputeConfig = ComputeConfig()
     logging: Annotated[LoggingConfig, Affects.NOTHING] = LoggingConfig()
+    alerts: Annotated[AlertsConfig, Affects.NOTHING] = AlertsConfig()
 
     @model_validator(mode="before")
     @classmethod

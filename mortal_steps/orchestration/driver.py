@@ -13,8 +13,11 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
 from mortal_steps.orchestration.session import Session
 from mortal_steps.policy.base_model import first_model
+from mortal_steps.report.milestones import note_begun, note_ended_early, note_finished
 from mortal_steps.report.report_files import write_report
 from mortal_steps.rewards.source_record import note_sources
+from mortal_steps.runs.activity import shown_in
+from mortal_steps.runs.flow_log import flow_log
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
@@ -39,23 +42,29 @@ async def open_session(
     async with contextlib.AsyncExitStack() as held:
         lease = run.acquire()
         held.callback(run.release)
+        held.enter_context(flow_log(run.store.path("logs")))
         try:
             note_sources(run.store, run.config, run.working_dir(), run.manifest.step)
             compute = await held.enter_async_context(_workers(run, lease, on_stop, local))
             attempts = run.manifest.attempts + 1
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts)
-            yield Session(run, compute)
+            note_begun(run)
+            session = Session(run, compute)
+            await held.enter_async_context(shown_in(run.store.root, session.doing))
+            yield session
+            note_finished(run)
             run.update(status="completed")
             write_report(run)
         except RunStoppedError as stopped:
-            _note_end(run, status="stopped", error=str(stopped))
+            _note_end(run, stopped, status="stopped", reason=str(stopped))
             raise
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            _note_end(run, status="stopped", error="stopped at once, without a checkpoint")
+        except (KeyboardInterrupt, asyncio.CancelledError) as stopped:
+            reason = "stopped at once, without a checkpoint"
+            _note_end(run, stopped, status="stopped", reason=reason)
             raise
         except Exception as error:
             reason = str(error) if isinstance(error, MortalError) else repr(error)
-            _note_end(run, status="failed", error=reason)
+            _note_end(run, error, status="failed", reason=reason)
             raise
 
 
@@ -102,10 +111,11 @@ def _modal_workers(
     return modal_compute(settings_of(run), run.store, beside, on_stop)
 
 
-def _note_end(run: Run, *, status: Status, error: str) -> None:
+def _note_end(run: Run, ended: BaseException, *, status: Status, reason: str) -> None:
     """Write down how the run ended early; where that fails too, the first error is the one told."""
     try:
-        run.update(status=status, error=error)
+        run.update(status=status, error=reason)
+        note_ended_early(run, ended)
         write_report(run)
     except StoreError as failure:
         logger.warning("the end of the run is not noted: %s", failure)

@@ -18,6 +18,9 @@ class Reporter(Protocol):
         """One line for whoever watches the run. By default it is logged."""
         logger.info("%s", line)
 
+    def tell(self) -> None:
+        """Tell whoever is responsible for the run what is new in its notices."""
+
     @property
     def away(self) -> bool:
         """Whether nobody would hear at present."""

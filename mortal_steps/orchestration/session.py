@@ -20,6 +20,7 @@ from mortal_steps.data import get_batch
 from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.held_out import HeldOut
+from mortal_steps.runs.activity import Doing
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import policy_version, sampling_version, shard_bounds
 from mortal_steps.store import RunStore
@@ -54,6 +55,8 @@ class Session:
     def __init__(self, run: Run, compute: Compute) -> None:
         self.run = run
         self.compute = compute
+        self.doing = Doing()
+        """What the run does just now, for people who look on."""
 
     @property
     def config(self) -> RunConfig:
@@ -96,12 +99,27 @@ class Session:
         """Whether the actor's state is saved after `step` train steps."""
         return step % self.config.checkpoints.save_steps == 0 or step == self.run.info.num_steps
 
+    def spent_share(self) -> float | None:
+        """What part of what the run may cost it has cost; None where there is no limit."""
+        limit = self.config.compute.modal.max_cost
+        return None if limit is None else self.compute.spent() / limit
+
     def overspent(self) -> str | None:
         """What to stop for, if the run has cost what it may cost."""
         limit, spent = self.config.compute.modal.max_cost, self.compute.spent()
         if limit is None or spent < limit:
             return None
         return f"compute.modal.max_cost = {limit:g} dollars ({spent:.2f} spent)"
+
+    def is_committed(self, stage: str, step: int, shard: int = 0) -> bool:
+        """Whether a step has what `generate`, `reward` or `train_step` commits, whole or not."""
+        folder = f"steps/{step:06d}"
+        outputs = {
+            "generate": shard_file(folder, "generations", shard),
+            "reward": shard_file(folder, "rewards", shard),
+            "train_step": f"{folder}/result.json",
+        }
+        return self.store.path(outputs[stage]).exists()
 
     # stages
 
@@ -163,9 +181,10 @@ class Session:
         started = time.perf_counter()
         timing = StageTiming(stage="sync_weights", step=weights.version)
         try:
-            timing = await self.compute.call(
-                "rollout", "sync_weights", key=key, worker=worker, weights=weights
-            )
+            with self.doing.calling("sync_weights", "sync_weights", weights.version):
+                timing = await self.compute.call(
+                    "rollout", "sync_weights", key=key, worker=worker, weights=weights
+                )
         except WorkerLostError as error:
             logger.warning("weights v%d not loaded: %s", weights.version, error)
         return _with_wait(timing, started, worker)
@@ -174,9 +193,10 @@ class Session:
         """Save the actor's whole state; with its score if it is the best so far."""
         key = self._key("checkpoint", step)
         started = time.perf_counter()
-        saved: Checkpoint = await self.compute.call(
-            "actor", "checkpoint", key=key, step=step, best_score=best_score
-        )
+        with self.doing.calling("checkpoint", "checkpoint", step):
+            saved: Checkpoint = await self.compute.call(
+                "actor", "checkpoint", key=key, step=step, best_score=best_score
+            )
         return dataclasses.replace(saved, timing=_with_wait(saved.timing, started))
 
     async def evaluate_shard(self, step: int, shard: int, weights: WeightsRef) -> RewardRef:
@@ -197,7 +217,8 @@ class Session:
         """Build and warm-start the model that the run begins with, where the config asks."""
         started = time.perf_counter()
         key = self._key("warm_start", 0)
-        await self.compute.call("actor", "build_base_model", key=key, problems=problems)
+        with self.doing.calling("warm_start", "build_base_model", 0):
+            await self.compute.call("actor", "build_base_model", key=key, problems=problems)
         return StageTiming(stage="warm_start", step=0, busy_s=time.perf_counter() - started)
 
     async def start_workers(self, step: int) -> ActorReady:
@@ -206,9 +227,11 @@ class Session:
         started = time.perf_counter()
         key = self._key("start_workers", step)
         ready: ActorReady
-        ready, _ = await asyncio.gather(
-            self.compute.call("actor", "prepare", key=key, step=step), self.compute.start("rollout")
-        )
+        with self.doing.calling("start_workers", "prepare", step):
+            ready, _ = await asyncio.gather(
+                self.compute.call("actor", "prepare", key=key, step=step),
+                self.compute.start("rollout"),
+            )
         seconds = time.perf_counter() - started
         timing = StageTiming(stage="start_workers", step=step, busy_s=seconds)
         return dataclasses.replace(ready, timing=timing)
@@ -216,7 +239,8 @@ class Session:
     async def save_final(self) -> FinalModel:
         """Save the trained model as a plain folder."""
         key = self._key("save_final", self.run.info.num_steps)
-        saved: FinalModel = await self.compute.call("actor", "save_final", key=key)
+        with self.doing.calling("save_final", "save_final", self.run.info.num_steps):
+            saved: FinalModel = await self.compute.call("actor", "save_final", key=key)
         return saved
 
     async def _call(
@@ -231,8 +255,17 @@ class Session:
         step = request.generation.step if isinstance(request, RewardRequest) else request.step
         started = time.perf_counter()
         key = self._key(getattr(request, "stage", method), step, index)
-        answer: Answer = await self.compute.call(role, method, key=key, request=request)
+        with self.doing.calling(key.stage, method, step, of=self._num_calls(key.stage)):
+            answer: Answer = await self.compute.call(role, method, key=key, request=request)
         return dataclasses.replace(answer, timing=_with_wait(answer.timing, started, index))
+
+    def _num_calls(self, stage: str) -> int:
+        """Calls that a stage of one step is dealt out to."""
+        if stage == "train_step":
+            return 1
+        training = self.config.training.batch_size
+        problems = self.run.info.num_eval_problems if stage == "evaluate" else training
+        return min(self.config.num_shards, problems)
 
     def _key(self, stage: str, step: int, index: int = 0) -> CallKey:
         return CallKey(run_id=self.run.info.run_id, stage=stage, step=step, index=index)

@@ -8,10 +8,12 @@ Who wraps a stage in retries, caching and names implements the same protocol: Pr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from mortal_steps.orchestration.evaluation import evaluate
 from mortal_steps.orchestration.session import Session
+from mortal_steps.system.threads import in_thread
 from mortal_steps.types import (
     ActorReady,
     BatchRef,
@@ -93,7 +95,7 @@ class PlainStages(Stages):
         return await session.start_workers(step)
 
     async def get_batch(self, session: Session, step: int) -> BatchRef:
-        return session.get_batch(step)
+        return await in_thread(partial(session.get_batch, step))
 
     async def generate(
         self, session: Session, batch: BatchRef, shard: int, weights: WeightsRef

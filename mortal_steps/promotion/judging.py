@@ -17,6 +17,7 @@ import dataclasses
 import fcntl
 import hashlib
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ from mortal_steps.compute.base import CallKey, Compute, Role, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, CorruptFileError
 from mortal_steps.orchestration.held_out import HeldOut
 from mortal_steps.registry.registry import Registry
 from mortal_steps.registry.versions import ModelVersion
@@ -43,6 +44,8 @@ from mortal_steps.types import (
     RewardRef,
     WeightsRef,
 )
+
+logger = logging.getLogger(__name__)
 
 FOLDER = "judged"
 WORKER = "mortal_steps.rollout.judged:FinishedModelWorker"
@@ -125,14 +128,23 @@ class Judge:
         """
         folder = f"{FOLDER}/{self.key(version)}"
         async with self._alone():
-            found = self._store.find_record(f"{folder}/judgement.json", Judgement)
+            found = self._find(f"{folder}/judgement.json")
             if found is not None:
-                return found[1]
+                return found
             self._store.verify_folder(version.path, version.sha256)
             self._store.remove_leftovers(folder)
             judgement = await self._judge(version, folder)
             self._store.write_record(f"{folder}/judgement.json", judgement, Judgement)
             return judgement
+
+    def _find(self, place: str) -> Judgement | None:
+        """A damaged one is logged and counts as none."""
+        try:
+            found = self._store.find_record(place, Judgement)
+        except CorruptFileError as error:
+            logger.warning("judged again: %s", error)
+            return None
+        return found[1] if found else None
 
     async def _judge(self, version: ModelVersion, folder: str) -> Judgement:
         config = self._with_model(version)
@@ -195,11 +207,10 @@ class Judge:
         return self._run.info.eval_problems
 
     def _bring_problems(self) -> FileRef:
-        """The run's held-out problems, in this folder."""
+        """The run's held-out problems, in the registry."""
         problems = self._run.store.read_record(self._problems, list[Problem])
         place = f"{FOLDER}/problems-{self._problems.sha256[:16]}.json"
-        found = self._store.find_record(place, list[Problem])
-        return found[0] if found else self._store.write_record(place, problems, list[Problem])
+        return self._store.write_record(place, problems, list[Problem])
 
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:

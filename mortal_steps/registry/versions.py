@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.errors import CorruptFileError, NewerFormatError, StoreError
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import link_file
 from mortal_steps.types.paths import Below
@@ -104,5 +104,7 @@ def _find_whole(store: RunStore, version_id: str) -> ModelVersion | None:
     """None also for a version that a kill has left half, or that is damaged: it is linked anew."""
     try:
         return find_version(store, version_id)
+    except NewerFormatError:
+        raise
     except StoreError:
         return None

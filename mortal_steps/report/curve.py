@@ -1,63 +1,133 @@
-"""The reward curve as a picture."""
+"""The curves of a run as one picture: its rewards, and below them what its completions are like."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # slow to import, and needed now and then
+    from matplotlib.axes import Axes
+
+Rows = Sequence[Mapping[str, Any]]
 
 WINDOW = 10
 """Steps of the running mean."""
-NUM_COLOURS = 48
-"""Of a picture with three lines and their soft edges."""
+NUM_COLOURS = 64
+"""Of a picture with some lines and their soft edges."""
+WIDTH_INCHES, TOP_INCHES, BELOW_INCHES = 8.0, 4.5, 2.0
+FEWEST_STEPS = 10
+"""That a curve of lengths or entropy says something from."""
+MOST_FUNCTIONS = 6
+"""Lines of the panel of reward functions; a run may have any number."""
+FAINT, FULL, JUDGED = "#9ecae1", "#08519c", "#d94801"
+LENGTH, LONGEST, ENTROPY = "completions/mean_length", "completions/max_length", "entropy"
 
 
-def reward_curve(
-    title: str,
-    metrics: Sequence[Mapping[str, Any]],
-    evaluations: Sequence[Mapping[str, Any]],
-    *,
-    training_temperature: float,
-    held_out_temperature: float,
-) -> bytes:
-    """A PNG of the reward per step, its running mean, and the held-out reward.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawn:
+    """What the picture says about its lines."""
 
-    Where nothing was scored there is no point. The temperatures tell the two apart: greedy rewards
-    are not those of what is sampled.
+    title: str
+    training_temperature: float
+    held_out_temperature: float
+    forked: tuple[str, int] | None = None
+    """The run that a fork goes on from, and the step."""
+    changed: Sequence[int] = ()
+    """Steps after which other reward functions score."""
+
+
+def reward_curve(drawn: Drawn, metrics: Rows, evaluations: Rows) -> bytes:
+    """A PNG of the reward per step, its running mean, and the held-out reward; below them a panel
+    each for the length of completions, for the entropy, and for the functions where there are more
+    than one.
+
+    Where nothing was scored there is no point. The temperatures tell training from evaluation:
+    greedy rewards are not those of what is sampled.
     """
-    from matplotlib.figure import Figure  # slow to import, and needed now and then
+    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 4.5), dpi=110)
-    axes = figure.add_axes((0.08, 0.11, 0.9, 0.81))  # a layout engine would draw all of it twice
-    scored = [row for row in metrics if row["reward"] is not None]
-    steps = [row["step"] for row in scored]
-    rewards = [row["reward"] for row in scored]
-    means = [
-        sum(rewards[max(0, i - WINDOW + 1) : i + 1]) / min(WINDOW, i + 1)
-        for i in range(len(rewards))
-    ]
-    axes.plot(
-        steps,
-        rewards,
-        color="#9ecae1",
-        linewidth=1,
-        label=f"training, each step ({_drawn(training_temperature)})",
-    )
-    axes.plot(steps, means, color="#08519c", linewidth=2, label=f"training, mean of {WINDOW} steps")
-    judged = [row for row in evaluations if "reward" in row]
-    if judged:
-        axes.plot(
-            [row["step"] for row in judged],
-            [row["reward"] for row in judged],
-            color="#d94801",
-            marker="o",
-            linewidth=1.5,
-            label=f"held-out problems ({_drawn(held_out_temperature)})",
-        )
-    axes.set(title=title, xlabel="train step", ylabel="mean reward")
-    axes.grid(alpha=0.3)
-    axes.legend(loc="best")
+    below = _panels(metrics)
+    height = TOP_INCHES + (BELOW_INCHES if below else 0.0)
+    figure = Figure(figsize=(WIDTH_INCHES, height), dpi=110)
+    # Placed by hand: a layout engine would draw all of it twice.
+    split = (BELOW_INCHES if below else 0.0) / height
+    top = figure.add_axes((0.08, split + 0.11 * (1 - split), 0.9, 0.81 * (1 - split)))
+    for place, (title, lines) in enumerate(below.items()):
+        left, width = 0.08 + 0.9 * place / len(below), 0.9 / len(below)
+        axes = figure.add_axes((left, 0.14 * split, width - 0.05, 0.68 * split))
+        _draw_panel(axes, title, metrics, lines)
+    _draw_rewards(top, drawn, metrics, evaluations)
+    for axes in figure.axes:
+        _mark(axes, drawn, named=axes is top)
+        axes.grid(alpha=0.3)
+    top.legend(loc="best", fontsize="small")
     return _in_few_colours(figure)
+
+
+def _draw_rewards(axes: Axes, drawn: Drawn, metrics: Rows, evaluations: Rows) -> None:
+    steps, rewards = _points(metrics, "reward")
+    sampled = _how(drawn.training_temperature)
+    axes.plot(steps, rewards, color=FAINT, linewidth=1, label=f"training, each step ({sampled})")
+    label = f"training, mean of {WINDOW} steps"
+    axes.plot(steps, _means(rewards), color=FULL, linewidth=2, label=label)
+    steps, rewards = _points(evaluations, "reward")
+    if steps:
+        label = f"held-out problems ({_how(drawn.held_out_temperature)})"
+        axes.plot(steps, rewards, color=JUDGED, marker="o", linewidth=1.5, label=label)
+    axes.set(title=drawn.title, xlabel="train step", ylabel="mean reward")
+
+
+def _panels(metrics: Rows) -> dict[str, dict[str, str]]:
+    """Title -> the lines of a panel: label by key of metrics.jsonl. None in a run's first steps."""
+    if len(metrics) < FEWEST_STEPS:
+        return {}
+    known = dict.fromkeys([*metrics[0], *metrics[-1]])
+    functions = [key for key in known if key.startswith("rewards/") and key.endswith("/mean")]
+    panels = {}
+    if LENGTH in known:
+        panels["completion length (tokens)"] = {LENGTH: "mean", LONGEST: "longest"}
+    if ENTROPY in known:
+        panels["entropy (nats per token)"] = {ENTROPY: ""}
+    if len(functions) > 1:
+        shown = {key: key.split("/", 1)[1].removesuffix("/mean") for key in functions}
+        panels["each reward function"] = dict(list(shown.items())[:MOST_FUNCTIONS])
+    return panels
+
+
+def _draw_panel(axes: Axes, title: str, metrics: Rows, lines: Mapping[str, str]) -> None:
+    for key, label in lines.items():
+        steps, values = _points(metrics, key)
+        axes.plot(steps, _means(values), linewidth=1.5, label=label[:24])
+    axes.set_title(title, fontsize="small")
+    axes.tick_params(labelsize="x-small")
+    if any(lines.values()):
+        axes.legend(loc="upper right", fontsize="x-small", framealpha=0.6)
+
+
+def _mark(axes: Axes, drawn: Drawn, *, named: bool) -> None:
+    """Where the run became what it is: a fork's first step, other reward functions."""
+    if drawn.forked is not None:
+        parent, step = drawn.forked
+        label = f"fork of {parent[:32]} after step {step}" if named else None
+        axes.axvline(step, color="#6a51a3", linestyle="--", linewidth=1, label=label)
+    for place, step in enumerate(drawn.changed):
+        label = "other reward functions" if named and place == 0 else None
+        axes.axvline(step, color="#636363", linestyle=":", linewidth=1, label=label)
+
+
+def _points(rows: Rows, key: str) -> tuple[list[int], list[float]]:
+    found = [(row["step"], row[key]) for row in rows if row.get(key) is not None]
+    return [step for step, _ in found], [value for _, value in found]
+
+
+def _means(values: Sequence[float]) -> list[float]:
+    """Running means of up to `WINDOW` values."""
+    return [
+        sum(values[max(0, end - WINDOW) : end]) / min(WINDOW, end)
+        for end in range(1, len(values) + 1)
+    ]
 
 
 def _in_few_colours(figure: Any) -> bytes:
@@ -73,6 +143,6 @@ def _in_few_colours(figure: Any) -> bytes:
     return small.getvalue()
 
 
-def _drawn(temperature: float) -> str:
+def _how(temperature: float) -> str:
     """How completions were chosen."""
     return f"sampled, temperature {temperature:g}" if temperature else "greedy, temperature 0"

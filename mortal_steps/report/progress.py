@@ -1,23 +1,27 @@
-"""The live line: a bar on a terminal, a line now and then where there is none."""
+"""The live line: a bar and the reward's curve on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
+from mortal_steps.report.points import Point, spark, thinned
 from mortal_steps.report.printable import printable
+from mortal_steps.report.spinner import spinner, terminal
+from mortal_steps.report.units import clock, number
 
 LINE_EVERY_S = 10.0
-
-console = Console(stderr=True, markup=False, emoji=False, highlight=False)
-"""Of the bar; what is printed through it stays above the bar."""
+SPARK_WIDTH = 32
+MOST_POINTS = 4096
+"""That are kept of a curve; a longer one is thinned out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +39,8 @@ class StepReport:
     """Wall time of the step."""
     num_masked: int = 0
     """Problems left out, as a reward function failed on them."""
+    warning: str | None = None
+    """What a person should know of the steps up to this one."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -43,36 +49,44 @@ class StepReport:
 
     def text(self) -> str:
         """Reward, loss and speed as the line shows them, and how many problems were masked."""
-        reward = "-" if self.reward is None else f"{self.reward:.3f}"
         masked = f"  {self.num_masked} masked" if self.num_masked else ""
-        return f"reward {reward}{masked}  loss {self.loss:+.4f}  {self.tokens_per_s:,.0f} tokens/s"
+        return (
+            f"reward {number(self.reward)}{masked}  loss {self.loss:+.4f}  "
+            f"{self.seconds:.2f} s/step  {self.tokens_per_s:,.0f} tokens/s"
+        )
 
 
 class ProgressLine:
     """Shows what a run does: a bar on a terminal, else lines.
 
     `say` receives notes and, where there is no terminal, a line now and then; it is the run's log.
+    `rewards` are the training rewards so far; the labels say how training and held-out completions
+    are drawn, such as `sampled` and `greedy`.
     """
 
-    def __init__(self, *, start: int, num_steps: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        *,
+        start: int,
+        num_steps: int,
+        say: Callable[[str], None],
+        rewards: Iterable[Point] = (),
+        labels: tuple[str, str] = ("sampled", "greedy"),
+    ) -> None:
         self._say = say
         self._start = start
         self._num_steps = num_steps
         self._began = self._said = time.monotonic()
-        self._bar: Progress | None = None
+        self._judged = ""
+        """What the last evaluation gave, until a line has said so."""
+        self._curve = _Curve(list(rewards), labels)
+        self._bar: _Bar | None = None
         if sys.stderr.isatty():
-            self._bar = Progress(
-                TextColumn("step"),
-                MofNCompleteColumn(),
-                BarColumn(),
-                TextColumn("{task.fields[report]}"),
-                TextColumn("ETA"),
-                TimeRemainingColumn(),
-                console=console,
-            )
-            self._task = self._bar.add_task("steps", total=num_steps, completed=start, report="")
+            self._bar = _Bar(self._curve)
+            self._task = self._bar.add_task("steps", total=num_steps, completed=start, eta="-")
 
     def __enter__(self) -> Self:
+        spinner.stop()
         if self._bar:
             self._bar.start()
         return self
@@ -99,23 +113,80 @@ class ProgressLine:
         if self._bar:
             self._bar.reset(self._task, total=self._num_steps, completed=self._start)
 
+    def evaluated(self, step: int, scores: Mapping[str, float]) -> None:
+        """The held-out problems were scored after `step` steps; the next line says so, too."""
+        told = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
+        self._curve.judged = (step, scores.get("reward"))
+        if self._bar:
+            self.note(f"held-out after step {step}: {told}")
+        else:
+            self._judged = f"  held-out after step {step}: {told}"
+
     def update(self, report: StepReport) -> None:
         """A step ended."""
-        if self._bar:
-            self._bar.update(self._task, completed=report.step, report=report.text())
-            return
+        if report.warning:
+            self.note(f"warning: {report.warning}")
+        if report.reward is not None:
+            self._curve.add((report.step, report.reward))
         now = time.monotonic()
-        if now - self._said < LINE_EVERY_S and report.step < self._num_steps:
+        per_step = (now - self._began) / (report.step - self._start)
+        eta = clock(per_step * (self._num_steps - report.step))
+        if self._bar:
+            self._curve.report = report.text()
+            self._bar.update(self._task, completed=report.step, eta=eta)
+            return
+        if now - self._said < LINE_EVERY_S and report.step < self._num_steps and not self._judged:
             return
         self._said = now
-        per_step = (now - self._began) / (report.step - self._start)
-        remaining = per_step * (self._num_steps - report.step)
-        self._say(
-            f"step {report.step}/{self._num_steps}  {report.text()}  ETA {_duration(remaining)}"
+        self._say(f"step {report.step}/{self._num_steps}  {report.text()}  ETA {eta}{self._judged}")
+        self._judged = ""
+
+
+class _Curve:
+    """The rewards so far in a line."""
+
+    def __init__(self, points: list[Point], labels: tuple[str, str]) -> None:
+        self.report = ""
+        """Of the last step."""
+        self.judged: tuple[int, float | None] | None = None
+        self._points = points
+        self._labels = labels
+
+    def add(self, point: Point) -> None:
+        self._points.append(point)
+        if len(self._points) > MOST_POINTS:
+            self._points = thinned(self._points, MOST_POINTS // 2)
+
+    def lines(self) -> Sequence[str]:
+        """What stands below the bar."""
+        found = [self.report] if self.report else []
+        sampled, greedy = self._labels
+        values = [value for _, value in thinned(self._points, SPARK_WIDTH)]
+        if len(values) > 1:
+            ends = f"{number(values[0])} {spark(values)} {number(values[-1])}"
+            found.append(f"reward, {sampled}  {ends}")
+        if self.judged is not None:
+            step, reward = self.judged
+            found.append(f"held-out, {greedy}  {number(reward)} after step {step}")
+        return found
+
+
+class _Bar(Progress):
+    """The bar, with the curve below."""
+
+    def __init__(self, curve: _Curve) -> None:
+        self._curve = curve
+        super().__init__(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=30),
+            TimeElapsedColumn(),
+            TextColumn("ETA {task.fields[eta]}"),
+            console=terminal(),
         )
 
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """See `Progress`."""
+        yield from super().get_renderables()
+        for line in self._curve.lines():
+            yield Text(line, no_wrap=True, overflow="ellipsis")

@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+from mortal_steps.report.learning_signal import FLAT_STEPS, flat_warning
 from mortal_steps.report.log_repair import mend_logs, metrics_row, restore_logs
+from mortal_steps.report.points import Point
 from mortal_steps.report.progress import StepReport
 from mortal_steps.report.report_files import write_report
+from mortal_steps.report.watch import Watch
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
 from mortal_steps.runs.run import Run
 from mortal_steps.types import (
@@ -34,6 +39,8 @@ class Recorder:
     def __init__(self, run: Run) -> None:
         """Cuts the logs back to the run's step, and makes again what is damaged of them."""
         restore_logs(run)
+        self.watch = Watch(run)
+        """What there is to tell of what is recorded."""
         self._run = run
         self._logged = run.manifest.step
         """Steps whose lines are written."""
@@ -41,6 +48,14 @@ class Recorder:
         self._first_mark: tuple[int, float] | None = None
         """Steps done when the first step of this process began, and when that was."""
         self._reported = time.monotonic()
+        self._rows: deque[Mapping[str, Any]] = deque(maxlen=FLAT_STEPS + 1)
+        """The last lines of metrics.jsonl."""
+        self._rows.extend(run.metrics())
+
+    def rewards(self) -> list[Point]:
+        """The training reward of each step done that has one."""
+        rows = self._run.metrics()
+        return [(row["step"], row["reward"]) for row in rows if row["reward"] is not None]
 
     def begin_step(self) -> None:
         """A step's clock starts."""
@@ -51,6 +66,8 @@ class Recorder:
         """Forget what was noted after an earlier step, where the run goes on."""
         self._run.go_back_to(step)
         self._logged = step
+        self._rows.clear()
+        self._rows.extend(self._run.metrics())
 
     def timing(self, *timings: StageTiming) -> None:
         """Note where time went."""
@@ -62,6 +79,8 @@ class Recorder:
         seconds = time.perf_counter() - self._mark
         row = metrics_row(self._run.config, result, rewards)
         self._run.append(METRICS, row)
+        self._rows.append(row)
+        self.watch.step(row, seconds)
         failures = list(self._failures(rewards))
         self._quarantine(row["step"], "reward", failures)
         self.timing(
@@ -78,12 +97,14 @@ class Recorder:
             num_tokens=row["num_sampled_tokens"],
             seconds=seconds,
             num_masked=len({failure.problem_id for failure in failures}),
+            warning=flat_warning(list(self._rows)),
         )
 
     def evaluation(self, evaluation: Evaluation) -> None:
         """The held-out problems were scored."""
         row = {"step": evaluation.step, **evaluation.metrics}
         self._run.append(EVALUATIONS, row)
+        self.watch.evaluation(row)
         self._quarantine(evaluation.step, "evaluate", evaluation.failures)
         self.timing(evaluation.timing)
 
@@ -112,16 +133,18 @@ class Recorder:
         self._reported = time.monotonic()
         write_report(self._run, self._eta_s())
 
-    def _eta_s(self) -> float | None:
-        """Seconds to the last step at the pace of this process; None before it has any."""
+    def pace_s(self) -> float | None:
+        """Seconds per step since this process trains; None before its first step is done."""
         if self._first_mark is None:
             return None
         first, began = self._first_mark
         done = self._logged - first
-        if done <= 0:
-            return None
-        pace_s = (time.perf_counter() - began) / done
-        return pace_s * (self._run.info.num_steps - self._logged)
+        return (time.perf_counter() - began) / done if done > 0 else None
+
+    def _eta_s(self) -> float | None:
+        """Seconds to the last step at that pace."""
+        pace_s = self.pace_s()
+        return None if pace_s is None else pace_s * (self._run.info.num_steps - self._logged)
 
     def _failures(self, rewards: Sequence[RewardRef]) -> Iterator[RewardFailure]:
         for shard in rewards:

@@ -13,13 +13,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mortal_steps.errors import MortalError, StoreError
-from mortal_steps.report.curve import reward_curve
+from mortal_steps.report.curve import Drawn, reward_curve
 from mortal_steps.report.page import report_html
 from mortal_steps.report.printable import printable
+from mortal_steps.report.rivals import best_rival
 from mortal_steps.report.run_report import RunFacts, report_markdown
 from mortal_steps.report.samples import Sample, last_samples
-from mortal_steps.report.summary import PAGE, summarize
+from mortal_steps.report.summary import PAGE, RunSummary, summarize
+from mortal_steps.report.waiting import waits_for
 from mortal_steps.runs.logs import EVALUATIONS
+from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
 from mortal_steps.store.files import write_atomically
 
@@ -47,13 +50,17 @@ def write_report(run: Run, eta_s: float | None = None) -> None:
 def _write(run: Run, eta_s: float | None) -> None:
     metrics = run.metrics()
     evaluations = run.logs.read(EVALUATIONS)
-    picture = _picture(run, metrics, evaluations)
+    summary = summarize(run)
+    picture = _picture(run, summary, metrics, evaluations)
     facts = RunFacts(
-        summary=summarize(run),
+        summary=summary,
+        rival=best_rival(run) if evaluations else None,
+        waits_for=waits_for(run, summary.status),
         evaluations=evaluations,
         num_tokens=sum(row.get("num_sampled_tokens", 0) for row in metrics),
         failed_calls=_total(metrics, "failed_calls"),
         num_masked=_total(metrics, "masked"),
+        notices=read_notices(run.store),
         samples=_samples(run),
         picture=picture,
         eta_s=eta_s,
@@ -68,17 +75,22 @@ def _write(run: Run, eta_s: float | None) -> None:
 
 
 def _picture(
-    run: Run, metrics: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]]
+    run: Run,
+    summary: RunSummary,
+    metrics: Sequence[Mapping[str, Any]],
+    evaluations: Sequence[Mapping[str, Any]],
 ) -> bytes | None:
     if not metrics:
         return None
-    return reward_curve(
-        run.info.run_id,
-        metrics,
-        evaluations,
+    parent = run.info.parent
+    drawn = Drawn(
+        title=run.info.run_id,
         training_temperature=run.config.rollout.temperature,
         held_out_temperature=run.config.evaluation.temperature,
+        forked=(parent.run_id, parent.step) if parent else None,
+        changed=[int(changed["step"]) for changed in summary.changed_rewards],
     )
+    return reward_curve(drawn, metrics, evaluations)
 
 
 def _samples(run: Run) -> list[Sample]:

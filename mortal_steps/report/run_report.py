@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.report.markdown import bar, code, fenced, table
+from mortal_steps.report.rivals import Rival
 from mortal_steps.report.samples import Sample, prompt_text
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.units import duration, number
+from mortal_steps.runs.notices import Notice
 
 MOST_SCORES = 12
 """Lines of the table of evaluations; functions may log any number of metrics."""
@@ -37,6 +39,8 @@ class RunFacts:
     """Calls of reward functions that failed, those that went well when tried again included."""
     num_masked: int
     """Completions left out because a reward function failed on them."""
+    notices: Sequence[Notice]
+    """What the run has told of itself."""
     samples: Sequence[Sample]
     picture: bytes | None
     """The reward curve, a PNG; None before the first step."""
@@ -44,6 +48,10 @@ class RunFacts:
     """Seconds to the last step at the present pace, where a process drives the run."""
     written_at: float
     """Seconds since the epoch."""
+    waits_for: str = ""
+    """What the run does just now, or what it needs to go on."""
+    rival: Rival | None = None
+    """The best run beside this one."""
 
 
 def report_markdown(facts: RunFacts) -> str:
@@ -51,7 +59,7 @@ def report_markdown(facts: RunFacts) -> str:
     parts = [
         *_heading(facts),
         *_rewards(facts),
-        *_evaluations(facts.evaluations),
+        *_evaluations(facts.evaluations, facts.rival),
         *_timings(facts),
         *_samples(facts.samples),
         *_faults(facts),
@@ -72,6 +80,8 @@ def _heading(facts: RunFacts) -> Iterator[str]:
         stands += f" · {duration(facts.eta_s)} to go"
     at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(facts.written_at))
     yield f"{stands} · written {at}"
+    if facts.waits_for:
+        yield f"Waiting for: {code(facts.waits_for)}"
     if run.error:
         yield f"{'It failed' if run.status == 'failed' else 'It ended early'}:"
         yield fenced(run.error)
@@ -99,8 +109,9 @@ def _rewards(facts: RunFacts) -> Iterator[str]:
         )
 
 
-def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The last evaluation beside the first and the best, by their reward."""
+def _evaluations(rows: Sequence[Mapping[str, Any]], rival: Rival | None) -> Iterator[str]:
+    """The last evaluation beside the first and the best, by their reward, and beside that of the
+    best other run."""
     if not rows:
         return
     last = rows[-1]
@@ -109,6 +120,8 @@ def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     columns = [("last", last)]
     if len(rows) > 1:
         columns = [("first", rows[0]), *([("best", best)] if best else []), ("last", last)]
+    if rival is not None:
+        columns.append((code(rival.run_id), {**rival.scores, "step": rival.step}))
     scores = [name for name in last if name not in ("step", "reward")]
     names = [*(["reward"] if "reward" in last else []), *scores]
     yield "## Held-out problems"
@@ -120,6 +133,13 @@ def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ],
         "l" + "r" * len(columns),
     )
+    if rival is not None and best is not None:
+        ahead = best["reward"] - rival.scores["reward"]
+        yield (
+            f"The best of the other runs of this name, {code(rival.run_id)}, reached "
+            f"{number(rival.scores['reward'])}: the best evaluation here is "
+            f"**{abs(ahead):.3f} {'above' if ahead >= 0 else 'below'}** that."
+        )
 
 
 def _timings(facts: RunFacts) -> Iterator[str]:
@@ -170,6 +190,9 @@ def _faults(facts: RunFacts) -> Iterator[str]:
             f"{len({one.problem_id for one in run.quarantined}):,} problems that a reward function "
             f"failed on, most often {code(most.problem_id)}: {code(most.message[:200])}"
         )
+    for notice in facts.notices:
+        if notice.level != "news":
+            found.append(f"step {notice.step}, {notice.title}: {code(notice.text)}")
     for changed in run.changed_rewards:
         names = ", ".join(map(code, changed["changes"]))
         found.append(f"reward functions changed after step {changed['step']}: {names}")

@@ -1,16 +1,19 @@
-"""Completions of a run's last step, for people to read: the best, the worst, the masked."""
+"""Completions of a run's step, for people to read: the best, the worst, the masked."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
+from mortal_steps.errors import DataError
 from mortal_steps.policy import journal
+from mortal_steps.policy.rollout_files import pruned_before
 from mortal_steps.runs.run import Run
 from mortal_steps.types import Prompt
 
 Kind = Literal["best", "worst", "masked"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,20 +43,57 @@ def prompt_text(prompt: Prompt) -> str:
 def last_samples(run: Run, most: int) -> list[Sample]:
     """The `most` best, worst and masked completions of the last step done, each of them once.
 
-    Empty before the first step. Raises `CorruptFileError` where the step's records are damaged.
+    Empty before the first step, and where a fork has taken none yet. Raises `CorruptFileError`
+    where the step's records are damaged.
     """
     step = run.manifest.step
     entry = journal.find_entry(run.store, step - 1) if step else None
-    if entry is None:
-        return []
+    return _chosen(run, entry, most, KINDS) if entry else []
+
+
+def samples_of(
+    run: Run, most: int, *, step: int | None = None, kinds: Sequence[Kind] = KINDS
+) -> list[Sample]:
+    """The `most` completions of each kind of a step, counted from 1; without one, of the last.
+
+    Raises `DataError` where the run directory has no completions of that step, and
+    `CorruptFileError` where they are damaged.
+    """
+    done, first = run.manifest.step, run.info.first_step + 1
+    wanted = done if step is None else step
+    known = f"{max(first, pruned_before(run.store) + 1)} to {done}"
+    if not first <= wanted <= done:
+        ends = f"has those of steps {known}" if done >= first else "has not done a step yet"
+        raise DataError(f"there are no completions of step {wanted}: run {run.info.run_id} {ends}")
+    entry = journal.find_entry(run.store, wanted - 1)
+    if entry is None or wanted <= pruned_before(run.store):
+        raise DataError(
+            f"the completions of step {wanted} are not kept any more (checkpoints.keep_rollouts); "
+            f"run {run.info.run_id} has those of steps {known}"
+        )
+    return _chosen(run, entry, most, kinds)
+
+
+def _chosen(
+    run: Run, entry: journal.JournalEntry, most: int, kinds: Sequence[Kind]
+) -> list[Sample]:
     batch = journal.read_batch(run.store, run.config, entry.request)
     everything = [(group.problem, rollout) for group in batch.groups for rollout in group.rollouts]
+    rewards = [rollout.reward for _, rollout in everything]
+    ranked = sorted(
+        ((reward, place) for place, reward in enumerate(rewards) if reward is not None),
+        key=lambda scored: -scored[0],
+    )
+    best = [place for _, place in ranked[:most]] if "best" in kinds else []
+    worst = [place for _, place in ranked[len(best) :][-most:]] if "worst" in kinds else []
+    masked = [place for place, reward in enumerate(rewards) if reward is None][:most]
+    places: dict[Kind, list[int]] = {"best": best, "worst": worst, "masked": masked}
 
     def sample(kind: Kind, place: int) -> Sample:
         problem, rollout = everything[place]
         return Sample(
             kind=kind,
-            step=step,
+            step=entry.request.step + 1,
             problem_id=problem.id,
             prompt=problem.prompt,
             text=rollout.completion.text,
@@ -61,16 +101,4 @@ def last_samples(run: Run, most: int) -> list[Sample]:
             rewards=rollout.rewards,
         )
 
-    rewards = [rollout.reward for _, rollout in everything]
-    ranked = sorted(
-        ((reward, place) for place, reward in enumerate(rewards) if reward is not None),
-        key=lambda scored: -scored[0],
-    )
-    best = [place for _, place in ranked[:most]]
-    worst = [place for _, place in ranked[most:][-most:]]
-    masked = [place for place, reward in enumerate(rewards) if reward is None][:most]
-    return [
-        *(sample("best", place) for place in best),
-        *(sample("worst", place) for place in worst),
-        *(sample("masked", place) for place in masked),
-    ]
+    return [sample(kind, place) for kind in KINDS if kind in kinds for place in places[kind]]

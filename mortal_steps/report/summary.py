@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.report.points import Point, thinned
 from mortal_steps.report.timings import stage_totals
+from mortal_steps.report.units import drawn
 from mortal_steps.rewards.source_record import find_history
 from mortal_steps.runs.costs import COSTS, add_up
 from mortal_steps.runs.identity import check_config
-from mortal_steps.runs.logs import QUARANTINE
+from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
 from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
 
 REWARD_WINDOW = 20
+CURVE_POINTS = 60
 PAGE = "report.html"
 
 
@@ -90,6 +94,11 @@ class RunSummary:
     """Problems left out because a reward function failed on them, the most frequent first."""
     changed_rewards: list[Mapping[str, Any]]
     """Since which `step` other reward functions score than before, and their `changes`."""
+    curve: Mapping[str, Sequence[Point]]
+    """`training` and `held_out`: steps done and mean reward, in 60 points at most."""
+    drawn: Mapping[str, str]
+    """How completions of either are chosen: `sampled` or `greedy`; empty where that is not
+    known."""
 
     @property
     def headline(self) -> str:
@@ -106,12 +115,13 @@ class RunSummary:
 def summarize(run: Run) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""
     manifest, store, parent = run.manifest, run.store, run.info.parent
-    rewards = [row["reward"] for row in run.metrics()]
+    metrics, config = run.metrics(), _config(run)
+    rewards = [row["reward"] for row in metrics]
     steps = [checkpoint.step for checkpoint in manifest.checkpoints]
     return RunSummary(
         run_id=run.info.run_id,
         parent={"run_id": parent.run_id, "step": parent.step} if parent else None,
-        base_model=_base_model(run),
+        base_model=_base_model(config),
         created_at=run.info.created_at,
         updated_at=manifest.updated_at,
         status=run.status(),
@@ -146,6 +156,16 @@ def summarize(run: Run) -> RunSummary:
         cost=_cost(run),
         quarantined=_quarantined(run.logs.read(QUARANTINE)),
         changed_rewards=_changed_rewards(run),
+        curve={
+            "training": _points(metrics),
+            "held_out": _points(run.logs.read(EVALUATIONS)),
+        },
+        drawn={
+            "training": drawn(config.rollout.temperature),
+            "held_out": drawn(config.evaluation.temperature),
+        }
+        if config
+        else {},
     )
 
 
@@ -160,15 +180,20 @@ def summarize_all(runs: Iterable[Run]) -> list[RunSummary]:
     return found
 
 
-def _base_model(run: Run) -> str:
-    """Empty, with a warning, where config.toml does not tell any more."""
+def _config(run: Run) -> RunConfig | None:
+    """None, with a warning, where config.toml does not tell any more."""
     try:
         check_config(run.store, run.info)
     except CorruptFileError as error:
         logger.warning("%s", error)
+        return None
+    return run.config
+
+
+def _base_model(config: RunConfig | None) -> str:
+    if config is None:
         return ""
-    model = run.config.model
-    return "new" if model.new else model.name_or_path
+    return "new" if config.model.new else config.model.name_or_path
 
 
 def _trend(rewards: list[float | None]) -> dict[str, Any] | None:
@@ -213,6 +238,11 @@ def _quarantined(rows: Iterable[Mapping[str, Any]]) -> list[Quarantined]:
             message=row["message"],
         )
     return sorted(found.values(), key=lambda one: -one.times)
+
+
+def _points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
+    found = [(row["step"], row["reward"]) for row in rows if row.get("reward") is not None]
+    return thinned(found, CURVE_POINTS)
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -11,9 +11,21 @@ def duration(seconds: float) -> str:
     return f"{max(0.0, seconds):.0f} s"
 
 
+def clock(seconds: float) -> str:
+    """As a clock counts it, such as `2:54` or `1:02:54`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 def number(value: float | None) -> str:
     """A reward; `-` where nothing was scored."""
     return "-" if value is None else f"{value:.3f}"
+
+
+def drawn(temperature: float) -> str:
+    """How completions of this temperature are chosen, in a word."""
+    return "sampled" if temperature else "greedy"
 
 
 def byte_size(num_bytes: float) -> str:

@@ -3,7 +3,10 @@
     identity   what never changes: settings, problems, first model     run.json, config.toml, data/
     manifest   where it stands                                         manifest.json
     logs       what its steps measured                                 metrics.jsonl, timings.jsonl
+    notices    what it has told of itself                              notices.jsonl
     lease      the one process that may drive it                       lock, lease.json
+    activity   what it does just now                                   activity.json
+    flow_log   what the process that drives it has logged              logs/flow.log
     costs      what it has cost on Modal                               costs.jsonl
     run        all of these together: `find_run`, `Run`
     verify     every file against its digest, and the chain of steps

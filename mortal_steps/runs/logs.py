@@ -29,6 +29,8 @@ TIMINGS = "timings.jsonl"
 EVALUATIONS = "evaluations.jsonl"
 QUARANTINE = "quarantine.jsonl"
 LOGS = (METRICS, TIMINGS, EVALUATIONS, QUARANTINE)
+BLOCK = 64 * 1024
+"""Bytes of a log's end that are read at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,8 +135,29 @@ def read_lines(path: Path, *, needs: Collection[str] = ()) -> list[dict[str, Any
     if not path.exists():
         return []
     *whole, _ = path.read_bytes().split(b"\n")
+    return _parsed(path, whole, needs)
+
+
+def last_lines(path: Path, count: int, *, needs: Collection[str] = ()) -> list[dict[str, Any]]:
+    """As `read_lines`, of the last `count` lines alone: a long log costs no more than a short one.
+
+    Where one is damaged, the number that is warned of counts from the first line that was read.
+    """
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        at, content = file.seek(0, os.SEEK_END), b""
+        while at and content.count(b"\n") <= count:
+            length = min(BLOCK, at)
+            at = file.seek(at - length)
+            content = file.read(length) + content
+    *whole, _ = content.split(b"\n")
+    return _parsed(path, whole[-count:], needs)
+
+
+def _parsed(path: Path, lines: Iterable[bytes], needs: Collection[str]) -> list[dict[str, Any]]:
     rows = []
-    for number, line in enumerate(whole, start=1):
+    for number, line in enumerate(lines, start=1):
         row = _parse(line)
         if row is None or not row.keys() >= set(needs):
             logger.warning("%s is damaged: line %d cannot be read and is left out", path, number)

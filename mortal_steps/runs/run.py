@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from mortal_steps.runs.logs import METRICS, TIMINGS, RunLogs, read_lines
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, read_manifest
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE, read_identity
+from mortal_steps.system.threads import in_thread
 from mortal_steps.types import Checkpoint, Evaluation
 from mortal_steps.types.identity import RunInfo
 
@@ -40,6 +43,7 @@ class Run:
         self.logs = RunLogs(store.root)
         self._config = config
         self._lease: Lease | None = None
+        self._committing = threading.Lock()
 
     @property
     def config(self) -> RunConfig:
@@ -54,14 +58,27 @@ class Run:
 
         Raises `LeaseLostError` if another process has taken the run over from this one.
         """
+        self._take(changes)
+        self._commit(new_step="step" in changes)
+
+    async def advance(self, step: int) -> None:
+        """`update` to a new step; the event loop does not wait for the disk."""
+        self._take({"step": step})
+        await in_thread(partial(self._commit, new_step=True))
+
+    def _take(self, changes: dict[str, Any]) -> None:
         self._check_lease()
         if "step" in changes:
             changes["logs"] = self.logs.marks()
-            # Of workers that were killed while this process lived: nobody writes there any more.
-            self.store.remove_leftovers(f"steps/{changes['step'] - 1:06d}")
-            self.store.remove_leftovers(f"evaluations/{changes['step']:06d}")
         self.manifest = dataclasses.replace(self.manifest, updated_at=time.time(), **changes)
-        self.store.write_record(MANIFEST_FILE, self.manifest, RunManifest)
+
+    def _commit(self, *, new_step: bool) -> None:
+        with self._committing:
+            if new_step:
+                # Of workers that were killed while this process lived: nobody writes there now.
+                self.store.remove_leftovers(f"steps/{self.manifest.step - 1:06d}")
+                self.store.remove_leftovers(f"evaluations/{self.manifest.step:06d}")
+            self.store.write_record(MANIFEST_FILE, self.manifest, RunManifest)
 
     def append(self, log: str, *rows: Mapping[str, Any]) -> None:
         """Append lines to a log; they count once the step that they belong to is done.

@@ -7,6 +7,7 @@
       base_model.json      the model built or warm-started for this run, if any
       manifest.json        where the run stands: status, step, logs, checkpoints, final model
       lock lease.json      who drives it
+      activity.json        what it does just now, while it is driven
       data/                the problems, as read at the start (train.parquet, eval.json)
       steps/000012/        batch.json, generations-<shard>.parquet, rewards-<shard>.parquet,
                            journal.json, result.json
@@ -15,8 +16,9 @@
       checkpoints/step-12/ whole states of the actor
       final/               the trained model, a plain `from_pretrained` folder
       metrics.jsonl timings.jsonl evaluations.jsonl quarantine.jsonl
+      notices.jsonl        what was told of the run, to whoever is responsible for it
       reward_curve.png report.md report.html
-      logs/                what each worker printed
+      logs/                what each worker printed, and the flow
       costs.jsonl calls/ settings/   of a run on Modal: what it cost, its calls, its workers
 
 Everything is written beside its place, synced to disk, then renamed, so a partial file is never

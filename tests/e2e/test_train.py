@@ -91,6 +91,7 @@ def test_the_page_of_a_run_shows_segments_and_theirs_the_stages(trained):
         sampled = {**of_segment, "task_runs": {"tags": {"all_": ["stage:generate"]}}}
         found = client.post("/task_runs/filter", json=sampled).json()
         assert {run["name"].split("/")[0] for run in found} == {"generate"} and len(found) == 8
+        assert {tuple(run["tags"]) for run in found} == {("stage:generate", "worker:0")}
 
 
 def test_a_run_has_one_report_with_its_picture(trained):

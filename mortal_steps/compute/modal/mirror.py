@@ -20,9 +20,11 @@ from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.base_model import StartingModel, model_cache
 from mortal_steps.rewards.source_record import SOURCES_FILE
+from mortal_steps.runs.activity import ACTIVITY_FILE
 from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.logs import LOGS
 from mortal_steps.runs.manifest import MANIFEST_FILE
+from mortal_steps.runs.notices import NOTICES
 from mortal_steps.store import FOLDER_MANIFEST, RunStore, listed_files
 from mortal_steps.store.files import write_atomically
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
@@ -30,12 +32,15 @@ from mortal_steps.store.shard_files import shard_files
 from mortal_steps.types import FileRef, FinalModel
 
 IDENTITY = (CONFIG_FILE, *PROBLEMS, IDENTITY_FILE)
-PROGRESS = (MANIFEST_FILE, SOURCES_FILE, *LOGS, COSTS, "reward_curve.png", "report.html")
+PROGRESS = (
+    *(MANIFEST_FILE, SOURCES_FILE, *LOGS, NOTICES, COSTS),
+    *("reward_curve.png", "report.html"),
+)
 """The manifest is read before the logs, which only grow: they hold at least what it vouches for."""
 
 EVALUATIONS = "evaluations"
 
-NOT_SHARED = {"lock", "lease.json", "calls", "logs", LEASES}
+NOT_SHARED = {"lock", "lease.json", ACTIVITY_FILE, "calls", "logs", LEASES}
 """What is about processes of one machine, or of one Volume."""
 
 

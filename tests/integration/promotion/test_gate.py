@@ -11,7 +11,8 @@ from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Registry
 from mortal_steps.runs.run import find_run
 from tests.support.bare_flow import InProcess, one_thread
-from tests.support.undisturbed import begun
+from tests.support.promotion import QUICK
+from tests.support.undisturbed import begun, undisturbed
 
 JUDGES = """
 def length(completions, **kwargs):
@@ -132,6 +133,19 @@ def test_other_rewards_may_judge(runs, registry, trained):
     assert set(comparison.candidate.metrics) == {"length", "reward"}
     assert comparison.candidate.metrics["reward"] > 1
     assert comparison.base is None  # scored by other functions
+
+
+def test_an_adapter_is_put_to_use_merged_in(registry, trained):
+    lora = ["training.use_lora=true", "training.lora.r=2", "training.max_steps=1"]
+    run = undisturbed(trained, [*QUICK, *lora], "adapter")
+    comparison = compare(Gate(run, registry, local=Counted))
+    assert comparison.candidate.metrics == run.manifest.evaluation.metrics
+    names = {path.name for path in registry.store.path(comparison.candidate.version.path).iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
+    assert not names & {"adapter_config.json", "probe.json"}
+    run.store.remove_folder("weights/v1")
+    with pytest.raises(StoreError, match=r"has trained an adapter.*merge_final = true"):
+        Gate(run, registry).bring_in()
 
 
 def test_what_cannot_be_compared_is_refused(runs, registry, trained):

@@ -71,9 +71,11 @@ def make_worker() -> Iterator[Callable[..., RewardWorker]]:
     """Makes workers of some of the functions, with further options of `[rewards]`."""
     made: list[RewardWorker] = []
 
-    def make(*names: str, **options: Any) -> RewardWorker:
+    def make(*names: str, judges: tuple[str, ...] = (), **options: Any) -> RewardWorker:
         functions = tuple(f"my_rewards.py:{name}" for name in names)
+        evaluation = [f"my_rewards.py:{name}" for name in judges]
         config = RunConfig(
+            evaluation={"functions": evaluation} if judges else {},
             rewards=RewardsConfig(functions=functions, **{"retries": 0, **options}),
             training=TrainingConfig(batch_size=2, num_generations=2, num_iterations=3),
         )
@@ -137,6 +139,25 @@ def test_where_every_function_abstains_nothing_is_scored(store: RunStore, make_w
     ref = make_worker("never", "if_long").reward(request=request)
     assert (ref.reward_sum, ref.num_scored) == (0.0, 0)
     assert ref.timing.stage == "evaluate"
+
+
+def test_evaluations_may_be_scored_by_other_functions(store: RunStore, make_worker: Any) -> None:
+    shard = make_shard(("ba", "b"), ("abc", "baba"))
+    worker = make_worker("counted", judges=("if_long",), weights=(3.0,))
+    trained = worker.reward(request=make_request(store, shard))
+    judged = worker.reward(
+        request=make_request(store, shard, stage="evaluate", output="rewards-1.parquet")
+    )
+    rewards = store.read_record(judged.file, RewardedShard).rewards
+    assert {name for group in rewards for scores in group for name in scores} == {"if_long"}
+    assert (judged.reward_sum, judged.num_scored) == (2.0, 2)
+    assert (trained.reward_sum, trained.num_scored) == (3.0, 4)
+
+
+def test_functions_that_score_evaluations_are_called_in_the_dry_run_too(make_worker: Any) -> None:
+    problem = Problem(id="1", prompt="ab=", columns={"answer": "ba"})
+    with pytest.raises(RewardError, match=r"in the dry run.*'broken'"):
+        make_worker("never", judges=("broken",)).dry_run(problems=[problem])
 
 
 def test_a_committed_score_is_the_answer(store: RunStore, make_worker: Any) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.config.loader import parse_config
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.orchestration.fork import fork_run
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.policy.rollout_files import pruned_before
 from mortal_steps.report.log_repair import restore_logs
-from mortal_steps.report.samples import last_samples
+from mortal_steps.report.samples import last_samples, samples_of
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from tests.support.bare_flow import Killed, go_on, project_config
@@ -88,6 +88,21 @@ def test_samples_metrics_and_forks_are_still_to_be_had(pruned, tmp_path, patch):
     gone_on = go_on(fork.config)
     assert gone_on.is_complete()
     assert rollouts_there(gone_on) == [10, 11], "its checkpoints are of 8, 10 and 12 steps"
+
+
+def test_the_completions_of_any_step_that_has_them_can_be_read(whole, pruned):
+    assert samples_of(whole, 2) == last_samples(whole, 2)
+    some = samples_of(whole, 1, step=3)
+    assert [sample.kind for sample in some] == ["best", "worst"]
+    assert {sample.step for sample in some} == {3}
+    worst = samples_of(whole, 3, step=3, kinds=["worst"])
+    assert {sample.kind for sample in worst} == {"worst"} and some[1] in worst
+    assert len(worst) == 3 and samples_of(whole, 3, kinds=["masked"]) == []
+    with pytest.raises(DataError, match=r"of step 10: run run has those of steps 1 to 9"):
+        samples_of(whole, 1, step=10)
+    with pytest.raises(DataError, match=r"step 8 are not kept any more .* of steps 9 to 9"):
+        samples_of(pruned, 1, step=8)
+    assert samples_of(pruned, 1, step=9)
 
 
 @pytest.mark.parametrize("unlinks", [0, 1, 4])

@@ -1,0 +1,1 @@
+"""Long runs with almost no work: what grows with the number of steps?"""

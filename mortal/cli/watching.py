@@ -1,0 +1,155 @@
+"""`status`, `samples`, `logs`: the commands that look into runs, also while they go on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mortal.cli.arguments import AsJson, RunId, RunsDir, find_place
+
+
+def status(
+    runs_dir: RunsDir = Path("runs"),
+    once: Annotated[
+        bool, typer.Option("--once", help="Print it once; so it is in a pipe, too.")
+    ] = False,
+    as_json: AsJson = False,
+    server: Annotated[
+        bool,
+        typer.Option("--server", help="Print what waits or runs on the Prefect server instead."),
+    ] = False,
+) -> None:
+    """Watch how the runs stand: step, reward, ETA, and what each waits for.
+
+    The reward is the mean over a run's last 20 steps; held-out is the reward of
+    its last evaluation. Where a run is not driven, it waits for the command that
+    continues it.
+    """
+    from mortal.terminal import watching
+    from mortal_steps.report.standing import RunStanding, standings
+    from mortal_steps.runs.run import list_runs
+
+    if server:
+        _print_server()
+        return
+
+    def look() -> list[RunStanding]:
+        return standings(list_runs(runs_dir))
+
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(each) for each in look()], indent=1))
+    elif once or not sys.stdout.isatty():
+        watching.print_standings(look())
+    else:
+        watching.watch(look)
+
+
+def samples(
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    step: Annotated[
+        int | None,
+        typer.Option(
+            "--step", min=1, metavar="STEP", help="Train step, counted from 1. Default: the last."
+        ),
+    ] = None,
+    count: Annotated[
+        int, typer.Option("--number", "-n", min=1, metavar="N", help="How many of each kind.")
+    ] = 3,
+    best: Annotated[bool, typer.Option("--best", help="Those with the highest reward.")] = False,
+    worst: Annotated[bool, typer.Option("--worst", help="Those with the lowest reward.")] = False,
+    masked: Annotated[
+        bool, typer.Option("--masked", help="Those without one: a reward function failed.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show completions of a step with their prompts and scores.
+
+    Without --best, --worst or --masked: some of each.
+    """
+    from mortal.terminal.samples import show_samples
+    from mortal_steps.report.samples import KINDS, samples_of
+    from mortal_steps.runs.run import find_run
+
+    runs_dir, run_id = find_place(run_id, runs_dir)
+    wanted = [
+        kind for kind, asked in zip(KINDS, (best, worst, masked), strict=True) if asked
+    ] or list(KINDS)
+    chosen = samples_of(find_run(runs_dir, run_id), count, step=step, kinds=wanted)
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(sample) for sample in chosen], indent=1))
+    elif chosen:
+        show_samples(chosen)
+    else:
+        typer.echo(f"none of the step's completions is {' or '.join(wanted)}", err=True)
+
+
+def logs(
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    role: Annotated[
+        str | None,
+        typer.Option(
+            "--role",
+            metavar="ROLE",
+            help="actor, rollout or reward: of its workers. Default: of the flow.",
+        ),
+    ] = None,
+    worker: Annotated[
+        int | None,
+        typer.Option("--worker", min=0, metavar="N", help="Only the worker with this number."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the run ends, or Ctrl-C.")
+    ] = False,
+    count: Annotated[
+        int, typer.Option("--lines", "-n", min=0, metavar="N", help="Of each log, at first.")
+    ] = 40,
+) -> None:
+    """Print what the flow of a run has logged, or its workers."""
+    from mortal.terminal.run_logs import find_logs, print_logs
+    from mortal_steps.runs.run import find_run
+
+    runs_dir, run_id = find_place(run_id, runs_dir)
+    _check_role(role, worker)
+    run = find_run(runs_dir, run_id)
+    goes_on: Callable[[], bool] | None = None
+    if follow:
+        from mortal_steps.runs.lease import is_driven
+
+        def goes_on() -> bool:
+            return is_driven(run.store)
+
+    try:
+        print_logs(find_logs(run, role, worker), count, goes_on)
+    except KeyboardInterrupt:
+        return
+
+
+def _check_role(role: str | None, worker: int | None) -> None:
+    from mortal_steps.compute.base import ROLES
+
+    if role is not None and role not in ROLES:
+        raise typer.BadParameter(f"--role {role!r}: the roles are {', '.join(ROLES)}")
+    if worker is not None and role is None:
+        raise typer.BadParameter(f"--worker {worker} needs --role: {', '.join(ROLES)}")
+
+
+def _print_server() -> None:
+    from mortal.server.choice import running_server
+
+    server = running_server()
+    from mortal.server.flow_runs import unfinished  # Prefect reads its settings when imported
+    from mortal.terminal.listing import in_columns
+
+    found = unfinished(server)
+    for line in in_columns([("flow run", "state", "since", "says"), *found] if found else []):
+        typer.echo(line)
+    if not found:
+        typer.echo(f"nothing waits or runs on {server.api_url}", err=True)

@@ -1,0 +1,42 @@
+"""Flow runs that a Prefect server has not ended: those that run, and those that wait for a turn."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from mortal.server.api import client_of
+from mortal.server.files import Server
+from mortal_steps.report.printable import printable
+from mortal_steps.report.units import duration
+
+FLOWS = ("grpo-train", "promote")
+"""Of the deployments; segments are their runs' own."""
+UNFINISHED = ("RUNNING", "SCHEDULED", "PENDING", "PAUSED", "CANCELLING")
+MOST_SHOWN = 50
+
+
+def unfinished(server: Server) -> list[tuple[str, str, str, str]]:
+    """Name, state, since when or until when, and message of each, the next one first."""
+    wanted = {
+        "flows": {"name": {"any_": list(FLOWS)}},
+        "flow_runs": {"state": {"type": {"any_": list(UNFINISHED)}}},
+        "sort": "EXPECTED_START_TIME_ASC",
+        "limit": MOST_SHOWN,
+    }
+    with client_of(server.api_url) as client:
+        found = client.request("POST", "/flow_runs/filter", json=wanted).json()
+    now = datetime.now(UTC)
+    return [_cells(flow_run, now) for flow_run in found]
+
+
+def _cells(flow_run: dict[str, Any], now: datetime) -> tuple[str, str, str, str]:
+    state = flow_run["state"]
+    message = (state.get("message") or "").partition("\n")[0]
+    since = datetime.fromisoformat(state["timestamp"].replace("Z", "+00:00"))
+    when = duration((now - since).total_seconds())
+    if state["type"] == "SCHEDULED" and flow_run["expected_start_time"]:
+        begins = datetime.fromisoformat(flow_run["expected_start_time"].replace("Z", "+00:00"))
+        left = (begins - now).total_seconds()
+        when = f"in {duration(left)}" if left > 0 else f"{duration(-left)} late"
+    return printable(flow_run["name"]), state["name"], when, printable(message)

@@ -1,0 +1,106 @@
+"""Automations that send a run's notices through notification blocks of the Prefect server.
+
+One automation for each block. Its trigger counts nothing and waits for nothing: every event of a
+notice is sent. It listens for no event of Prefect's own, so it is not in the way of those in
+automations.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.events.actions import SendNotification
+from prefect.events.schemas.automations import Automation, AutomationCore, EventTrigger, Posture
+
+from mortal_steps.errors import ServerError
+from mortal_tasks.notices import LEVEL, RESOURCE
+
+PREFIX = "mortal: notices through "
+"""How the names of these automations begin."""
+EVENTS = "mortal.*"
+ALL = ("news", "warning", "failure")
+WITHOUT_NEWS = ("warning", "failure")
+SUBJECT = "{{ event.payload.subject }}"
+BODY = "{{ event.payload.body }}"
+PAGE = 200
+
+
+def notify(blocks: Sequence[str], levels: Collection[str] = ALL) -> Iterator[str]:
+    """Let notices of these levels be sent through these blocks, such as `slack-webhook/ops`, and
+    no others; yields a line for each.
+
+    Raises `ServerError` for what is not a notification block of the server, and changes nothing.
+    """
+    with get_client(sync_client=True) as client:
+        known = _blocks(client)
+        for block in blocks:
+            if block not in known:
+                raise ServerError(_unknown(client, block, known))
+        _remove(client)
+        for block in dict.fromkeys(blocks):
+            client.create_automation(_sending(block, known[block], levels))
+            yield f"made {PREFIX + block!r}: {', '.join(levels)}"
+
+
+def remove() -> Iterator[str]:
+    """Remove these automations; yields a line for each that was there."""
+    with get_client(sync_client=True) as client:
+        for automation in _remove(client):
+            yield f"removed {automation.name!r}"
+
+
+def _remove(client: SyncPrefectClient) -> list[Automation]:
+    found = [each for each in _automations(client) if each.name.startswith(PREFIX)]
+    for automation in found:
+        client.delete_automation(automation.id)
+    return found
+
+
+def _automations(client: SyncPrefectClient) -> list[Automation]:
+    found: list[Automation] = []
+    while page := client.read_automations(limit=PAGE, offset=len(found)):
+        found += page
+    return found
+
+
+def _blocks(client: SyncPrefectClient) -> dict[str, Any]:
+    """Ids of the notification blocks that have a name, by `TYPE/NAME`."""
+    found: dict[str, Any] = {}
+    offset = 0
+    wanted = {"block_schemas": {"block_capabilities": {"all_": ["notify"]}}}
+    while page := client.request(
+        "POST", "/block_documents/filter", json={**wanted, "limit": PAGE, "offset": offset}
+    ).json():
+        offset += len(page)
+        for block in page:
+            if block["name"] and not block["is_anonymous"]:
+                found[f"{block['block_type']['slug']}/{block['name']}"] = block["id"]
+    return found
+
+
+def _unknown(client: SyncPrefectClient, block: str, known: Collection[str]) -> str:
+    kind, _, name = block.partition("/")
+    there = ", ".join(sorted(known)) or "none"
+    return (
+        f"--notify {block}: {client.api_url} has no notification block of this name (there: "
+        f"{there}); a block is TYPE/NAME, and `prefect block create {kind or 'TYPE'}` shows the "
+        f"page that makes one named {name or 'NAME'}. `prefect block type ls` lists the types"
+    )
+
+
+def _sending(block: str, block_id: Any, levels: Collection[str]) -> AutomationCore:
+    return AutomationCore(
+        name=PREFIX + block,
+        description="`mortal automate --notify` made this.",
+        trigger=EventTrigger(
+            match={"prefect.resource.id": f"{RESOURCE}.*", LEVEL: list(levels)},
+            expect={EVENTS},
+            posture=Posture.Reactive,
+            threshold=1,
+            within=timedelta(0),
+        ),
+        actions=[SendNotification(block_document_id=block_id, subject=SUBJECT, body=BODY)],
+    )

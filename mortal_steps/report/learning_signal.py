@@ -1,0 +1,42 @@
+"""Whether there is anything to learn from: rewards that differ within a group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mortal_steps.report.units import number
+
+FLAT_STEPS = 10
+"""Steps in a row without any difference that are worth a warning."""
+EQUAL = "frac_reward_zero_std"
+"""TRL's name for the share of groups whose rewards are all equal."""
+
+
+def is_flat(row: Mapping[str, Any]) -> bool:
+    """Whether the rewards of each group of a step are equal, so that all its advantages are 0;
+    `row`: its line of metrics.jsonl."""
+    return row.get(EQUAL) == 1.0 and row["reward"] is not None
+
+
+def flat_warning(rows: Sequence[Mapping[str, Any]], steps: int = FLAT_STEPS) -> str | None:
+    """What to say of the last `steps` steps if they are flat, and the one before them is not.
+
+    So a run is warned once for each such time, however long it lasts. `rows` are lines of
+    metrics.jsonl, the last one that of the step that has just been taken; no more than `steps` + 1
+    of them are looked at.
+    """
+    last = rows[-steps:]
+    if len(last) < steps or not all(map(is_flat, last)):
+        return None
+    if len(rows) > steps and is_flat(rows[-steps - 1]):
+        return None
+    found = sorted({number(row["reward"]) for row in last})
+    between = found[0] if len(found) == 1 else f"between {found[0]} and {found[-1]}"
+    return (
+        f"nothing to learn from: the rewards of every group of steps {last[0]['step']} to "
+        f"{last[-1]['step']} are equal (reward {between}), so all advantages are 0. If every "
+        "completion fails, take easier problems or a reward that tells bad from worse; if every "
+        "one succeeds, take harder problems; else raise rollout.temperature or "
+        "training.num_generations"
+    )

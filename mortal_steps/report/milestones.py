@@ -1,0 +1,65 @@
+"""Notices of a run's beginnings and ends."""
+
+from __future__ import annotations
+
+from mortal_steps.errors import WeightsMismatchError
+from mortal_steps.report.printable import printable
+from mortal_steps.report.summary import summarize
+from mortal_steps.report.watch import as_argument
+from mortal_steps.runs.notices import Level, new_notice, note
+from mortal_steps.runs.run import Run
+
+MOST_CHARS = 1000
+"""Of an error; a worker's traceback ends with what matters."""
+
+
+def note_begun(run: Run) -> None:
+    """A process begins to drive the run; news if another one did before."""
+    attempt, step = run.manifest.attempts, run.manifest.step
+    if attempt > 1:
+        text = f"begun for the {attempt}. time, at step {step}"
+        event = "mortal.run.resumed"
+        note(run, new_notice(run, event, "news", text, step=step, value=attempt, which=attempt))
+
+
+def note_finished(run: Run) -> None:
+    """The run is trained, and its model saved."""
+    summary = summarize(run)
+    notice = new_notice(
+        run,
+        "mortal.run.finished",
+        "news",
+        summary.headline,
+        step=summary.step,
+        value=summary.reward_last20,
+        advice=f"the trained model is in {summary.model_path}",
+    )
+    note(run, notice)
+
+
+def note_ended_early(run: Run, error: BaseException) -> None:
+    """The run was stopped or has failed, as its manifest says, by `error`."""
+    attempt, step, resume = run.manifest.attempts, run.manifest.step, _resume(run)
+    text = _shortened(printable(run.manifest.error or repr(error)))
+
+    def tell(event: str, level: Level, advice: str) -> None:
+        note(run, new_notice(run, event, level, text, step=step, advice=advice, which=attempt))
+
+    if isinstance(error, WeightsMismatchError):
+        advice = f"nothing was sampled with these weights; when what it names is in order, {resume}"
+        tell("mortal.canary.mismatch", "failure", advice)
+    if run.manifest.status == "failed":
+        tell("mortal.run.failed", "failure", f"when what it names is in order, {resume}")
+    else:
+        tell("mortal.run.stopped", "news", resume)
+
+
+def _resume(run: Run) -> str:
+    return f"`mortal resume {as_argument(run)}` goes on with it"
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= MOST_CHARS:
+        return text
+    half = MOST_CHARS // 2
+    return f"{text[:half]} [...] {text[-half:]}"

@@ -1,0 +1,76 @@
+"""How a run stands just now, read from little: for lists that are looked at again and again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mortal_steps.report.summary import REWARD_WINDOW
+from mortal_steps.report.waiting import waits_for
+from mortal_steps.runs.activity import read_activity
+from mortal_steps.runs.logs import METRICS, last_lines
+from mortal_steps.runs.run import Run
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunStanding:
+    """One line of `mortal status`."""
+
+    run_id: str
+    status: str
+    """As in `RunSummary`."""
+    step: int
+    """Train steps done."""
+    max_steps: int
+    reward: float | None
+    """Mean training reward of the last 20 steps."""
+    held_out: float | None
+    """Reward of the last evaluation."""
+    pace_s: float | None
+    """Seconds per step, where a process trains it."""
+    eta_s: float | None
+    """Seconds to the last step at that pace."""
+    waits_for: str
+    """What it does just now, or what it needs to go on; empty where there is nothing to wait for"""
+    created_at: float
+    """Seconds since the epoch."""
+    updated_at: float
+    """When it last noted where it stands."""
+
+
+def standing(run: Run) -> RunStanding:
+    """Read the end of the run's log, its manifest, and what its driver says of itself."""
+    manifest, status = run.manifest, run.status()
+    rows = last_lines(run.store.path(METRICS), REWARD_WINDOW, needs=("step", "reward"))
+    rewards = [row["reward"] for row in rows if row["reward"] is not None]
+    activity = read_activity(run.store.root) if status == "running" else None
+    pace_s = activity.pace_s if activity else None
+    left = run.info.num_steps - manifest.step
+    return RunStanding(
+        run_id=run.info.run_id,
+        status=status,
+        step=manifest.step,
+        max_steps=run.info.num_steps,
+        reward=sum(rewards) / len(rewards) if rewards else None,
+        held_out=manifest.evaluation.metrics.get("reward") if manifest.evaluation else None,
+        pace_s=pace_s,
+        eta_s=None if pace_s is None else pace_s * left,
+        waits_for=waits_for(run, status),
+        created_at=run.info.created_at,
+        updated_at=manifest.updated_at,
+    )
+
+
+def standings(runs: Iterable[Run]) -> list[RunStanding]:
+    """Of those that can be read, the running ones first, then the last changed; one that cannot is
+    only warned of."""
+    found = []
+    for run in runs:
+        try:
+            found.append(standing(run))
+        except OSError as error:
+            logger.warning("run %s cannot be read: %s", run.info.run_id, error)
+    return sorted(found, key=lambda each: (each.status != "running", -each.updated_at))

@@ -1,0 +1,87 @@
+"""Watches a run for facts that somebody should know of, and notes them; see `watchers`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from mortal_steps.config import RunConfig
+from mortal_steps.report.watchers import WATCHERS
+from mortal_steps.report.watchers.base import Found, Seen, Watcher
+from mortal_steps.runs.logs import EVALUATIONS
+from mortal_steps.runs.notices import Notice, new_notice, note
+from mortal_steps.runs.run import Run
+
+
+class Watch:
+    """The watchers of a run, which have seen its logs up to where it stands."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._watchers = watchers_of(run.config)
+        for _ in found_by(self._watchers, seen_before(run)):
+            pass  # it was noted, or the run was begun by code that did not watch it
+        self._news: list[Notice] = []
+
+    def step(self, metrics: Mapping[str, Any], seconds: float) -> None:
+        """A step ended: its line of metrics, and its wall time."""
+        self._look(Seen(step=metrics["step"], metrics=metrics, seconds=seconds))
+
+    def evaluation(self, row: Mapping[str, Any]) -> None:
+        """The held-out problems were scored."""
+        self._look(Seen(step=row["step"], evaluation=row))
+
+    def spent(self, share: float, step: int) -> None:
+        """The run has cost this part of what it may cost, after so many steps."""
+        self._look(Seen(step=step, spent_share=share))
+
+    def take(self) -> list[Notice]:
+        """What was noted since this was last asked."""
+        news, self._news = self._news, []
+        return news
+
+    def _look(self, seen: Seen) -> None:
+        for watcher, found in found_by(self._watchers, [seen]):
+            notice = new_notice(
+                self._run,
+                watcher.event,
+                watcher.level,
+                found.text,
+                step=seen.step,
+                value=found.value,
+                advice=found.advice.replace("{run}", as_argument(self._run)),
+                which="" if found.once else seen.step,
+            )
+            if note(self._run, notice):
+                self._news.append(notice)
+
+
+def found_by(
+    watchers: Iterable[Watcher], everything: Iterable[Seen]
+) -> Iterator[tuple[Watcher, Found]]:
+    """What watchers find in what they are shown, in this order."""
+    watchers = list(watchers)
+    for seen in everything:
+        for watcher in watchers:
+            found = watcher.look(seen)
+            if found is not None:
+                yield watcher, found
+
+
+def watchers_of(config: RunConfig) -> list[Watcher]:
+    """Watchers that have seen nothing."""
+    return [make(config) for make in WATCHERS]
+
+
+def seen_before(run: Run) -> Iterator[Seen]:
+    """What a run's logs tell of the steps done."""
+    for row in run.metrics():
+        yield Seen(step=row["step"], metrics=row)
+    for row in run.logs.read(EVALUATIONS):
+        yield Seen(step=row["step"], evaluation=row)
+
+
+def as_argument(run: Run) -> str:
+    """The run as commands take it anywhere on this machine: its folder."""
+    return shlex.quote(str(run.store.root.absolute()))

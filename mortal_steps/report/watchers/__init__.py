@@ -1,0 +1,21 @@
+"""What a run tells of itself while it goes on: one file for each kind of fact, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mortal_steps.config import RunConfig
+from mortal_steps.report.watchers.base import Watcher
+from mortal_steps.report.watchers.budget import Budget
+from mortal_steps.report.watchers.evaluation_regressed import EvaluationRegressed
+from mortal_steps.report.watchers.reward_collapsed import RewardCollapsed
+from mortal_steps.report.watchers.reward_masked import RewardMasked
+from mortal_steps.report.watchers.step_slow import StepSlow
+
+WATCHERS: tuple[Callable[[RunConfig], Watcher], ...] = (
+    RewardCollapsed,
+    EvaluationRegressed,
+    RewardMasked,
+    StepSlow,
+    Budget,
+)

@@ -1,0 +1,132 @@
+"""What a run has to tell to whoever is responsible for it, kept in notices.jsonl.
+
+A notice is written down before it is told, and has an id that follows from what it is about; that
+it was told is written down after that. So a step that is gone through again, after a kill, tells
+nothing twice, and what a killed process did not get to tell is told by the next one.
+
+The file is no part of the run's logs, which are cut back when a run goes on: it only grows. Who
+appends need not hold the run's lease.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mortal_steps.runs.logs import read_lines
+from mortal_steps.runs.run import Run
+from mortal_steps.store import RunStore
+
+logger = logging.getLogger(__name__)
+
+NOTICES = "notices.jsonl"
+TOLD = "told"
+"""Key of a line that says of a notice when it was told."""
+
+Level = Literal["news", "warning", "failure"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """One fact about a run that a person may want to know of."""
+
+    id: str
+    """A UUID; the same for the same fact."""
+    event: str
+    """Such as `mortal.reward.collapsed`."""
+    level: Level
+    """news: nobody has to do anything; warning: the run goes on; failure: it does not."""
+    step: int
+    """Train steps done."""
+    value: float | None
+    """The number that it is about."""
+    text: str
+    """What happened, in a sentence."""
+    advice: str
+    """What to do about it; empty for most news."""
+    at: float
+    """When it was noted, seconds since the epoch."""
+
+    @property
+    def title(self) -> str:
+        """Such as `reward collapsed`."""
+        return " ".join(self.event.split(".")[1:])
+
+
+FIELDS = frozenset(field.name for field in dataclasses.fields(Notice))
+
+
+def new_notice(
+    run: Run,
+    event: str,
+    level: Level,
+    text: str,
+    *,
+    step: int,
+    value: float | None = None,
+    advice: str = "",
+    which: object = "",
+) -> Notice:
+    """A notice of this run; `which` tells it from others of the same event."""
+    name = f"{run.info.uid}/{event}/{which}"
+    return Notice(
+        id=str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
+        event=event,
+        level=level,
+        step=step,
+        value=value,
+        text=text,
+        advice=advice,
+        at=time.time(),
+    )
+
+
+def read_notices(store: RunStore) -> list[Notice]:
+    """All that were noted, in order; a line that cannot be read is warned of and left out."""
+    rows = read_lines(store.path(NOTICES), needs=("id",))
+    return [Notice(**{name: row[name] for name in FIELDS}) for row in rows if row.keys() >= FIELDS]
+
+
+def untold(store: RunStore) -> list[Notice]:
+    """Those that nobody was told of, in order."""
+    rows = read_lines(store.path(NOTICES), needs=("id",))
+    told = {row["id"] for row in rows if TOLD in row}
+    return [notice for notice in read_notices(store) if notice.id not in told]
+
+
+def note(run: Run, notice: Notice) -> bool:
+    """Write a notice down, unless it is there already; whether it is new.
+
+    One that cannot be written is logged, and counts as new: the run is worth more than its notices.
+    """
+    if any(known.id == notice.id for known in read_notices(run.store)):
+        return False
+    _append(run.store, [dataclasses.asdict(notice)])
+    return True
+
+
+def mark_told(store: RunStore, notices: Iterable[Notice]) -> None:
+    """Write down that these were told."""
+    _append(store, [{"id": notice.id, TOLD: time.time()} for notice in notices])
+
+
+def _append(store: RunStore, rows: Iterable[dict[str, Any]]) -> None:
+    path = store.path(NOTICES)
+    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    try:
+        with path.open("a+b") as file:
+            length = file.seek(0, os.SEEK_END)
+            if length:
+                file.seek(length - 1)
+                if file.read(1) != b"\n":  # cut short when the machine went down
+                    content = b"\n" + content
+            file.write(content)
+    except OSError as error:
+        logger.warning("%s cannot be written: %s", path, error)

@@ -1,0 +1,115 @@
+"""A run's notices as Prefect events, which `mortal automate --notify` has sent on.
+
+They are posted, not sent by Prefect's worker thread, so that it is known whether the server has
+taken them: what it has not taken is told again, by the next process of the run if need be. Events
+have the ids of their notices, by which the server knows one that it was told twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from prefect.client.orchestration import PrefectClient, get_client
+from prefect.events import Event
+from prefect.events.related import related_resources_from_run_context
+
+from mortal_steps.runs.notices import Notice, mark_told, untold
+from mortal_steps.runs.run import Run
+from mortal_tasks.server_watch import ServerWatch
+from mortal_tasks.told import told
+
+STILL_NEWS_S = 86400.0
+"""What is older, and was never told, is not told any more."""
+RETRY_S = 30.0
+"""Between two tries to tell what the server has not taken."""
+RESOURCE = "mortal.run"
+LEVEL = "mortal.level"
+"""Label of the resource of every event, by which automations choose."""
+
+
+class NoticeEvents:
+    """Tells the notices of one run as events that are related to this flow run."""
+
+    def __init__(self, run: Run, server: ServerWatch) -> None:
+        self._run = run
+        self._server = server
+        self._telling: asyncio.Task[None] | None = None
+        self._again_at: float | None = None
+        """When to try once more, on the monotonic clock; None where nothing is left."""
+
+    def tell(self) -> None:
+        """Tell what is noted and not told, beside what follows."""
+        self._again_at = 0.0
+        self.try_again()
+
+    def try_again(self) -> None:
+        """The same, if there is anything and it is time to; costs nothing else."""
+        busy = self._telling is not None and not self._telling.done()
+        if self._again_at is None or busy or time.monotonic() < self._again_at:
+            return
+        if not self._server.away:
+            self._telling = asyncio.create_task(self._tell())
+
+    async def close(self) -> None:
+        """Return when all is told, or the server has not taken it in some seconds."""
+        if self._telling is not None:
+            await self._telling
+        if not self._server.away:
+            await self._tell()
+
+    async def _tell(self) -> None:
+        self._again_at = None  # unless there is more by the time that this is told
+        since = time.time() - STILL_NEWS_S
+        news = [notice for notice in untold(self._run.store) if notice.at >= since]
+        if not news:
+            return
+        if await told(self._post(news), "a notice of the run is not told yet"):
+            mark_told(self._run.store, news)
+        else:
+            self._again_at = time.monotonic() + RETRY_S
+
+    async def _post(self, notices: Sequence[Notice]) -> bool:
+        async with get_client() as client:
+            events = [await self._event(client, notice) for notice in notices]
+            content = [event.model_dump(mode="json") for event in events]
+            await client.request("POST", "/events", json=content)
+        return True
+
+    async def _event(self, client: PrefectClient, notice: Notice) -> Event:
+        return Event(
+            event=notice.event,
+            id=UUID(notice.id),
+            occurred=datetime.fromtimestamp(notice.at, UTC),
+            resource={
+                "prefect.resource.id": f"{RESOURCE}.{self._run.info.run_id}",
+                "prefect.resource.name": self._run.info.run_id,
+                LEVEL: notice.level,
+            },
+            related=await related_resources_from_run_context(client),
+            payload=payload(self._run, notice),
+        )
+
+
+def payload(run: Run, notice: Notice) -> dict[str, Any]:
+    """What an event says; `subject` and `body` are for people."""
+    at = f"step {notice.step} of {run.info.num_steps}"
+    advice = f"What to do: {notice.advice}." if notice.advice else ""
+    parts = [f"{run.info.run_id}, {at}: {notice.text}.", advice, run.manifest.ui_url or ""]
+    return {
+        "run_id": run.info.run_id,
+        "run_dir": str(run.store.root.absolute()),
+        "level": notice.level,
+        "step": notice.step,
+        "num_steps": run.info.num_steps,
+        "value": notice.value,
+        "text": notice.text,
+        "advice": notice.advice,
+        "url": run.manifest.ui_url,
+        "subject": f"{run.info.run_id}: {notice.title} ({at})",
+        "body": "\n\n".join(part for part in parts if part),
+    }

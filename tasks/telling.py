@@ -1,0 +1,61 @@
+"""Which states of a task run the Prefect server is told of.
+
+Prefect sends an event for each: Pending, Running, and how it ended. The server writes every one
+down beside the task run itself, which is most of what a short stage costs it. But the last event
+says all that the pages show: name, tags, beginning, length. So a task run that ends soon is told of
+once, when it has ended; one that takes longer is shown as Running meanwhile.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from functools import partial
+from typing import Any
+
+from prefect import task_engine
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.context import TaskRunContext
+from prefect.events import Event
+from prefect.utilities.engine import emit_task_run_state_change_event
+
+from mortal_tasks.history import history
+from mortal_tasks.tags import tag_stage
+
+RUNNING_TOLD_AFTER_S = 1.0
+CACHED = "Cached"
+"""Prefect's name for Completed where it has called nothing."""
+
+
+def tell(
+    task_run: TaskRun,
+    initial_state: State[Any] | None,
+    validated_state: State[Any],
+    follows: Event | None = None,
+) -> Event | None:
+    """Send a state's event now, later or never; returns what was sent now.
+
+    Of other flow runs than ours, everything is sent.
+    """
+    emit = emit_task_run_state_change_event
+    kept = history.get()
+    if kept is None:
+        return emit(task_run, initial_state, validated_state, follows)
+    # Where the result lies is of use to this process alone, and a quarter of what would be kept.
+    without_result = copy(validated_state)  # the same id and time, unlike `model_copy`
+    without_result.data = None
+    send = partial(emit, task_run, initial_state, without_result, follows)
+    kept.say_no_longer(task_run.id)
+    if validated_state.is_pending():
+        return None
+    if validated_state.is_running():
+        kept.say_later(task_run.id, RUNNING_TOLD_AFTER_S, send)
+        return None
+    context = TaskRunContext.get()
+    if validated_state.name == CACHED and context is not None:
+        tag_stage(context.task.name, replayed=True)
+    return send()
+
+
+def tell_less() -> None:
+    """Let Prefect's engine, which has no setting for it, send what `tell` does."""
+    task_engine.emit_task_run_state_change_event = tell  # type: ignore[attr-defined]

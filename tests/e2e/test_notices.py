@@ -1,0 +1,93 @@
+"""What a run tells of itself arrives at a webhook, once, through a notification block."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prefect import flow
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
+from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
+
+from mortal.server import notifications
+from mortal_flows.takeover import flow_run_url
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ServerError
+from mortal_steps.report.watch import Watch
+from mortal_steps.runs.notices import NOTICES, untold
+from mortal_steps.runs.run import Run
+from mortal_steps.store import RunStore
+from mortal_tasks.reporter import reporting
+from mortal_tasks.server_watch import watch_server
+from tests.support.run_info import run_info
+from tests.support.webhook import Webhook
+
+BLOCK = "custom-webhook/somebody"
+
+
+@pytest.fixture
+def webhook():
+    webhook = Webhook()
+    yield webhook
+    webhook.close()
+
+
+@pytest.fixture
+def there(server):
+    """This process as a client of the session's server."""
+    ui_url = server.api_url.removesuffix("/api")
+    with temporary_settings({PREFECT_API_URL: server.api_url, PREFECT_UI_URL: ui_url}):
+        yield
+
+
+@flow
+async def goes_on(folder: Path, rewards: list[float]) -> str:
+    """An attempt of a run that sees these rewards; the page of its flow run."""
+    info = replace(run_info(folder), uid=folder.name)
+    run = Run(RunStore(folder), RunConfig(), info)
+    async with watch_server(60) as server, reporting(run, server) as reporter:
+        run.update(status="running", ui_url=flow_run_url())
+        watch = Watch(run)
+        reporter.tell()
+        for step, reward in enumerate(rewards, start=1):
+            watch.step({"step": step, "reward": reward}, 0.1)
+            if watch.take():
+                reporter.tell()
+        run.update(status="stopped")
+    return str(run.manifest.ui_url)
+
+
+def test_a_collapse_arrives_at_a_webhook_once(there, webhook, tmp_path):
+    block = CustomWebhookNotificationBlock(
+        name="w", url=webhook.url, json_data={"subject": "{{subject}}", "body": "{{body}}"}
+    )
+    block.save("somebody", overwrite=True)
+    with pytest.raises(ServerError, match=r"no notification block .* \(there: .*somebody\); a bl"):
+        list(notifications.notify([BLOCK, "slack-webhook/nobody"]))
+    assert list(notifications.remove()) == [], "a wrong name changes nothing"
+    for _ in range(2):
+        made = list(notifications.notify([BLOCK]))
+    collapsing = [0.5] * 20 + [0.0] * 20
+    url = asyncio.run(goes_on(tmp_path, collapsing))
+    [notice] = webhook.wait_for(1)
+    assert notice["subject"] == "r: reward collapsed (step 30 of 9)"
+    told, advice, link = notice["body"].split("\n\n")
+    assert told == (
+        "r, step 30 of 9: the mean training reward of the last 10 steps is 0.000; "
+        "it was 0.500 after step 20."
+    )
+    assert f"`mortal fork {tmp_path} --at-step N`" in advice
+    assert link == url
+    assert untold(RunStore(tmp_path)) == []
+
+    asyncio.run(goes_on(tmp_path, collapsing))  # killed, and gone through again
+    lines = (tmp_path / NOTICES).read_text().splitlines()
+    assert len(lines) == 2, "it was noted once, and told once"
+    (tmp_path / NOTICES).write_text(lines[0] + "\n")  # killed before it was known to be told
+    asyncio.run(goes_on(tmp_path, []))
+    assert untold(RunStore(tmp_path)) == []
+    asyncio.run(goes_on(tmp_path / "another", collapsing))
+    received = webhook.wait_for(2)
+    assert [str(tmp_path / "another") in one["body"] for one in received] == [False, True]
+    assert made == [f"made 'mortal: notices through {BLOCK}': news, warning, failure"]
+    assert len(list(notifications.remove())) == 1

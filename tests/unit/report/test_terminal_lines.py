@@ -1,0 +1,104 @@
+"""What a run says while it goes on: its lines, its curve, and when it has nothing to learn from."""
+
+import pytest
+
+from mortal.terminal.chart import chart
+from mortal_steps.report.learning_signal import EQUAL, flat_warning
+from mortal_steps.report.points import spark, thinned
+from mortal_steps.report.progress import ProgressLine, StepReport
+
+
+def rows(*flat, reward=0.0):
+    return [
+        {"step": step, "reward": reward, EQUAL: 1.0 if equal else 0.5}
+        for step, equal in enumerate(flat, start=1)
+    ]
+
+
+def test_ten_steps_without_any_difference_are_warned_of_once():
+    flat = [False, *[True] * 12]
+    said = [flat_warning(rows(*flat[:end])) for end in range(1, len(flat) + 1)]
+    (warning,) = filter(None, said)
+    assert said.index(warning) == 10
+    assert "of steps 2 to 11 are equal (reward 0.000)" in warning
+    assert "all advantages are 0" in warning and "rollout.temperature" in warning
+
+
+def test_a_run_that_begins_without_a_difference_is_warned_at_its_tenth_step():
+    assert flat_warning(rows(*[True] * 9)) is None
+    assert flat_warning(rows(*[True] * 10)) is not None
+    assert flat_warning(rows(*[True] * 9, False)) is None
+    assert flat_warning(rows(*[True] * 10, reward=None)) is None, "nothing was scored"
+    assert flat_warning([{"step": n, "reward": 0.0} for n in range(10)]) is None, "TRL says nothing"
+
+
+def test_after_a_step_with_a_difference_a_run_is_warned_again():
+    assert flat_warning(rows(*[True] * 12, False, *[True] * 10)[-11:]) is not None
+
+
+def test_rewards_that_change_from_step_to_step_are_told_by_their_ends():
+    found = rows(*[True] * 10)
+    found[3]["reward"] = 1.0
+    assert "(reward between 0.000 and 1.000)" in flat_warning(found)
+
+
+def report(step, **changes):
+    known = {"reward": 0.25, "loss": -0.02, "num_tokens": 100, "seconds": 0.5}
+    return StepReport(step=step, **{**known, **changes})
+
+
+@pytest.fixture
+def line(monkeypatch):
+    monkeypatch.setattr("mortal_steps.report.progress.LINE_EVERY_S", 3600.0)
+    said = []
+    progress = ProgressLine(start=0, num_steps=5, say=said.append)
+    progress.said = said
+    with progress:
+        progress.begin_steps(0)
+        yield progress
+
+
+def test_without_a_terminal_there_is_a_line_per_report(line):
+    line.update(report(1))
+    assert line.said == []
+    line.evaluated(2, {"exact_match": 0.5, "reward": 0.5})
+    line.update(report(2))
+    line.update(report(3))
+    (told,) = line.said
+    assert told.startswith("step 2/5  reward 0.250  loss -0.0200  0.50 s/step  200 tokens/s  ETA ")
+    assert told.endswith("  held-out after step 2: exact_match 0.500, reward 0.500")
+    line.update(report(5))
+    assert line.said[1].startswith("step 5/5") and "held-out" not in line.said[1]
+
+
+def test_a_warning_is_a_line_at_once(line):
+    line.update(report(1, warning="nothing to learn from"))
+    assert line.said == ["warning: nothing to learn from"]
+
+
+def test_a_long_curve_is_told_in_few_points():
+    points = [(step, float(step)) for step in range(1, 11)]
+    assert thinned(points, 10) == points
+    assert thinned(points, 3) == [(3, 2.0), (6, 5.0), (10, 8.5)]
+    assert spark([0.0, 0.5, 1.0]) == "▁▅█" and spark([2.0, 2.0]) == "▁▁" and spark([]) == ""
+
+
+def test_a_chart_fits_a_narrow_terminal_and_shows_both_ends():
+    training = [(step, step / 1000) for step in range(1, 1001)]
+    lines = chart(training, [(0, 0.0), (1000, 1.5)], fork=500, drawn={"training": "sampled"})
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("    1.500 │") and lines[0].endswith("o")
+    assert lines[7].startswith("    0.000 │o·")
+    assert all("┊" in text or "·" in text for text in lines[:8])
+    assert lines[-2].split() == ["step", "└1", "1000"]
+    assert lines[-1].strip().split("  ") == [
+        "· training (sampled)",
+        "o held-out problems",
+        "┊ fork",
+    ]
+
+
+def test_a_chart_of_equal_rewards_is_a_line_and_of_few_steps_nothing():
+    assert chart([(1, 0.5)] * 3, []) == []
+    flat = chart([(step, 0.5) for step in range(1, 61)], [])
+    assert flat[7] == "    0.500 │" + "·" * 60
