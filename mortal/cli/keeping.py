@@ -9,6 +9,7 @@ import typer
 
 from mortal.cli.arguments import RunsDir
 from mortal.cli.deploying import ModalSettings, modal_options
+from mortal.cli.promoting import ModelsDir
 
 
 def gc(
@@ -31,6 +32,7 @@ def gc(
             "run's retention.keep_rollouts says.",
         ),
     ] = None,
+    models_dir: ModelsDir = Path("models"),
     protect: Annotated[
         list[str] | None,
         typer.Option("--protect", metavar="RUN", help="Keep this run. May be repeated."),
@@ -42,17 +44,22 @@ def gc(
     """List what may be removed of past runs, or remove it.
 
     A run that is going stays, and so does one that a remaining run is a fork of
-    or begins with. What a killed removal has left goes, too.
+    or begins with, and one that a model in production comes from. What a killed
+    removal has left goes, too.
     """
     from mortal.keeping import gc as housekeeping
     from mortal.terminal.output import say
     from mortal_steps.errors import ConfigError
+    from mortal_steps.registry.lineage import runs_in_use
     from mortal_steps.report.units import byte_size
 
     if older_than is not None and not older_than > 0:
         raise ConfigError(f"--older-than {older_than:g}: name a number of days above 0")
     planned = housekeeping.plan(
-        runs_dir, keep_days=older_than, keep_rollouts=keep_rollouts, protected=protect or ()
+        runs_dir,
+        keep_days=older_than,
+        keep_rollouts=keep_rollouts,
+        protected={*(protect or ()), *runs_in_use(models_dir)},
     )
     for kept in planned.kept:
         say(f"stays: {kept}")

@@ -5,11 +5,14 @@ import os
 import time
 
 import pytest
+from typer.testing import CliRunner
 
+from mortal.cli import app
 from mortal.keeping.gc import carry_out, plan
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.rollout_files import pruned_before
+from mortal_steps.registry.registry import Registry
 from mortal_steps.runs import removal
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.lease import acquire
@@ -21,6 +24,7 @@ from mortal_steps.runs.verify import check_run
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, FinalModel, Problem, StageTiming
 from mortal_steps.types.identity import Parent
+from tests.support.registry import model_files
 
 NOW = 1_000 * DAY_S
 
@@ -240,3 +244,17 @@ def test_what_another_gc_is_removing_is_left_to_it(runs, tmp_path):
             carry_out(plan(runs), runs, lambda line: None)
 
     assert carry_out(planned, runs, meanwhile)
+
+
+def test_the_run_of_a_model_in_production_stays_and_so_do_those_it_comes_from(runs, tmp_path):
+    parent = begun(tmp_path, "parent", 99)
+    begun(tmp_path, "champion", 99, parent)
+    begun(tmp_path, "old", 99)
+    registry = Registry(tmp_path / "models", "letters")
+    version = registry.add(model_files(tmp_path / "model", "champion"))
+    registry.decide("promoted", version, before=None, by="a test", why="because")
+    done = CliRunner().invoke(app, ["gc", "--older-than", "30", "--delete"])
+    assert done.exit_code == 0, done.output
+    assert "stays: champion: it is protected" in done.output
+    assert "stays: parent: run champion, which stays, goes back to it" in done.output
+    assert sorted(left(runs)) == ["champion", "parent"]
