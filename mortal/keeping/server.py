@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from mortal.keeping.finding import Finding, ok, problem, warning
 from mortal.server.api import check_serves, client_of
-from mortal.server.automations import CRASHED, FLOW, RECOVERING, SILENT
+from mortal.server.automations import CRASHED, FLOWS, RECOVERING, SILENT, deployments_of
 from mortal_steps.errors import ServerError
 
 BUFFER = "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER"
@@ -62,18 +62,18 @@ def vacuum(settings: Mapping[str, Any]) -> Finding:
 def _deployments(
     client: SyncPrefectClient, settings: Mapping[str, Any] | None
 ) -> Iterator[Finding]:
-    wanted = {"flows": {"name": {"any_": [FLOW]}}}
-    found = client.request("POST", "/deployments/filter", json=wanted).json()
+    found = {f"{flow}/{each.name}": each for flow in FLOWS for each in deployments_of(client, flow)}
     if not found:
-        yield ok("deployments", f"none of {FLOW}; nothing is scheduled or started again")
+        none = f"none of {' or '.join(FLOWS)}; nothing is scheduled or started again"
+        yield ok("deployments", none)
         return
-    yield ok("deployments", ", ".join(sorted(f"{FLOW}/{each['name']}" for each in found)))
+    yield ok("deployments", ", ".join(sorted(found)))
     names = {"automations": {"name": {"any_": [SILENT, CRASHED, RECOVERING]}}}
     made = client.request("POST", "/automations/filter", json=names).json()
     yield automations({each["name"]: each["enabled"] for each in made})
     if settings is not None:
         yield memory(settings)
-    for pool in sorted({each["work_pool_name"] for each in found} - {None}):
+    for pool in sorted({each.work_pool_name for each in found.values() if each.work_pool_name}):
         workers = client.request(
             "POST",
             "/work_pools/{work_pool_name}/workers/filter",

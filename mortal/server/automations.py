@@ -168,7 +168,7 @@ def _deployments(client: SyncPrefectClient) -> list[Deployed]:
     found = [
         Deployed(name=f"{flow}/{each.name}", id=each.id, heartbeat_s=_heartbeat_s(each))
         for flow in FLOWS
-        for each in sorted(_deployments_of(client, flow), key=lambda each: each.name)
+        for each in sorted(deployments_of(client, flow), key=lambda each: each.name)
     ]
     if not found:
         raise ServerError(
@@ -179,7 +179,8 @@ def _deployments(client: SyncPrefectClient) -> list[Deployed]:
     return found
 
 
-def _deployments_of(client: SyncPrefectClient, flow: str) -> list[DeploymentResponse]:
+def deployments_of(client: SyncPrefectClient, flow: str) -> list[DeploymentResponse]:
+    """The deployments of one of the `FLOWS`."""
     return client.read_deployments(flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])))
 
 
