@@ -135,7 +135,7 @@ def test_nobody_here_asked_for_anything(plane, moved):
 def test_the_commands_read_on_the_volume_what_was_brought_from_there(moved):
     run = moved.run
     shown = json.loads(mortal("show", "moving", "--json"))
-    assert shown == dataclasses.asdict(summarize(run)) | {
+    assert shown == json.loads(json.dumps(dataclasses.asdict(summarize(run)))) | {
         "run_dir": "mortal-runs:/moving",
         "model_path": f"mortal-runs:/moving/{run.manifest.final.path}",
     }
