@@ -61,7 +61,7 @@ class History:
             if answer.json() < len(oldest):
                 return
             for task_run_id in oldest:
-                del self._unrecorded[task_run_id]
+                self._unrecorded.pop(task_run_id, None)  # another question was answered before
 
     def tell_again(self) -> None:
         """Send the last state of each again, also of those that Prefect's own client still holds:
