@@ -14,7 +14,7 @@ from benchmarks.screenshots.night import Night
 
 SETTLED_MS = 6000
 """Prefect's pages load, draw and then move their graphs into place."""
-ZOOM_CLICKS = 8
+ZOOM_CLICKS = 4
 NUM_COLOURS = 128
 SIZE = ViewportSize(width=1400, height=900)
 
