@@ -24,7 +24,7 @@ from mortal_tasks.server_watch import ServerWatch
 from mortal_tasks.told import told
 
 STILL_NEWS_S = 86400.0
-"""What is older, and was never told, is not told any more."""
+"""A notice that is older than this is never told."""
 RETRY_S = 30.0
 """Between two tries to tell what the server has not taken."""
 RESOURCE = "mortal.run"

@@ -54,6 +54,21 @@ RunId = Annotated[
     str,
     typer.Argument(metavar="RUN", help="Id of the run, as listed by `mortal runs`, or its folder."),
 ]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a key, such as training.max_steps=20. May be repeated.",
+    ),
+]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Start the programs that the run directory names, though it is from elsewhere.",
+    ),
+]
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

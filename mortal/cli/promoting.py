@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from mortal.cli.arguments import AsJson, RunId, RunsDir, find_place
+from mortal.cli.arguments import AsJson, RunId, RunsDir, Trust, find_place
 from mortal.terminal.output import say
 from mortal_steps.errors import ConfigError
 
@@ -53,13 +53,7 @@ def promote(
     ] = None,
     runs_dir: RunsDir = Path("runs"),
     models_dir: ModelsDir = Path("models"),
-    trust: Annotated[
-        bool,
-        typer.Option(
-            "--trust",
-            help="Start the programs that the run directory names, though it is from elsewhere.",
-        ),
-    ] = False,
+    trust: Trust = False,
 ) -> None:
     """Compare a run's model with the one in production, and put it in its place.
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from mortal.cli.arguments import Overrides
 from mortal.terminal.output import say
 
 DEFAULT_PORT = 4200
@@ -50,14 +51,7 @@ def server(
 
 def serve(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file.")],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Override a key, such as training.max_steps=20. May be repeated.",
-        ),
-    ] = None,
+    overrides: Overrides = None,
     cron: Annotated[
         str | None,
         typer.Option(

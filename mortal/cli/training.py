@@ -10,9 +10,11 @@ import typer
 
 from mortal.cli.arguments import (
     KeepServer,
+    Overrides,
     Port,
     RunId,
     RunsDir,
+    Trust,
     Volume,
     check_new_id,
     find_place,
@@ -27,14 +29,6 @@ if TYPE_CHECKING:  # commands that need no configuration import none
 Detach = Annotated[
     bool,
     typer.Option("--detach", help="Run the flow in a container on Modal and return at once."),
-]
-
-Trust = Annotated[
-    bool,
-    typer.Option(
-        "--trust",
-        help="Start the programs that the run directory names, though it is from elsewhere.",
-    ),
 ]
 
 AcceptChangedRewards = Annotated[
@@ -53,14 +47,7 @@ def train(
             metavar="CONFIG", help="Configuration file, such as those in deployments/configs."
         ),
     ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Override a key, such as training.max_steps=20. May be repeated.",
-        ),
-    ] = None,
+    overrides: Overrides = None,
     run_id: Annotated[
         str | None,
         typer.Option(metavar="ID", help="Id of the run; that of an existing run continues it."),

@@ -109,7 +109,7 @@ class Doing:
             self._paused, self._paused_since, self._changed = None, None, True
 
     def trained(self, done: int, pace_s: float | None) -> None:
-        """So many train steps are done: whatever is left of those is not waited for any more."""
+        """So many train steps are done; nobody waits for what is left of them."""
         self._pace_s, self._changed = pace_s, True
         for key in [key for key in self._calls if key[2] < done and not self._calls[key].under_way]:
             del self._calls[key]

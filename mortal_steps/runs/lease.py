@@ -132,7 +132,7 @@ class Lease:
             self._locks.close()
 
     def move_away(self, place: Path) -> None:
-        """Rename the run directory, lease and all, and hold nothing any more: there is no run now.
+        """Rename the run directory, with its lease, and release its locks: there is no run now.
 
         Raises `LeaseLostError`, and `OSError` if it cannot be renamed; the run is then as it was.
         """
