@@ -48,7 +48,8 @@ def gold_text(value: object, *, column: str, row: int) -> str:
     """A right answer as text; raises `DatasetRowError` for what is neither text nor a number."""
     if isinstance(value, str) and value.strip():
         return value.strip()
-    if isinstance(value, numbers.Number) and not isinstance(value, bool):
+    if isinstance(value, numbers.Number) and not isinstance(value, bool) and value == value:
         return str(value)
+    # A missing value that pandas read is nan, which is a float that is not equal to itself.
     wrong = "is empty" if isinstance(value, str) else "is neither text nor a number"
     raise DatasetRowError(column=column, row=row, value=value, wrong=wrong)

@@ -113,7 +113,7 @@ def without_thoughts(text: str) -> str:
 def _blocks(text: str) -> Iterator[CodeBlock]:
     opening: re.Match[str] | None = None
     lines: list[str] = []
-    for line in text.splitlines():
+    for line in text.replace("\r\n", "\n").removesuffix("\n").split("\n"):
         fence = _FENCE.match(line)
         if opening is None:
             if fence and not ("`" in fence["info"] and fence["fence"][0] == "`"):  # `` ```x``` ``

@@ -1,8 +1,7 @@
 """`type = "repetition"`: a punishment of completions that repeat themselves.
 
-By n-grams, as in "Demystifying Long Chain-of-Thought Reasoning in LLMs"
-(<https://arxiv.org/abs/2502.03373>); a share of the whole completion here, where the paper punishes
-each repeated token.
+By n-grams: appendix C.2 of "Demystifying Long Chain-of-Thought Reasoning in LLMs"
+(<https://arxiv.org/abs/2502.03373>), as one number for the completion.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class Repetition(RewardTerm, extra="forbid"):
     """`penalty` times the share of n-grams that stood in the completion before."""
 
     type: Annotated[Literal["repetition"], Affects.SCORES] = "repetition"
-    ngram: Annotated[int, Affects.SCORES] = Field(4, ge=1)
+    ngram: Annotated[int, Affects.SCORES] = Field(3, ge=1)
     """Length of an n-gram."""
     penalty: Annotated[float, Affects.SCORES] = Field(-1.0, le=0)
     """What a completion of one n-gram over and over comes near to."""
@@ -46,8 +45,8 @@ class Repetition(RewardTerm, extra="forbid"):
 
 
 def repetition_penalty(completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float]:
-    """Minus the share of 4-grams of tokens that stood in the completion before, -1 to 0."""
-    return [-repeated_share(tokens, 4) for tokens in completion_ids]
+    """Minus the share of 3-grams of tokens that stood in the completion before, -1 to 0."""
+    return [-repeated_share(tokens, 3) for tokens in completion_ids]
 
 
 def repeated_share(units: Sequence[Hashable], ngram: int) -> float:

@@ -27,9 +27,10 @@ from typing import NoReturn
 from mortal_steps.rewards.mathematics.comparing import compare
 from mortal_steps.rewards.mathematics.verdicts import Batch, Comparison, Verdict
 from mortal_steps.system.frames import HEADER, receive_frame
+from mortal_steps.system.limits import limit_memory
 
-MEMORY = 2 * 2**30
-"""Bytes of address space of a comparison; common ones take 0.1 GiB."""
+MEMORY = 512 * 2**20
+"""Bytes that a sheet may take beside what SymPy takes; common ones take a tenth of it."""
 
 STARVED = 20.0
 """How many times its CPU time a comparison may last before it counts as lost: it got none."""
@@ -146,7 +147,7 @@ def _work_through(findings: int, comparisons: Sequence[Comparison], cpu_s: float
     """Compare in turn and write a byte for each finding."""
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        limit_memory(MEMORY)
         for comparison in comparisons:
             signal.setitimer(signal.ITIMER_PROF, cpu_s)
             os.write(findings, bytes([compare(comparison)]))
