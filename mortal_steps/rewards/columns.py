@@ -27,6 +27,7 @@ class DatasetRowError(ValueError):
             f"column {column!r} = {shown} in row {row} of the call {wrong}; correct that row of "
             "the dataset, or leave it out"
         )
+        self.what = f"column {column!r} = {shown}, which {wrong}"
         self.row = row
         """Which of the completions of the call it is about."""
 

@@ -163,8 +163,9 @@ def _raised(error: BaseException, arguments: CallArguments) -> CallFailure:
     if isinstance(error, DatasetRowError):
         return CallFailure(
             kind="invalid",
-            message=_line(f"cannot use the dataset's {error}", LONGEST_MESSAGE),
-            remedy=f"It is of problem {arguments.problem_ids[error.row]}.",
+            message=_line(f"cannot use the dataset's {error.what}", LONGEST_MESSAGE),
+            remedy=f"Correct problem {arguments.problem_ids[error.row]} in the dataset, or leave "
+            "it out.",
         )
     known = f"It is given {', '.join([*arguments.by_name, 'log_extra', 'log_metric'])}."
     if isinstance(error, TypeError) and _inner_traceback(error) is None:

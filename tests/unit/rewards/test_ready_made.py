@@ -153,8 +153,10 @@ def test_the_failure_names_the_problem_of_the_row() -> None:
     outcome = call(shard, f=Exact().load())["f"]
     assert isinstance(outcome, CallFailure)
     assert outcome.kind == "invalid"
-    assert outcome.message.startswith("cannot use the dataset's column 'answer' = None in row 0")
-    assert outcome.remedy == "It is of problem train-0."
+    assert outcome.message == (
+        "cannot use the dataset's column 'answer' = None, which is neither text nor a number"
+    )
+    assert outcome.remedy == "Correct problem train-0 in the dataset, or leave it out."
 
 
 def test_a_column_that_is_missing_is_named_with_those_there_are() -> None:
