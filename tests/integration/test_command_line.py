@@ -244,7 +244,8 @@ def test_a_run_that_is_driven_is_left_alone_at_once(mortal, tmp_path, monkeypatc
     try:
         for command in (("train", config, "--run-id", "busy"), ("resume", "busy")):
             code, output, errors = mortal(*command)
-            assert (code, output, errors.count("\n")) == (1, "", 1)
+            assert (code, output.count("\n"), errors.count("\n")) == (1, 1, 1)
+            assert output.startswith(("reading ", "looking at run busy ...\n"))
             assert "run busy is in use by process" in errors and "mortal stop busy" in errors
     finally:
         lease.release()
@@ -253,7 +254,7 @@ def test_a_run_that_is_driven_is_left_alone_at_once(mortal, tmp_path, monkeypatc
     )
     store.write_record("lease.json", elsewhere, LeaseRecord)
     code, output, errors = mortal("resume", "busy")
-    assert (code, output) == (1, "")
+    assert (code, output) == (1, "looking at run busy ...\n")
     assert "in use by process 7 on elsewhere" in errors and "taken over in" in errors
 
 
@@ -262,7 +263,7 @@ def test_a_server_that_is_away_is_named_before_anything_is_written(mortal, tmp_p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     code, output, errors = mortal("train", config, "--run-id", "one")
-    assert (code, output) == (1, "") and "does not answer" in errors
+    assert (code, output) == (1, f"reading {config} ...\n") and "does not answer" in errors
     assert not Path("runs").exists()
 
 
@@ -345,6 +346,7 @@ def test_a_reward_that_hangs_is_seen_to_be_called(mortal, tmp_path, monkeypatch)
     code, output, errors = mortal("train", "tiny.toml", "--set", "rewards.timeout_s=0.2")
     assert code == 1 and "gave no answer within 0.2 s" in errors
     assert output.splitlines() == [
+        "reading tiny.toml ...",
         "reading the dataset ...",
         "calling the reward functions with a made-up completion ...",
     ]
