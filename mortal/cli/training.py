@@ -129,24 +129,28 @@ def stop(
     raise typer.Exit(0 if ended.status in ("stopped", "completed") else 1)
 
 
+AtStep = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="STEP",
+        help="Step of a checkpoint listed by `mortal show`. Default: the newest.",
+    ),
+]
+ForkOverrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting of the parent, such as training.max_steps=20. May be repeated.",
+    ),
+]
+
+
 def fork(
     run_id: RunId,
-    at_step: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="STEP",
-            help="Step of a checkpoint listed by `mortal show`. Default: the newest.",
-        ),
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change a setting of the parent, such as training.max_steps=20. May be repeated.",
-        ),
-    ] = None,
+    at_step: AtStep = None,
+    overrides: ForkOverrides = None,
     new_id: Annotated[
         str | None, typer.Option("--run-id", metavar="ID", help="Id of the new run.")
     ] = None,
