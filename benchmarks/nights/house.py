@@ -116,7 +116,6 @@ def house(folder: Path, *, with_disk: bool) -> Iterator[House]:
         )
         made.ask("GET", "/health")
         made.command("prefect", "work-pool", "create", "local", "--type", "process")
-        made.command("prefect", "work-pool", "set-concurrency-limit", "local", "1")
         receiver.make_block(api_url, BLOCK)
         prefect = (sys.executable, "-m", "prefect", "worker", "start", "--pool", "local")
         through_line = {**env, "PREFECT_API_URL": f"http://127.0.0.1:{line.port}/api"}
