@@ -37,7 +37,7 @@ from benchmarks.nights.project import (
 from benchmarks.nights.table import faults_table, nights_table
 from benchmarks.output import add_output_option, console, write_results
 
-EVENING_STEPS = 2
+EVENING_STEPS = 3
 """The run of the evening before is so many times as long as a night."""
 
 
