@@ -78,6 +78,8 @@ def reached_level() -> Level:
 def way_to_run(*, allow_unisolated: bool) -> Way:
     """How lanes are to be started here; raises `NoIsolationError` where that is not allowed."""
     level = reached_level()
+    if sys.platform != "linux":
+        raise NoIsolationError("programs that a model wrote run on Linux alone")
     if level.way == "bare" and not allow_unisolated:
         raise NoIsolationError(
             f"this machine cannot run what a model wrote: {level.told}. Either {REMEDY}; or set "

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 from mortal_steps.errors import SandboxError
 from mortal_steps.sandbox.base import ExecutionResult, Program
@@ -28,12 +29,19 @@ DELAY_S = 0.2
 logger = logging.getLogger(__name__)
 
 Results = list[ExecutionResult]
-Job = tuple[Sequence[Program], Callable[[ExecutionResult], bool], "Future[Results]"]
 
 
-def always(result: ExecutionResult) -> bool:
-    """Go on whatever came of the last program."""
+def _always(results: Results) -> bool:
     return True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """Programs to run one after the other."""
+
+    programs: Sequence[Program]
+    go_on: Callable[[Results], bool] = _always
+    """Whether to run the next one, after these."""
 
 
 class Pool:
@@ -42,30 +50,26 @@ class Pool:
     def __init__(self, way: Way, num_lanes: int | None = None) -> None:
         self._way = way
         self.num_lanes = num_lanes or len(os.sched_getaffinity(0))
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Row, Future[Results]] | None] = queue.SimpleQueue()
         self._starting = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._pid = os.getpid()
 
     def run(self, programs: Iterable[Program]) -> Results:
         """What came of each, in their order; raises `SandboxError`."""
-        return [results[0] for results in self.run_rows([program] for program in programs)]
+        rows = [Row(programs=[program]) for program in programs]
+        return [results[0] for results in self.run_rows(rows)]
 
-    def run_rows(
-        self,
-        rows: Iterable[Sequence[Program]],
-        go_on: Callable[[ExecutionResult], bool] = always,
-    ) -> list[Results]:
-        """The rows beside each other, the programs of a row one after the other.
+    def run_rows(self, rows: Iterable[Row]) -> list[Results]:
+        """Rows beside each other; of each, what came of its programs as far as it went.
 
-        A row ends with the first result after which it is not to `go_on`; it has as many results
-        as were run. Raises `SandboxError`.
+        Raises `SandboxError`.
         """
         self._start()
         futures: list[Future[Results]] = []
         for row in rows:
             futures.append(Future())
-            self._jobs.put((row, go_on, futures[-1]))
+            self._jobs.put((row, futures[-1]))
         return [future.result() for future in futures]
 
     def close(self) -> None:
@@ -92,9 +96,9 @@ class Pool:
         runner = _Runner(self._way)
         with contextlib.closing(runner):
             while (job := self._jobs.get()) is not None:
-                row, go_on, future = job
+                row, future = job
                 try:
-                    future.set_result(runner.run_row(row, go_on))
+                    future.set_result(runner.run_row(row))
                 except BaseException as error:  # noqa: BLE001 - it is raised where the job is from
                     future.set_exception(error)
 
@@ -106,11 +110,11 @@ class _Runner:
         self._way = way
         self._lane: Lane | None = None
 
-    def run_row(self, row: Sequence[Program], go_on: Callable[[ExecutionResult], bool]) -> Results:
+    def run_row(self, row: Row) -> Results:
         results: Results = []
-        for program in row:
+        for program in row.programs:
             results.append(self._run(program))
-            if not go_on(results[-1]):
+            if not row.go_on(results):
                 break
         return results
 

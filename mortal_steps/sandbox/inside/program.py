@@ -79,7 +79,7 @@ def _run(source: str) -> int:
     """The program's exit code, once its threads and its exit handlers have ended."""
     sys.stdin, sys.stdout = _text(0, "r", "surrogateescape"), _text(1, "w", "surrogateescape")
     sys.stderr = _text(2, "w", "backslashreplace")
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    vars(sys).update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
     sys.argv = [NAME]
     random.seed(0)  # on every lane the same
     main = types.ModuleType("__main__")
