@@ -53,6 +53,7 @@ class Pool:
         self._jobs: queue.SimpleQueue[tuple[Row, Future[Results]] | None] = queue.SimpleQueue()
         self._starting = threading.Lock()
         self._threads: list[threading.Thread] = []
+        self._runners: list[_Runner] = []
         self._pid = os.getpid()
 
     def run(self, programs: Iterable[Program]) -> Results:
@@ -72,6 +73,10 @@ class Pool:
             self._jobs.put((row, futures[-1]))
         return [future.result() for future in futures]
 
+    def lane_pids(self) -> list[int]:
+        """Outermost processes of the lanes that have started."""
+        return [lane.pid for runner in self._runners if (lane := runner.lane) is not None]
+
     def close(self) -> None:
         """End all lanes, once they have run what is waiting."""
         with self._starting:
@@ -84,7 +89,8 @@ class Pool:
     def _start(self) -> None:
         with self._starting:
             if self._pid != os.getpid():  # forked: threads and lanes are the other process's
-                self._jobs, self._threads, self._pid = queue.SimpleQueue(), [], os.getpid()
+                self._jobs, self._threads, self._runners = queue.SimpleQueue(), [], []
+                self._pid = os.getpid()
             while len(self._threads) < self.num_lanes:
                 name = f"sandbox-lane-{len(self._threads)}"
                 thread = threading.Thread(target=self._serve, name=name, daemon=True)
@@ -94,6 +100,7 @@ class Pool:
     def _serve(self) -> None:
         """One lane, from its first job to the end of the pool."""
         runner = _Runner(self._way)
+        self._runners.append(runner)
         with contextlib.closing(runner):
             while (job := self._jobs.get()) is not None:
                 row, future = job
@@ -108,7 +115,7 @@ class _Runner:
 
     def __init__(self, way: Way) -> None:
         self._way = way
-        self._lane: Lane | None = None
+        self.lane: Lane | None = None
 
     def run_row(self, row: Row) -> Results:
         results: Results = []
@@ -123,13 +130,13 @@ class _Runner:
             if attempt:
                 time.sleep(DELAY_S * 2 ** (attempt - 1))
             try:
-                self._lane = self._lane or Lane(self._way)
-                return self._lane.run(program)
+                self.lane = self.lane or Lane(self._way)
+                return self.lane.run(program)
             except LaneLost as lost:
-                self._lane, how = None, str(lost)
+                self.lane, how = None, str(lost)
                 logger.warning("a lane of the sandbox was lost and is replaced: %s", how)
         raise SandboxError(f"the sandbox was lost {ATTEMPTS} times with one program, last: {how}")
 
     def close(self) -> None:
-        if self._lane is not None:
-            self._lane.close()
+        if self.lane is not None:
+            self.lane.close()
