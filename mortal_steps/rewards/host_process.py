@@ -24,6 +24,7 @@ from mortal_steps.config.rewards import RewardTerm, SandboxSettings
 from mortal_steps.errors import MortalError, RewardError, WorkerLostError
 from mortal_steps.rewards.calls import CallArguments, CallFailure, Outcome
 from mortal_steps.rewards.host_loss import SPOILT, HostLost, ending, failure, stack_of
+from mortal_steps.rewards.visible import visible_environment
 from mortal_steps.rewards.wire import (
     LARGEST_ANSWER,
     HostAnswer,
@@ -33,9 +34,6 @@ from mortal_steps.rewards.wire import (
     raised,
 )
 from mortal_steps.system.frames import HEADER, Request, send_frame
-
-ORCHESTRATION = ("PREFECT_", "MODAL_")
-"""How the names of variables begin that drive the run: its server, the account it runs on."""
 
 IMPORT_TIMEOUT_S = 600.0
 """How long importing the functions may take; a judge may load a model there."""
@@ -58,7 +56,7 @@ class HostProcess:
     it was lost. `terms` gives what to load under each name.
 
     `gym_rows`: the rows come from reasoning_gym itself; `sandbox`: how programs may be run. Of the
-    environment, what drives the run is
+    environment, what drives the run and its credentials are
     left out, but for the names in `passed_on`. `before_start` is called before each start.
 
     On Linux the host ends with the thread that started it, so one thread uses this, to its end.
@@ -132,16 +130,9 @@ class HostProcess:
                 [sys.executable, "-P", "-m", warden, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), self._stacks.fileno()),
-                env=self._environment(),
+                env=visible_environment(os.environ, self._passed_on),
                 start_new_session=True,  # a group of its own
             )
-
-    def _environment(self) -> dict[str, str]:
-        return {
-            name: value
-            for name, value in os.environ.items()
-            if name in self._passed_on or not name.startswith(ORCHESTRATION)
-        }
 
     def turns(self) -> list[list[str]]:
         """In which order functions are called; those of one turn are called together."""

@@ -47,7 +47,7 @@ class _Functions:
             dict(zip(self._names, config.rewards.all_terms, strict=True)),
             gym_rows=comes_from_gym(config.data),
             sandbox=config.rewards.sandbox,
-            passed_on=config.compute.local.reward.env,
+            passed_on={*config.compute.local.reward.env, *config.rewards.credentials},
             before_start=before_start,
         )
         self._scorer = Scorer(self._host, self._names, config.rewards)
