@@ -43,6 +43,10 @@ class RewardTerm(Section, extra="allow"):
         """Code of the user's that it scores with, as `module:name` or `path/file.py:name`."""
         return (self.type,) if ":" in self.type else ()
 
+    def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
+        """Of one call with so many completions, where `rewards.timeout_s` is `timeout_s`."""
+        return timeout_s
+
     def load(self) -> Callable[..., Any]:
         """The reward function, called exactly as TRL's; made in the process that scores."""
         raise NotImplementedError(f"{type(self).__name__} has no `load`")

@@ -142,20 +142,23 @@ class HostProcess:
     def call(
         self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
     ) -> dict[str, Outcome]:
-        """Call functions of one turn on the same completions, each for `timeout_s` at most.
+        """Call functions of one turn on the same completions, each for `timeout_s` at most, or for
+        as long as its term says.
 
         After a failure the next call gets its arguments afresh. Raises the `MortalError` that a
         function raised.
         """
+        num_completions = len(arguments.problem_ids)
+        limit_s = max(self._terms[n].time_limit_s(num_completions, timeout_s) for n in names)
         try:
             self._hand_over(arguments)
-            answer = self._ask("call", timeout_s + GRACE_S, names=names, timeout_s=timeout_s)
+            answer = self._ask("call", limit_s + GRACE_S, names=names, timeout_s=limit_s)
             outcomes = self._outcomes(answer, names, arguments)
         except HostLost as lost:
             if len(names) > 1:  # which of them it was shows when each is called alone
                 alone = [self.call([name], arguments, timeout_s=timeout_s) for name in names]
                 return dict(itertools.chain.from_iterable(each.items() for each in alone))
-            return {names[0]: failure(lost, timeout_s)}
+            return {names[0]: failure(lost, limit_s)}
         if any(isinstance(outcome, CallFailure) for outcome in outcomes.values()):
             self._taken = None
         return outcomes
