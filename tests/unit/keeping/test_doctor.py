@@ -8,6 +8,7 @@ from mortal.keeping import doctor, history, machine
 from mortal.keeping.finding import ok, problem, warning
 from mortal.server.automations import CRASHED, RECOVERING, SILENT
 from mortal.server.database import VARIABLE, FileUse
+from mortal_steps.sandbox.levels import Level
 from mortal_steps.store.files import hidden_beside
 
 GB = 10**9
@@ -139,3 +140,10 @@ def test_only_problems_change_the_exit_code(state, monkeypatch):
     for found, well in [(warning("a", "b"), True), (problem("a", "b"), False)]:
         monkeypatch.setattr(doctor, "_findings", lambda runs_dir, found=found: iter([found]))
         assert doctor.examine(state) is well
+
+
+def test_a_machine_that_cannot_shut_programs_in_is_warned_of_with_a_remedy():
+    found = machine.sandbox(Level(way="bare", reason="there is no bubblewrap"))
+    assert (found.level, found.what) == ("warning", "sandbox")
+    assert "there is no bubblewrap; rewards that run them are refused. Install" in found.word
+    assert machine.sandbox(Level(way="user", reason="")).level == "ok"
