@@ -18,6 +18,7 @@ GB = 10**9
 def state(tmp_path, monkeypatch):
     monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setattr(machine, "reached_level", lambda: Level(way="user", reason=""))
     return tmp_path
 
 
@@ -32,6 +33,7 @@ def test_a_machine_without_a_server_is_well(state, capsys):
     assert doctor.examine(state / "runs")
     told = capsys.readouterr().out
     assert "  ok       packages: the " in told
+    assert "  ok       sandbox: programs of a model run shut in" in told
     assert "  ok       database: SQLite, 0 kB" in told
     assert "  ok       server: none runs" in told
 
