@@ -70,7 +70,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=16, help="train steps of a night")
     parser.add_argument("--seed", type=int, default=1, help="of the faults and their steps")
     parser.add_argument(
-        "--interval-s", type=float, default=120.0, help="seconds from one night to the next"
+        "--interval-s", type=float, default=150.0, help="seconds from one night to the next"
     )
     parser.add_argument(
         "--without", nargs="+", default=[], choices=FAULTS, help="kinds of faults to leave out"
@@ -98,15 +98,18 @@ def _nights(here: House, plans: Sequence[NightPlan]) -> tuple[list[Night], int, 
     nightly = here.ask("GET", "/deployments/name/grpo-train/nightly")["id"]
     promote = here.ask("GET", "/deployments/name/promote/promote")["id"]
     nights: list[Night] = []
-    seen: set[str] = set()
     for each in plans:
         write_settings(here.project, settings(each.steps, each.kind))
-        night = next_night(here, nightly, seen, each)
+        night = next_night(here, nightly, time.time(), each)
         _say(f"night {each.number} ({each.kind}): {night.run_id}, {len(each.faults)} faults")
         nights.append(Watch(here, night, _say).to_its_end())
         _say(f"night {each.number}: {night.state} after {night.seconds:.0f} s")
     promotions = {night.run_id: wait_for_promotion(here, night, promote) for night in nights}
-    skipped = [each for each in flow_runs(here, nightly) if each["state"]["type"] == "CANCELLED"]
+    skipped = [
+        each
+        for each in flow_runs(here, nightly)
+        if each["state"]["type"] == "CANCELLED" and not each["run_count"]
+    ]
     return nights, len(skipped), promotions
 
 

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +22,8 @@ LOOK_EVERY_S = 0.1
 ASK_EVERY_S = 1.0
 STUCK_AFTER_S = 300.0
 """Without a step or another state of the flow run."""
-ENDED = ("COMPLETED", "FAILED", "CANCELLED")
+ENDED = ("COMPLETED", "FAILED")
+CANCELLED_FOR_S = 20.0
 FELL_TO = {"collapse": 0.5, "regression": 0.7}
 """A planted change shows when a reward is below this part of the night's best."""
 
@@ -62,17 +64,21 @@ class Night:
     database_mb: float = 0.0
 
 
-def next_night(house: House, deployment: str, seen: set[str], plan: NightPlan) -> Night:
-    """The next flow run of the deployment that the scheduler lets begin."""
+def next_night(house: House, deployment: str, since: float, plan: NightPlan) -> Night:
+    """The next flow run of the deployment that is let begin; not one that is cancelled because
+    another one goes, nor one that began before `since`, seconds since the epoch."""
     while True:
         for each in flow_runs(house, deployment):
-            if each["id"] not in seen and each["start_time"] is not None:
-                seen.add(each["id"])
+            if each["run_count"] and _seconds(each["start_time"]) > since:
                 run_id = f"{NAME}-{UUID(each['id']).hex[-12:]}"
                 due = each["expected_start_time"]
                 began = time.time()
                 return Night(plan=plan, flow_run_id=each["id"], run_id=run_id, due=due, began=began)
         time.sleep(ASK_EVERY_S)
+
+
+def _seconds(timestamp: str) -> float:
+    return datetime.fromisoformat(timestamp).timestamp()
 
 
 def flow_runs(house: House, deployment: str) -> list[Mapping[str, Any]]:
@@ -97,7 +103,7 @@ class Watch:
     def to_its_end(self) -> Night:
         """Strike as planned until the flow run has ended. Raises `RuntimeError` if it hangs."""
         night = self._night
-        while night.state not in ENDED:
+        while not self._has_ended():
             time.sleep(LOOK_EVERY_S)
             self._look()
             if self._left and self._step >= self._left[0].step and not self._recovering():
@@ -113,6 +119,12 @@ class Watch:
         night.missed += [each.fault for each in self._left]
         night.database_mb = self._house.database_mb()
         return night
+
+    def _has_ended(self) -> bool:
+        """A run that comes back while the next one goes is Cancelled for a moment, then HeldUp."""
+        if self._night.state == "CANCELLED":
+            return time.monotonic() - self._moved > CANCELLED_FOR_S
+        return self._night.state in ENDED
 
     def _look(self) -> None:
         """Take in what the run's files say."""
