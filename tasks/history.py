@@ -20,6 +20,8 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.events.worker import EventsWorker
 from prefect.utilities.engine import emit_task_run_state_change_event
 
+from mortal_tasks.short_stages import ShortStages
+
 QUERY_SIZE = 200
 """Task runs per question to the server."""
 
@@ -31,6 +33,7 @@ class History:
         self._unrecorded: dict[UUID, tuple[TaskRun, State[Any]]] = {}
         self._running: dict[UUID, asyncio.TimerHandle] = {}
         """Of task runs that have just begun: what is going to say so."""
+        self._short = ShortStages()
 
     def __len__(self) -> int:
         return len(self._unrecorded)
@@ -38,6 +41,20 @@ class History:
     def keep(self, task_run: TaskRun, state: State[Any]) -> None:
         """Remember a task run that has ended."""
         self._unrecorded[task_run.id] = (task_run, state)
+
+    def takes_as_short(self, task_run: TaskRun, state: State[Any]) -> bool:
+        """Whether this task run, which has ended, is told with others: see short_stages.py."""
+        return self._short.take(task_run, state)
+
+    def tell_short(self, before: int | None = None) -> None:
+        """Tell the server of the short stages of the steps before this one, or of all."""
+        for context, task_run, state in self._short.pop(before):
+            context.run(emit_task_run_state_change_event, task_run, None, state)
+            self.keep(task_run, state)
+
+    def shown_as(self, task_run_id: UUID) -> UUID:
+        """The task run that the server is told in place of this one; mostly itself."""
+        return self._short.shown_as(task_run_id) or task_run_id
 
     def say_later(self, task_run_id: UUID, delay_s: float, say: Callable[[], object]) -> None:
         """Call `say` after a while, unless `say_no_longer` is called before."""
@@ -84,5 +101,5 @@ history: ContextVar[History | None] = ContextVar("history", default=None)
 def keep_in_history(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> None:
     """State hook of every stage's task."""
     kept = history.get()
-    if kept is not None:
+    if kept is not None and kept.shown_as(task_run.id) == task_run.id:
         kept.keep(task_run, state)

@@ -87,3 +87,7 @@ def forget_results() -> None:
     links = context.run_results
     for key in [key for key, (_, _, ref) in links.items() if ref is None or ref() is None]:
         del links[key]
+    # The same with what task runs have made of Prefect's assets, of which no stage has any.
+    assets = context.task_run_assets
+    for task_run_id in [task_run_id for task_run_id, made in assets.items() if not made]:
+        del assets[task_run_id]

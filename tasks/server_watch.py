@@ -82,6 +82,7 @@ class ServerWatch:
         """
         with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
             await self.back()
+            self._history.tell_short()
             begun = told = time.monotonic()
             await self._forget()
             while len(self._history):
@@ -200,5 +201,6 @@ async def watch_server(patience_s: float) -> AsyncIterator[ServerWatch]:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+            watch.kept.tell_short()
             history.reset(token)
             watch.let_go()

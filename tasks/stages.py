@@ -24,6 +24,7 @@ from mortal_tasks.durability import committed, opaque
 from mortal_tasks.evaluate import evaluate
 from mortal_tasks.generate import generate
 from mortal_tasks.get_batch import get_batch
+from mortal_tasks.history import history
 from mortal_tasks.results import drop_results, forget_results
 from mortal_tasks.reward import reward
 from mortal_tasks.segments import Segments
@@ -94,7 +95,9 @@ class PrefectStages(Stages):
 
     def forget(self, session: Session, before: int) -> None:
         """Of results that Prefect holds in memory, and those that it has written; the segments of
-        these steps end."""
+        these steps end, and the server is told of their short stages."""
         self._segments.end(before)
+        if (kept := history.get()) is not None:
+            kept.tell_short(before)
         forget_results()
         drop_results(session.run.info.uid, before=before)

@@ -3,7 +3,8 @@
 Prefect sends an event for each: Pending, Running, and how it ended. The server writes every one
 down beside the task run itself, which is most of what a short stage costs it. But the last event
 says all that the pages show: name, tags, beginning, length. So a task run that ends soon is told of
-once, when it has ended; one that takes longer is shown as Running meanwhile.
+once, when it has ended; one that takes longer is shown as Running meanwhile. Of the shortest only
+the step is told that they belong to; see short_stages.py.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from functools import partial
 from typing import Any
 
 from prefect import task_engine
-from prefect.client.schemas.objects import State, TaskRun
+from prefect.client.schemas.objects import State, TaskRun, TaskRunResult
 from prefect.context import TaskRunContext
 from prefect.events import Event
 from prefect.utilities.engine import emit_task_run_state_change_event
 
-from mortal_tasks.history import history
+from mortal_tasks.history import History, history
 from mortal_tasks.tags import tag_stage
 
 RUNNING_TOLD_AFTER_S = 1.0
@@ -48,12 +49,27 @@ def tell(
     if validated_state.is_pending():
         return None
     if validated_state.is_running():
+        _link(task_run, kept)
         kept.say_later(task_run.id, RUNNING_TOLD_AFTER_S, send)
         return None
+    if kept.takes_as_short(task_run, validated_state):
+        return None
+    _link(task_run, kept)
     context = TaskRunContext.get()
     if validated_state.name == CACHED and context is not None:
         tag_stage(context.task.name, replayed=True)
     return send()
+
+
+def _link(task_run: TaskRun, kept: History) -> None:
+    """Link it to the task runs that the server is told, and say nothing of other inputs."""
+    # Unique among those of one name in one flow run; Prefect's has 36 characters, and an index.
+    task_run.dynamic_key = task_run.id.hex[-12:]
+    for name, inputs in list(task_run.task_inputs.items()):
+        linked = {kept.shown_as(each.id) for each in inputs if isinstance(each, TaskRunResult)}
+        del task_run.task_inputs[name]
+        if linked:
+            task_run.task_inputs[name] = [TaskRunResult(id=shown) for shown in linked]
 
 
 def tell_less() -> None:

@@ -15,11 +15,11 @@ from tests.support.command import wait_for_step
 from tests.support.deployments import PATIENCE_S
 from tests.support.killed_starts import Ground
 from tests.support.project import write_project
+from tests.support.task_runs import stages_of_step, stages_shown
 from tests.support.undisturbed import begun
 
 PASSWORD = "me:secret"
 STEPS = 8
-STAGES = ("generate", "reward")
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +70,7 @@ def test_the_next_run_goes_through_and_its_server_comes_back(ground):
     kept = living_server(ground.server_home)
     found = task_runs(kept.api_url, "again")
     assert {run["state_type"] for run in found} == {"COMPLETED"}
-    told = {run["name"] for run in found}
-    for step in range(STEPS):
-        assert {f"get_batch/{step}", f"train_step/{step}"} <= told
-        assert {f"{stage}/{step}/{shard}" for stage in STAGES for shard in range(4)} <= told
+    told = stages_shown(run["name"] for run in found)
+    assert all(stages_of_step(step) <= told for step in range(STEPS))
     output, _ = ground.mortal("server", "--stop").communicate(timeout=PATIENCE_S)
     assert ground.wait_until_nothing_is_left("again") == [], output

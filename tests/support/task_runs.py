@@ -1,0 +1,29 @@
+"""The stages that a run's task runs show, each by itself or with others of its step."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from mortal_tasks.short_stages import SHARE
+
+SHARDS = 4
+
+
+def stages_shown(names: Iterable[str]) -> Counter:
+    """How often each `(stage, step)` is shown by task runs of these names."""
+    shown: Counter = Counter()
+    for name in names:
+        head, together, stages = name.partition(": ")
+        if together:
+            for stage, *lengths in map(str.split, stages.split(", ")):
+                assert stage in SHARE
+                shown[stage, int(head.removeprefix("step "))] += len(lengths) // 2
+        elif head.count("/"):
+            stage, step = head.split("/")[:2]
+            shown[stage, int(step)] += 1
+    return shown
+
+
+def stages_of_step(step: int, shards: int = SHARDS) -> Counter:
+    """What a step shows, but for its `sync_weights`: one for each worker and version."""
+    once = {("get_batch", step): 1, ("train_step", step): 1}
+    return Counter({**once, ("generate", step): shards, ("reward", step): shards})
