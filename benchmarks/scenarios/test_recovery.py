@@ -8,6 +8,7 @@ import pytest
 
 from mortal_steps.runs.run import find_run
 from tests.support.command import Mortal, assert_saved, end_driver, wait_for_step
+from tests.support.damage import lose_the_last_step
 from tests.support.deployments import tiny_config
 from tests.support.project import write_project
 from tests.support.undisturbed import assert_same, begun, undisturbed
@@ -85,10 +86,14 @@ def test_a_cancelled_run_is_saved(mortal, lost):
 
 
 def test_the_deployment_resume_goes_on_to_the_same_bits(prefect, mortal, lost, whole):
+    again = lose_the_last_step(find_run(mortal.folder / "runs", "lost"))
     which = ("--param", "run_id=lost", "--param", f"runs_dir={mortal.folder}/runs")
     with prefect.worker():
         prefect("deployment", "run", "grpo-train/resume", *which, "--watch")
     assert_same(mortal.folder, "lost", whole)
-    states = {run["state_type"] for run in mortal.runs_of_flow("lost")}
+    task_runs = mortal.runs_of_flow("lost")
+    replayed = {run["name"] for run in task_runs if "replayed" in run["tags"]}
+    assert {f"generate/{again}/{shard}" for shard in (0, 2, 3)} <= replayed
+    states = {run["state_type"] for run in task_runs}
     assert "CRASHED" in states, "the segment that was killed"
     assert states <= {"COMPLETED", "CRASHED", "CANCELLED", "FAILED"}, "nothing stays Running"

@@ -19,6 +19,7 @@ from typing import Any
 from mortal_steps.errors import MortalError
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.calls import CallArguments, CallFailure, CallScores, Outcome, Plain
+from mortal_steps.rewards.columns import DatasetRowError
 from mortal_steps.rewards.texts import printable, storable
 
 FLOAT32_MAX = 3.4028234e38
@@ -159,6 +160,13 @@ def timed_out(timeout_s: float, trace: str) -> CallFailure:
 
 
 def _raised(error: BaseException, arguments: CallArguments) -> CallFailure:
+    if isinstance(error, DatasetRowError):
+        return CallFailure(
+            kind="invalid",
+            message=_line(f"cannot use the dataset's {error.what}", LONGEST_MESSAGE),
+            remedy=f"Correct problem {arguments.problem_ids[error.row]} in the dataset, or leave "
+            "it out.",
+        )
     known = f"It is given {', '.join([*arguments.by_name, 'log_extra', 'log_metric'])}."
     if isinstance(error, TypeError) and _inner_traceback(error) is None:
         remedy = f"A reward function takes the columns that it uses by name, and **kwargs. {known}"

@@ -9,6 +9,7 @@ import pytest
 
 from mortal_steps.runs.run import find_run
 from tests.support.command import Mortal, assert_saved, end_driver, wait_for_step
+from tests.support.damage import lose_the_last_step
 from tests.support.deployments import PATIENCE_S, tiny_config
 from tests.support.nights import NIGHTS, deployed, let_it_be_night
 from tests.support.project import write_project
@@ -99,10 +100,14 @@ def test_the_deployment_resume_goes_on_to_the_bits_of_the_bare_loop(
     prefect, mortal, night, settings
 ):
     run_id = night.run.info.run_id
+    again = lose_the_last_step(night.run)
     which = ("--param", f"run_id={run_id}", "--param", f"runs_dir={mortal.folder}/runs")
     with prefect.worker():
         prefect("deployment", "run", "grpo-train/resume", *which, "--watch")
     assert_same(mortal.folder, run_id, undisturbed(mortal.folder, settings))
-    states = {run["state_type"] for run in mortal.runs_of_flow(run_id)}
+    task_runs = mortal.runs_of_flow(run_id)
+    replayed = {run["name"] for run in task_runs if "replayed" in run["tags"]}
+    assert {f"generate/{again}/{shard}" for shard in (0, 2, 3)} <= replayed
+    states = {run["state_type"] for run in task_runs}
     assert "CRASHED" in states, "the segment that was killed"
     assert states <= {"COMPLETED", "CRASHED", "CANCELLED", "FAILED"}, "nothing stays Running"
