@@ -54,7 +54,7 @@ def test_a_run_that_comes_back_while_the_next_one_goes_is_not_given_up(
             for state in ("SCHEDULED", "PENDING"):
                 wanted = {"state": {"type": state}}
                 prefect.http.post(f"/flow_runs/{refused}/set_state", json=wanted)
-        assert prefect.wait_for(before, "HeldUp")[-2:] == ["Cancelled", "HeldUp"]
+        assert "Cancelled" in prefect.wait_for(before, "HeldUp")
         assert prefect.states(another)[-1] == "Cancelled", "it has never begun"
     finally:
         for run in (before, next_one, another):
