@@ -12,7 +12,9 @@ from mortal_steps.config.marks import Affects, Decides, Later
 from mortal_steps.config.section import Section
 
 KINDS: Mapping[str, str] = {
+    "environment": "mortal_steps.rewards.kinds.environment:EnvironmentTerm",
     "function": "mortal_steps.rewards.kinds.function:FunctionTerm",
+    "sandbox": "mortal_steps.rewards.kinds.sandbox:SandboxTerm",
 }
 """`type` of a reward term -> its class, a `RewardTerm`; one file each in rewards/kinds/."""
 
@@ -53,11 +55,22 @@ def _of_its_kind(value: Any) -> Any:
 Term = Annotated[SerializeAsAny[RewardTerm], BeforeValidator(_of_its_kind)]
 
 
+class SandboxSettings(Section):
+    """`[rewards.sandbox]`: where programs run that a model wrote."""
+
+    lanes: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
+    """Programs that run at a time; default: one per core."""
+    allow_unisolated: Annotated[bool, Affects.NOTHING] = False
+    """Where programs cannot be shut in, run them all the same: as you, with your files and network.
+    `mortal doctor` says what this machine can do."""
+
+
 class RewardsConfig(Section):
     """`[rewards]`: reward functions, which are plain callables with TRL's signature."""
 
     functions: Annotated[tuple[str, ...], Affects.SCORES] = ()
-    """Reward functions, each written as `module:function` or `path/file.py:function`."""
+    """Reward functions, each written as `module:function` or `path/file.py:function`; `sandbox`
+    runs completions as programs against the test cases of the dataset."""
     weights: Annotated[tuple[float, ...] | None, Affects.SCORES, Decides("reward_weights")] = None
     """Weight of each function's score in the sum; default: 1 each."""
     terms: Annotated[tuple[Term, ...], Affects.SCORES, Later()] = ()
@@ -75,6 +88,7 @@ class RewardsConfig(Section):
     on_error: Annotated[Literal["raise", "mask"], Affects.NOTHING] = "raise"
     """What to do when the retries fail as well: `raise` stops the run; `mask` excludes the problems
     on which the function fails from training."""
+    sandbox: Annotated[SandboxSettings, Affects.NOTHING] = SandboxSettings()
     accept_changed: Annotated[str | None, Affects.NOTHING] = None
     """Digest of the edited reward sources with which the run may continue. The error that stopped
     the run names it; `mortal resume --accept-changed-rewards` sets it."""
@@ -110,7 +124,7 @@ class RewardsConfig(Section):
             return self.terms
         weights = self.weights or (1.0,) * len(self.functions)
         given = [
-            {"function": name, "weight": weight}
+            {**({"type": name} if name == "sandbox" else {"function": name}), "weight": weight}
             for name, weight in zip(self.functions, weights, strict=True)
         ]
         return tuple(map(_of_its_kind, given))

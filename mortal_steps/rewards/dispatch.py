@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mortal_steps.errors import MortalError
+from mortal_steps.errors import MortalError, SandboxError
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.calls import CallArguments, CallFailure, CallScores, Outcome, Plain
 from mortal_steps.rewards.texts import printable, storable
@@ -106,6 +106,8 @@ def _call(function: RewardFunction, arguments: CallArguments) -> Outcome:
     log = _Log()
     try:
         return _checked(function(**arguments.by_name, **log.functions()), log, arguments)
+    except SandboxError as error:
+        return _sandbox_lost(error)
     except MortalError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is its failure
@@ -132,6 +134,8 @@ async def _awaited(function: Any, arguments: CallArguments, timeout_s: float) ->
         async with asyncio.timeout(timeout_s) as limit:
             output = await function(**arguments.by_name, **log.functions())
         return _checked(output, log, arguments)
+    except SandboxError as error:
+        return _sandbox_lost(error)
     except MortalError:
         raise
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
@@ -155,6 +159,14 @@ def timed_out(timeout_s: float, trace: str) -> CallFailure:
         message=f"gave no answer within {timeout_s:g} s",
         remedy="Make it faster, or raise rewards.timeout_s.",
         trace=trace,
+    )
+
+
+def _sandbox_lost(error: SandboxError) -> CallFailure:
+    return CallFailure(
+        kind="sandbox",
+        message=_line(f"lost its sandbox: {error}", LONGEST_MESSAGE),
+        remedy="`mortal doctor` says whether this machine can shut programs in.",
     )
 
 

@@ -46,6 +46,7 @@ class _Functions:
         self._host = HostProcess(
             dict(zip(self._names, config.rewards.all_terms, strict=True)),
             gym_rows=comes_from_gym(config.data),
+            sandbox=config.rewards.sandbox,
             passed_on=config.compute.local.reward.env,
             before_start=before_start,
         )
