@@ -14,6 +14,7 @@ from mortal_steps.config.section import Section
 KINDS: Mapping[str, str] = {
     "environment": "mortal_steps.rewards.kinds.environment:EnvironmentTerm",
     "function": "mortal_steps.rewards.kinds.function:FunctionTerm",
+    "judge": "mortal_steps.rewards.kinds.judge:JudgeTerm",
     "sandbox": "mortal_steps.rewards.kinds.sandbox:SandboxTerm",
 }
 """`type` of a reward term -> its class, a `RewardTerm`; one file each in rewards/kinds/."""
@@ -42,6 +43,12 @@ class RewardTerm(Section, extra="allow"):
     def code(self) -> tuple[str, ...]:
         """Code of the user's that it scores with, as `module:name` or `path/file.py:name`."""
         return (self.type,) if ":" in self.type else ()
+
+    @property
+    def sends(self) -> str | None:
+        """What of this machine's environment it sends where, in words for whoever is to allow it;
+        None: nothing."""
+        return None
 
     def load(self) -> Callable[..., Any]:
         """The reward function, called exactly as TRL's; made in the process that scores."""
