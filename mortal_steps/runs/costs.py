@@ -1,5 +1,5 @@
-"""What a run has cost: containers, from costs.jsonl (`mortal_steps.compute.modal.meter`), and judges
-(`mortal_steps.rewards.judge.ledger`)."""
+"""What a run has cost: its containers, from costs.jsonl (`mortal_steps.compute.modal.meter`), and
+its judges (`mortal_steps.rewards.judge.ledger`)."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def _handler(stub: JudgeStub) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
-        def do_POST(self) -> None:  # noqa: N802 - the name that http.server calls
+        def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             answer = stub.answer(body, self.headers.get("Authorization", ""))
             if answer.hang_up:
@@ -124,7 +124,7 @@ def _handler(stub: JudgeStub) -> type[BaseHTTPRequestHandler]:
     def completion(body: Mapping[str, Any], answer: Answer) -> str:
         says = answer.says
         if says is None:
-            says = json.dumps({"reason": "as it is", "score": stub.score(body)})
+            says = json.dumps({"reason": f"{len(judged(body))} long", "score": stub.score(body)})
         usage = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": COMPLETION_TOKENS}
         return json.dumps({"choices": [{"message": {"content": says}}], "usage": usage})
 

@@ -87,13 +87,14 @@ class LLMJudgeEnvironment(RewardEnvironment):
 
     def score(self, completion: str, prompt: str, **kwargs: Any) -> float:
         """See `score_batch`."""
-        columns = {name: [value] for name, value in kwargs.items()}
+        columns = {name: [value] for name, value in kwargs.items() if not callable(value)}
         return self.score_batch([completion], [prompt], **columns)[0]
 
     def score_batch(
         self, completions: Sequence[str], prompts: Sequence[str], **kwargs: Any
     ) -> list[float]:
-        """The judge's score of each completion; equal questions are asked once.
+        """The judge's score of each completion; equal questions are asked once. Its reasons become
+        the logged column `judge_reason`.
 
         Raises `JudgeError` if one has no score after all tries, `ConfigError` for a wrong key,
         address or model, and `ValueError` for a prompt with a place that has no column.
@@ -102,7 +103,10 @@ class LLMJudgeEnvironment(RewardEnvironment):
             self.question(completion, prompt, _row(kwargs, row, len(completions)))
             for row, (completion, prompt) in enumerate(zip(completions, prompts, strict=True))
         ]
-        return self._judge.scores(questions) if questions else []
+        grades = self._judge.grades(questions) if questions else []
+        if "log_extra" in kwargs:
+            kwargs["log_extra"]("judge_reason", [grade.reason for grade in grades])
+        return [grade.score for grade in grades]
 
     def question(self, completion: str, prompt: str, columns: Mapping[str, Any]) -> Question:
         """What the judge is asked about a completion."""

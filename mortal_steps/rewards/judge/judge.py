@@ -13,7 +13,7 @@ from mortal_steps.rewards.judge.endpoint import Endpoint, RefusedError, Reply, U
 from mortal_steps.rewards.judge.ledger import Ledger, Payment
 from mortal_steps.rewards.judge.limits import Limits, NoRoomError
 from mortal_steps.rewards.judge.question import Question
-from mortal_steps.rewards.judge.reading import UnusableAnswerError, read_grade
+from mortal_steps.rewards.judge.reading import Grade, UnusableAnswerError, read_grade
 
 FIRST_DELAY_S = 0.5
 """Before the second request for one question, about; doubled before each next one."""
@@ -74,8 +74,8 @@ class Judge:
         """Why a question is not asked any more: it had its tries, which cost something each."""
         self._stop = threading.Event()
 
-    def scores(self, questions: Sequence[Question]) -> list[float]:
-        """The score of each question, in their order.
+    def grades(self, questions: Sequence[Question]) -> list[Grade]:
+        """The grade of each question, in their order.
 
         What is answered stays answered: after a failure, another call asks the rest. Raises
         `JudgeError` if a question has no score in the end, and `ConfigError` at once for a wrong
@@ -101,10 +101,10 @@ class Judge:
             )
         return [self._known(question.digest()) for question in questions]
 
-    def _known(self, key: str) -> float:
-        score = self._ledger.find(key)
-        assert score is not None  # every question that had none was asked
-        return score
+    def _known(self, key: str) -> Grade:
+        grade = self._ledger.find(key)
+        assert grade is not None  # every question that had none was asked
+        return grade
 
     def _ask(self, key: str, question: Question, until: float) -> None:
         """Ask until there is a score in the ledger."""

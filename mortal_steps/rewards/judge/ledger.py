@@ -24,6 +24,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from mortal_steps.rewards.judge.reading import Grade
 from mortal_steps.store.files import writing
 
 FOLDER = "judge"
@@ -109,7 +110,7 @@ class Ledger:
     def __init__(self, run_dir: Path | None) -> None:
         self._folder = None if run_dir is None else run_dir / FOLDER
         self._files = None if self._folder is None else PaymentFiles(self._folder)
-        self._scores: dict[str, float] = {}
+        self._grades: dict[str, Grade] = {}
         self._descriptor: int | None = None
         self._writing = threading.Lock()
 
@@ -117,20 +118,23 @@ class Ledger:
         """Learn what others have paid meanwhile."""
         if self._files is not None:
             for payment in self._files.new():
-                if payment.score is not None:
-                    self._scores.setdefault(payment.question, payment.score)
+                self._learn(payment)
 
-    def find(self, question: str) -> float | None:
-        """The score that is known for a question."""
-        return self._scores.get(question)
+    def find(self, question: str) -> Grade | None:
+        """The grade that is known for a question."""
+        return self._grades.get(question)
 
     def pay(self, payment: Payment) -> None:
         """Keep an answer; raises `StoreError` where it cannot be written."""
         with self._writing:
             if self._folder is not None:
                 self._write(self._folder, payment)
-            if payment.score is not None:
-                self._scores.setdefault(payment.question, payment.score)
+            self._learn(payment)
+
+    def _learn(self, payment: Payment) -> None:
+        if payment.score is not None:
+            grade = Grade(score=payment.score, reason=payment.reason)
+            self._grades.setdefault(payment.question, grade)
 
     def _write(self, folder: Path, payment: Payment) -> None:
         with writing(folder):

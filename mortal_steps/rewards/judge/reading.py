@@ -11,7 +11,7 @@ from mortal_steps.rewards.texts import printable
 
 FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 SHOWN = 120
-LONGEST_REASON = 2000
+LONGEST_REASON = 500
 """Characters of an answer in a message, and of a reason that is kept."""
 
 

@@ -86,6 +86,8 @@ class SharedLimits:
             timeout=ANSWER_S,
         )
         self._made = False
+        self._most: dict[str, int] = {}
+        """Slots of each limit: more cannot be asked for at once."""
         self._making = threading.Lock()
         self._alone_until = float("-inf")
 
@@ -114,12 +116,12 @@ class SharedLimits:
             if self._allowed.requests_per_minute is not None:
                 self._wait_for("requests", 1, until)
             if self._allowed.tokens_per_minute is not None:
-                most = _rate(self._allowed.tokens_per_minute)["limit"]
-                self._wait_for("tokens", min(tokens, most), until)
+                self._wait_for("tokens", tokens, until)
             if self._allowed.concurrency is not None:
                 return str(self._wait_for("concurrency", 1, until)["lease_id"])
         except (_AwayError, httpx.HTTPError) as error:
             self._alone_until = self.clock.now() + LEFT_ALONE_S
+            self._made = False  # somebody may have changed them
             logger.warning(
                 "a judge's limits are not shared with other runs for %g s, those of this process "
                 "hold: %s",
@@ -129,7 +131,8 @@ class SharedLimits:
         return None
 
     def _wait_for(self, what: str, slots: int, until: float) -> Any:
-        body: dict[str, Any] = {"slots": max(1, slots), "names": [f"{self._name} {what}"]}
+        slots = max(1, min(slots, self._most[what]))
+        body: dict[str, Any] = {"slots": slots, "names": [f"{self._name} {what}"]}
         if what == "concurrency":
             path, body["lease_duration"] = "/increment-with-lease", LEASE_S
         else:
@@ -165,9 +168,13 @@ class SharedLimits:
             self._made = True
 
     def _create(self, what: str, settings: Mapping[str, Any]) -> None:
-        response = self._client.post("/", json={"name": f"{self._name} {what}", **settings})
-        if response.status_code not in (httpx.codes.CREATED, httpx.codes.CONFLICT):
-            raise _AwayError(f"it refuses to make a limit (status {response.status_code})")
+        name = f"{self._name} {what}"
+        response = self._client.post("/", json={"name": name, **settings})
+        if response.status_code == httpx.codes.CONFLICT:
+            response = self._client.get(f"/{name}")
+        if response.status_code not in (httpx.codes.CREATED, httpx.codes.OK):
+            raise _AwayError(f"it has no limit {name!r} and makes none ({response.status_code})")
+        self._most[what] = int(response.json()["limit"])
 
 
 def limit_name(model: str, base_url: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mortal_steps.errors import ConfigError, RewardError
-from mortal_steps.rewards.judge.ledger import FOLDER, Spending
+from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
 from mortal_steps.types import RewardedShard
@@ -138,13 +138,3 @@ def test_a_variable_that_is_missing_stops_the_run_before_anything_is_scored(
 ) -> None:
     with pytest.raises(ConfigError, match="api_key_env = 'NOT_THERE'"):
         make_worker({"api_key_env": "NOT_THERE"}).start()
-
-
-def test_what_is_damaged_of_the_answers_is_asked_again(stub: JudgeStub, make_worker: Any) -> None:
-    store = begin()
-    rewards(make_worker(), store)
-    (path,) = (store.root / FOLDER).iterdir()
-    path.write_bytes(path.read_bytes()[:-20])
-    store.path("rewards-0.parquet").unlink()
-    assert scores(rewards(make_worker(), store)) == SCORES
-    assert len(stub.paid) == 7

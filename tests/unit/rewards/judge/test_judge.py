@@ -87,6 +87,13 @@ def test_a_place_without_a_column_is_named(stub: JudgeStub) -> None:
     assert not stub.requests
 
 
+def test_its_reasons_are_logged_beside_the_completions(stub: JudgeStub) -> None:
+    logged: dict[str, Any] = {}
+    ask(make(stub), ["a", "bb", "a"], log_extra=logged.__setitem__)
+    assert logged == {"judge_reason": ["1 long", "2 long", "1 long"]}
+    assert make(stub).score("a", "1 + 1", log_extra=logged.__setitem__) == 1.0
+
+
 def test_equal_questions_are_asked_once(stub: JudgeStub) -> None:
     assert ask(make(stub), ["aa", "b", "aa", "aa"]) == [2.0, 1.0, 2.0, 2.0]
     assert sorted(stub.paid) == ["aa", "b"]
@@ -142,7 +149,7 @@ def test_who_never_gives_a_score_has_failed_and_is_paid_three_times_in_all(
 def test_an_outage_ends_in_a_failure_within_the_time_of_the_call(stub: JudgeStub) -> None:
     stub.always = lambda body: BUSY
     time = FakeClock()
-    with pytest.raises(JudgeError, match="6 of 6 .* status 503: overloaded"):
+    with pytest.raises(JudgeError, match=r"6 of 6 .* status 503: overloaded"):
         ask(make(stub, time))
     assert time.now() <= 48
     assert len(stub.requests) < 100
@@ -215,7 +222,7 @@ def test_a_refused_question_fails_alone_and_is_not_asked_twice(stub: JudgeStub) 
     stub.always = lambda body: long if judged(body) == "ccc" else None
     judge = make(stub, concurrency=1)
     for _ in range(2):
-        with pytest.raises(JudgeError, match="1 of 6 .* status 400: the context is too long"):
+        with pytest.raises(JudgeError, match=r"1 of 6 .* status 400: the context is too long"):
             ask(judge)
     assert [judged(body) for body in stub.requests].count("ccc") == 2  # with a schema, without
     assert sorted(stub.paid) == [text for text in TEXTS if text != "ccc"]
@@ -228,7 +235,7 @@ def test_a_wrong_key_stops_at_once_and_is_not_told(
     monkeypatch.setenv("MY_KEY", "sk-secret")
     with JudgeStub(key="sk-other") as stub:
         judge = make(stub, api_key_env="MY_KEY", concurrency=1)
-        with pytest.raises(ConfigError, match="api_key_env = 'MY_KEY'.*status 401") as raised:
+        with pytest.raises(ConfigError, match=r"api_key_env = 'MY_KEY'.*status 401") as raised:
             ask(judge)
         assert len(stub.requests) == 1
         assert "sk-secret" not in str(raised.value)
@@ -256,7 +263,7 @@ def test_a_key_that_is_missing_is_asked_for(stub: JudgeStub, status: int) -> Non
 
 def test_a_wrong_model_stops_at_once(stub: JudgeStub) -> None:
     stub.always = lambda body: Answer(status=404, body="no model m")
-    with pytest.raises(ConfigError, match="model = 'm' .* status 404: no model m"):
+    with pytest.raises(ConfigError, match=r"model = 'm' .*status 404: no model m"):
         ask(make(stub, concurrency=1))
     assert len(stub.requests) == 1
 
@@ -265,7 +272,7 @@ def test_a_variable_that_is_not_there_is_named_before_anything_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ConfigError, match="api_key_env = 'OPENAI_API_KEY' .* no such environment"):
+    with pytest.raises(ConfigError, match=r"api_key_env = 'OPENAI_API_KEY' .* no such environment"):
         LLMJudgeEnvironment(model="gpt-4o-mini", score_range=(0, 10))
 
 
@@ -328,7 +335,7 @@ def test_limits_count_what_is_asked_again(stub: JudgeStub, run_dir: Path) -> Non
 
 
 def test_limits_that_leave_no_time_are_named(stub: JudgeStub) -> None:
-    with pytest.raises(JudgeError, match="2 of 6 .* requests_per_minute leaves no room"):
+    with pytest.raises(JudgeError, match=r"2 of 6 .* requests_per_minute leaves no room"):
         ask(make(stub, concurrency=1, requests_per_minute=4))
     assert len(stub.paid) == 4
 
