@@ -50,6 +50,10 @@ class RewardTerm(Section, extra="allow"):
         None: nothing."""
         return None
 
+    def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
+        """Of one call with so many completions, where `rewards.timeout_s` is `timeout_s`."""
+        return timeout_s
+
     def load(self) -> Callable[..., Any]:
         """The reward function, called exactly as TRL's; made in the process that scores."""
         raise NotImplementedError(f"{type(self).__name__} has no `load`")
@@ -95,6 +99,9 @@ class RewardsConfig(Section):
     on_error: Annotated[Literal["raise", "mask"], Affects.NOTHING] = "raise"
     """What to do when the retries fail as well: `raise` stops the run; `mask` excludes the problems
     on which the function fails from training."""
+    credentials: Annotated[tuple[str, ...], Affects.NOTHING] = ()
+    """Names of environment variables that reward functions see although they hold credentials:
+    `PREFECT_*`, `MODAL_*`, and the keys of W&B, Hugging Face and clouds."""
     sandbox: Annotated[SandboxSettings, Affects.NOTHING] = SandboxSettings()
     accept_changed: Annotated[str | None, Affects.NOTHING] = None
     """Digest of the edited reward sources with which the run may continue. The error that stopped

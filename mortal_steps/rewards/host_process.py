@@ -25,6 +25,7 @@ from mortal_steps.errors import MortalError, RewardError, WorkerLostError
 from mortal_steps.rewards.calls import CallArguments, CallFailure, Outcome
 from mortal_steps.rewards.host_loss import SPOILT, HostLost, ending, failure, stack_of
 from mortal_steps.rewards.judge.place import JudgePlace
+from mortal_steps.rewards.visible import visible_environment
 from mortal_steps.rewards.wire import (
     LARGEST_ANSWER,
     HostAnswer,
@@ -34,9 +35,6 @@ from mortal_steps.rewards.wire import (
     raised,
 )
 from mortal_steps.system.frames import HEADER, Request, send_frame
-
-ORCHESTRATION = ("PREFECT_", "MODAL_")
-"""How the names of variables begin that drive the run: its server, the account it runs on."""
 
 IMPORT_TIMEOUT_S = 600.0
 """How long importing the functions may take; a judge may load a model there."""
@@ -59,8 +57,9 @@ class HostProcess:
     it was lost. `terms` gives what to load under each name.
 
     `gym_rows`: the rows come from reasoning_gym itself; `sandbox`: how programs may be run;
-    `judge`: where judges keep what they paid for. Of the environment, what drives the run is left
-    out, but for the names in `passed_on`. `before_start` is called before each start.
+    `judge`: where judges keep what they paid for. Of the environment, what drives the run and its
+    credentials are left out, but for the names in `passed_on`. `before_start` is called before each
+    start.
 
     On Linux the host ends with the thread that started it, so one thread uses this, to its end.
     """
@@ -136,16 +135,9 @@ class HostProcess:
                 [sys.executable, "-P", "-m", warden, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), self._stacks.fileno()),
-                env=self._environment(),
+                env=visible_environment(os.environ, self._passed_on),
                 start_new_session=True,  # a group of its own
             )
-
-    def _environment(self) -> dict[str, str]:
-        return {
-            name: value
-            for name, value in os.environ.items()
-            if name in self._passed_on or not name.startswith(ORCHESTRATION)
-        }
 
     def turns(self) -> list[list[str]]:
         """In which order functions are called; those of one turn are called together."""
@@ -155,20 +147,23 @@ class HostProcess:
     def call(
         self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
     ) -> dict[str, Outcome]:
-        """Call functions of one turn on the same completions, each for `timeout_s` at most.
+        """Call functions of one turn on the same completions, each for `timeout_s` at most, or for
+        as long as its term says.
 
         After a failure the next call gets its arguments afresh. Raises the `MortalError` that a
         function raised.
         """
+        num_completions = len(arguments.problem_ids)
+        limit_s = max(self._terms[n].time_limit_s(num_completions, timeout_s) for n in names)
         try:
             self._hand_over(arguments)
-            answer = self._ask("call", timeout_s + GRACE_S, names=names, timeout_s=timeout_s)
+            answer = self._ask("call", limit_s + GRACE_S, names=names, timeout_s=limit_s)
             outcomes = self._outcomes(answer, names, arguments)
         except HostLost as lost:
             if len(names) > 1:  # which of them it was shows when each is called alone
                 alone = [self.call([name], arguments, timeout_s=timeout_s) for name in names]
                 return dict(itertools.chain.from_iterable(each.items() for each in alone))
-            return {names[0]: failure(lost, timeout_s)}
+            return {names[0]: failure(lost, limit_s)}
         if any(isinstance(outcome, CallFailure) for outcome in outcomes.values()):
             self._taken = None
         return outcomes

@@ -54,7 +54,7 @@ class _Functions:
                 call_timeout_s=config.rewards.timeout_s,
                 api_url=os.environ.get("PREFECT_API_URL"),
             ),
-            passed_on=config.compute.local.reward.env,
+            passed_on={*config.compute.local.reward.env, *config.rewards.credentials},
             before_start=before_start,
         )
         self._scorer = Scorer(self._host, self._names, config.rewards)

@@ -142,7 +142,8 @@ def _key(variable: str | None, base_url: str) -> str | None:
     if not key:
         raise ConfigError(
             f"api_key_env = {variable!r} of a judge: there is no such environment variable where "
-            f"reward functions run; set it to a key for {base_url}"
+            f"reward functions run; set it to a key for {base_url}, and name it in "
+            "rewards.credentials if it is one that they do not see"
         )
     return key
 

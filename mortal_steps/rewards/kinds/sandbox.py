@@ -9,6 +9,7 @@ from pydantic import Field
 from mortal_steps.config.marks import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import RewardFunction
+from mortal_steps.sandbox.base import Limits
 
 ENVIRONMENT = "mortal_steps.rewards.code_execution.environment:CodeExecutionEnvironment"
 
@@ -29,6 +30,10 @@ class SandboxTerm(RewardTerm, extra="forbid"):
     def code(self) -> tuple[str, ...]:
         """See `RewardTerm.code`."""
         return (ENVIRONMENT,)
+
+    def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
+        """Enough for completions that all run out of time, on one lane: their own limits hold."""
+        return max(timeout_s, num_completions * Limits(cpu_s=self.timeout).deadline_s)
 
     def load(self) -> RewardFunction:
         """The environment. Raises `RewardError` where it cannot be made."""

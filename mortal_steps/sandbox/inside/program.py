@@ -43,11 +43,11 @@ def _confine(
     limits: dict[str, Any], descriptors: tuple[int, int, int, int], start: dict[str, Any]
 ) -> None:
     for number, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, number)  # they are all above 3: the first ones are taken
+        os.dup2(descriptor, number)  # none is below 3, so that none is overwritten before its turn
     os.closerange(4, 1 << 20)  # the connection to the owner above all
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _set_limits(limits)
+    _set_limits(limits, boxed=start["boxed"])
     if start["uid"] is not None:
         os.setgroups([])
         os.setresgid(start["uid"], start["uid"], start["uid"])
@@ -61,17 +61,19 @@ def _confine(
     os.close(3)
 
 
-def _set_limits(limits: dict[str, Any]) -> None:
-    for which, value in (
-        (resource.RLIMIT_CPU, 2 * math.ceil(limits["cpu_s"]) + 1),  # the server counts finer
-        (resource.RLIMIT_AS, limits["memory_mb"] * MB),
-        (resource.RLIMIT_NPROC, limits["processes"]),
-        (resource.RLIMIT_NOFILE, limits["open_files"]),
-        (resource.RLIMIT_FSIZE, limits["tmp_mb"] * MB),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_MEMLOCK, 0),
-        (resource.RLIMIT_MSGQUEUE, 0),
-    ):
+def _set_limits(limits: dict[str, Any], *, boxed: bool) -> None:
+    values = {
+        resource.RLIMIT_CPU: 2 * math.ceil(limits["cpu_s"]) + 1,  # the server counts finer
+        resource.RLIMIT_AS: limits["memory_mb"] * MB,
+        resource.RLIMIT_NOFILE: limits["open_files"],
+        resource.RLIMIT_FSIZE: limits["tmp_mb"] * MB,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+    }
+    if boxed:  # elsewhere all processes of the user would count
+        values[resource.RLIMIT_NPROC] = limits["processes"]
+    for which, value in values.items():
         resource.setrlimit(which, (value, value))
 
 
