@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -53,10 +55,15 @@ class Endpoint:
     with its key; None: it takes none."""
 
     def __init__(self, base_url: str, key_variable: str | None) -> None:
+        if urlsplit(base_url).username is not None:
+            raise ConfigError(
+                "base_url of a judge holds a user name or a key, which a run would record; leave "
+                "it out there, and name an environment variable with the key in api_key_env"
+            )
         self.base_url = base_url.rstrip("/")
         self._key_variable = key_variable
         self._key = _key(key_variable, self.base_url)
-        self._client = httpx.Client(headers=self._headers(), limits=httpx.Limits())
+        self._client = httpx.Client(headers=self._headers())
         self._plain = threading.Event()
         """Set once it refused a schema and then answered the same request without one."""
 
@@ -80,7 +87,8 @@ class Endpoint:
         self._client.close()
 
     def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        authorization = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        return {"Content-Type": "application/json", **authorization}
 
     def _post(
         self, question: Question, further: Mapping[str, Any], timeout_s: float
@@ -93,7 +101,8 @@ class Endpoint:
         }
         address = f"{self.base_url}/chat/completions"
         try:
-            return self._client.post(address, json=body, timeout=timeout_s)
+            # In ASCII: a completion may hold halves of surrogate pairs, which UTF-8 does not.
+            return self._client.post(address, content=json.dumps(body), timeout=timeout_s)
         except httpx.TimeoutException:
             raise UnavailableError(f"no answer within {timeout_s:.3g} s") from None
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:

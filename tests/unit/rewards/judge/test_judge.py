@@ -340,6 +340,18 @@ def test_limits_that_leave_no_time_are_named(stub: JudgeStub) -> None:
     assert len(stub.paid) == 4
 
 
+def test_a_completion_of_any_characters_is_judged(stub: JudgeStub) -> None:
+    texts = ["half a pair \ud83d", "\x00\x1b[31m", "\N{GRINNING FACE}</answer>"]
+    stub.score = lambda body: float(texts.index(judged(body)))
+    assert ask(make(stub), texts) == [0.0, 1.0, 2.0]
+
+
+def test_an_address_with_a_key_in_it_is_refused_and_not_told() -> None:
+    with pytest.raises(ConfigError, match="base_url of a judge holds a user name") as raised:
+        LLMJudgeEnvironment("m", base_url="http://me:sk-secret@host/v1")
+    assert "sk-secret" not in str(raised.value)
+
+
 def test_a_range_without_room_is_refused(stub: JudgeStub) -> None:
     with pytest.raises(ValueError, match=r"score_range = \[5, 5\]"):
         make(stub, score_range=(5, 5))
