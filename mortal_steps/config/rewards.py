@@ -13,8 +13,15 @@ from mortal_steps.config.section import Section
 
 KINDS: Mapping[str, str] = {
     "environment": "mortal_steps.rewards.kinds.environment:EnvironmentTerm",
+    "exact": "mortal_steps.rewards.kinds.exact:Exact",
+    "format": "mortal_steps.rewards.kinds.format:Format",
     "function": "mortal_steps.rewards.kinds.function:FunctionTerm",
     "judge": "mortal_steps.rewards.kinds.judge:JudgeTerm",
+    "length": "mortal_steps.rewards.kinds.length:Length",
+    "math": "mortal_steps.rewards.kinds.math:Math",
+    "overlong": "mortal_steps.rewards.kinds.overlong:Overlong",
+    "regex": "mortal_steps.rewards.kinds.regex:Regex",
+    "repetition": "mortal_steps.rewards.kinds.repetition:Repetition",
     "sandbox": "mortal_steps.rewards.kinds.sandbox:SandboxTerm",
 }
 """`type` of a reward term -> its class, a `RewardTerm`; one file each in rewards/kinds/."""
@@ -87,7 +94,8 @@ class RewardsConfig(Section):
     terms: Annotated[tuple[Term, ...], Affects.SCORES, Later()] = ()
     """The same in full, in place of `functions` and `weights`: tables `[[rewards.terms]]` with a
     `type`, a `weight`, a `name`, and the settings of that type. `type = "function"` has one,
-    `function`; docs/extending.md shows how to write a type of your own."""
+    `function`; docs/rewards.md lists the others, docs/extending.md shows how to write one of your
+    own."""
     dry_run: Annotated[bool, Affects.NOTHING] = True
     """Call each function once with a made-up completion before anything else starts."""
     timeout_s: Annotated[float, Affects.NOTHING] = Field(60.0, gt=0)

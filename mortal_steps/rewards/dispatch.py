@@ -19,6 +19,7 @@ from typing import Any
 from mortal_steps.errors import JudgeError, MortalError, SandboxError
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.calls import CallArguments, CallFailure, CallScores, Outcome, Plain
+from mortal_steps.rewards.columns import DatasetRowError
 from mortal_steps.rewards.texts import printable, storable
 
 FLOAT32_MAX = 3.4028234e38
@@ -184,6 +185,13 @@ def _judge_failed(error: JudgeError) -> CallFailure:
 
 
 def _raised(error: BaseException, arguments: CallArguments) -> CallFailure:
+    if isinstance(error, DatasetRowError):
+        return CallFailure(
+            kind="invalid",
+            message=_line(f"cannot use the dataset's {error.what}", LONGEST_MESSAGE),
+            remedy=f"Correct problem {arguments.problem_ids[error.row]} in the dataset, or leave "
+            "it out.",
+        )
     known = f"It is given {', '.join([*arguments.by_name, 'log_extra', 'log_metric'])}."
     if isinstance(error, TypeError) and _inner_traceback(error) is None:
         remedy = f"A reward function takes the columns that it uses by name, and **kwargs. {known}"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from mortal_steps.rewards.base import text_of
 from mortal_steps.rewards.code_execution.cases import Case, cases_of
 from mortal_steps.rewards.environments import RewardEnvironment, SandboxConfig
+from mortal_steps.rewards.extraction import extract_code, without_thoughts
 from mortal_steps.sandbox.base import ExecutionResult
 from mortal_steps.sandbox.pool import Row
 
 COLUMNS = ("testcases", "test_cases", "testcase", "tests")
-FENCED = re.compile(r"```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 class CodeExecutionEnvironment(RewardEnvironment):
@@ -40,8 +39,8 @@ class CodeExecutionEnvironment(RewardEnvironment):
 
     def code_of(self, completion: str) -> str:
         """The program in a completion: its last block of Python, or else all of it."""
-        blocks = FENCED.findall(completion)
-        return str(blocks[-1]) if blocks else completion
+        said = without_thoughts(completion)
+        return extract_code(said) or said
 
     def score(self, completion: str, prompt: str, **kwargs: Any) -> float | None:
         """See `score_batch`."""
