@@ -58,6 +58,12 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
     if run.cost:
         kinds = [f"{kind} {dollars:.2f}" for kind, dollars in run.cost["by_kind"].items()]
         line("cost", f"${run.cost['total']:.2f}, estimated: {', '.join(kinds)}")
+    if run.judge:
+        line(
+            "judge",
+            f"{run.judge['answers']:,} answers: {run.judge['prompt_tokens']:,} tokens in, "
+            f"{run.judge['completion_tokens']:,} out, ${run.judge['dollars']:.4f}",
+        )
     line("files", run.run_dir)
     if run.report:
         line("report", f"{run.run_dir}/{run.report}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +13,9 @@ from mortal_steps.errors import CorruptFileError
 from mortal_steps.report.points import Point, thinned
 from mortal_steps.report.timings import stage_totals
 from mortal_steps.report.units import drawn
+from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.source_record import find_history
-from mortal_steps.runs.costs import COSTS, add_up
+from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.identity import check_config
 from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
 from mortal_steps.runs.run import Run
@@ -89,7 +90,9 @@ class RunSummary:
     timings: Mapping[str, Mapping[str, Any]]
     """Stage -> calls, total_s, mean_s, share, wait_s."""
     cost: Mapping[str, Any] | None
-    """Of a run on Modal, in dollars: total, by_kind and by_stage."""
+    """In dollars: total, by_kind and by_stage; None where it cost nothing."""
+    judge: Mapping[str, Any] | None
+    """What its judges took: answers, prompt_tokens, completion_tokens, dollars; None: none did."""
     quarantined: list[Quarantined]
     """Problems left out because a reward function failed on them, the most frequent first."""
     changed_rewards: list[Mapping[str, Any]]
@@ -145,6 +148,7 @@ def summarize(run: Run) -> RunSummary:
         fingerprint=run.info.fingerprint,
         timings=_timings(run),
         cost=_cost(run),
+        judge=_judge(run),
         quarantined=_quarantined(run.logs.read(QUARANTINE)),
         changed_rewards=_changed_rewards(run),
         curve={
@@ -225,10 +229,15 @@ def _changed_rewards(run: Run) -> list[Mapping[str, Any]]:
 
 
 def _cost(run: Run) -> dict[str, Any] | None:
-    costs = add_up(run.store.path(COSTS))
+    costs = add_up(run.store.root)
     if costs is None:
         return None
     return {"total": costs.total, "by_kind": costs.by_kind, "by_stage": costs.by_stage}
+
+
+def _judge(run: Run) -> dict[str, Any] | None:
+    spent = Spending(run.store.root).so_far()
+    return asdict(spent) if spent.answers else None
 
 
 def _quarantined(rows: Iterable[Mapping[str, Any]]) -> list[Quarantined]:

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mortal_steps.errors import MortalError, SandboxError
+from mortal_steps.errors import JudgeError, MortalError, SandboxError
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.calls import CallArguments, CallFailure, CallScores, Outcome, Plain
 from mortal_steps.rewards.columns import DatasetRowError
@@ -109,6 +109,8 @@ def _call(function: RewardFunction, arguments: CallArguments) -> Outcome:
         return _checked(function(**arguments.by_name, **log.functions()), log, arguments)
     except SandboxError as error:
         return _sandbox_lost(error)
+    except JudgeError as error:
+        return _judge_failed(error)
     except MortalError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is its failure
@@ -137,6 +139,8 @@ async def _awaited(function: Any, arguments: CallArguments, timeout_s: float) ->
         return _checked(output, log, arguments)
     except SandboxError as error:
         return _sandbox_lost(error)
+    except JudgeError as error:
+        return _judge_failed(error)
     except MortalError:
         raise
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
@@ -168,6 +172,15 @@ def _sandbox_lost(error: SandboxError) -> CallFailure:
         kind="sandbox",
         message=_line(f"lost its sandbox: {error}", LONGEST_MESSAGE),
         remedy="`mortal doctor` says whether this machine can shut programs in.",
+    )
+
+
+def _judge_failed(error: JudgeError) -> CallFailure:
+    return CallFailure(
+        kind="judge",
+        message=_line(f"got no score of its judge: {error}", LONGEST_MESSAGE),
+        remedy="What was answered is kept, so the next attempt asks for the rest alone. A larger "
+        "rewards.timeout_s waits for longer.",
     )
 
 
