@@ -17,6 +17,7 @@ from mortal.server.files import Server
 
 T = TypeVar("T")
 
+HISTORY_TIMEOUT_S = 120.0
 ROOT = Path(__file__).parents[1]
 """Where configurations name their data from."""
 
@@ -51,8 +52,19 @@ def run_job(
     whole_s = time.perf_counter() - began
     outcome = json.loads(Path(job["output"]).read_text())
     if outcome["flow_run_id"] is not None:
-        wait_for_history(server, UUID(outcome["flow_run_id"]), completed=True)
+        _wait_for_whole_history(server, UUID(outcome["flow_run_id"]))
     return {**outcome, "whole_s": whole_s}
+
+
+def _wait_for_whole_history(server: Server, flow_run_id: UUID) -> None:
+    """Also of flows that do not wait for it themselves."""
+    deadline = time.monotonic() + HISTORY_TIMEOUT_S
+    while unfinished := wait_for_history(server, flow_run_id):
+        if time.monotonic() > deadline:
+            raise RuntimeError(
+                f"{server.api_url} has not written the end of {unfinished} task runs of "
+                f"{flow_run_id} after {HISTORY_TIMEOUT_S:.0f} s"
+            )
 
 
 def answer_job(measure: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:

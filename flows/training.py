@@ -140,8 +140,9 @@ class Training:
                 if saves:
                     await self._checkpoint()
                 await stop.finish(partial(run.advance, self._trained))
-                session.doing.trained(self._trained, self._recorder.pace_s())
-                progress.update(took)
+                speed = self._recorder.pace.end(took.num_tokens)
+                session.doing.trained(self._trained, speed.step_s)
+                progress.update(took, speed)
                 self._stages.forget(session, before=self._trained)
                 if self._recorder.report_due(news=saves or session.evaluates(self._trained)):
                     await stop.guard(self._report())

@@ -92,9 +92,9 @@ def _run_flow(config: RunConfig, server: Server) -> None:
         raise _lost(server, config, began, error) from error
     finally:
         APILogHandler().flush()  # while the server is there to take them
-    if state.state_details.flow_run_id is not None:
+    if state.state_details.flow_run_id is not None and not state.is_completed():
         spinner.show("waiting until the Prefect server has written down the run's history")
-        wait_for_history(server, state.state_details.flow_run_id, completed=state.is_completed())
+        wait_for_history(server, state.state_details.flow_run_id)
     if state.is_cancelled() or state.is_crashed():
         raise KeyboardInterrupt  # it was asked to stop, which Prefect keeps to itself
     try:

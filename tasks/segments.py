@@ -59,6 +59,11 @@ def segment_steps(run: Run) -> int:
     return wanted or max(SHORTEST, math.ceil(run.info.num_steps / MOST_SEGMENTS))
 
 
+def segment_name(first: int, last: int) -> str:
+    """Of the flow run, and of the bar on the page of its run."""
+    return f"step {first}" if first == last else f"steps {first}-{last}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
     """One that the server knows."""
@@ -168,7 +173,7 @@ class Segments:
             return None
         end = min((number + 1) * self._length, self._run.info.num_steps)
         first = max(number * self._length, min(self._run.manifest.step, end - 1))
-        name = f"steps {first}-{end - 1}"
+        name = segment_name(first, end - 1)
         flow_run = await told(self._made(name), f"segment {name!r} is not shown")
         if flow_run is None:
             return None

@@ -102,7 +102,7 @@ def _wait_for_its_end(prefect: Prefect, flow_run_id: str) -> None:
 def _middle_segment(prefect: Prefect) -> str:
     wanted = {"flow_runs": {"tags": {"all_": [f"run:{RUN_ID}"]}}, "sort": "START_TIME_ASC"}
     runs = prefect.post("/flow_runs/filter", wanted)
-    segments = [run["id"] for run in runs if run["name"].startswith("steps ")]
+    segments = [run["id"] for run in runs if run["name"].startswith(("step ", "steps "))]
     return str(segments[len(segments) // 2])
 
 

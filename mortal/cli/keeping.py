@@ -11,35 +11,40 @@ from mortal.cli.arguments import RunsDir
 from mortal.cli.deploying import ModalSettings, modal_options
 from mortal.cli.promoting import ModelsDir
 
+OlderThan = Annotated[
+    float | None,
+    typer.Option(
+        "--older-than",
+        metavar="DAYS",
+        help="Runs whose last step is so old may go. Default: as each run's "
+        "retention.keep_days says.",
+    ),
+]
+KeepRollouts = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Of completed runs, keep the completions of the newest N steps. Default: as each "
+        "run's retention.keep_rollouts says.",
+    ),
+]
+Protect = Annotated[
+    list[str] | None,
+    typer.Option("--protect", metavar="RUN", help="Keep this run. May be repeated."),
+]
+Delete = Annotated[
+    bool, typer.Option("--delete", help="Remove it; without this, it is only listed.")
+]
+
 
 def gc(
     runs_dir: RunsDir = Path("runs"),
-    older_than: Annotated[
-        float | None,
-        typer.Option(
-            "--older-than",
-            metavar="DAYS",
-            help="Runs whose last step is so old may go. Default: as each run's "
-            "retention.keep_days says.",
-        ),
-    ] = None,
-    keep_rollouts: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Of completed runs, keep the completions of the newest N steps. Default: as each "
-            "run's retention.keep_rollouts says.",
-        ),
-    ] = None,
+    older_than: OlderThan = None,
+    keep_rollouts: KeepRollouts = None,
     models_dir: ModelsDir = Path("models"),
-    protect: Annotated[
-        list[str] | None,
-        typer.Option("--protect", metavar="RUN", help="Keep this run. May be repeated."),
-    ] = None,
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Remove it; without this, it is only listed.")
-    ] = False,
+    protect: Protect = None,
+    delete: Delete = False,
 ) -> None:
     """List what may be removed of past runs, or remove it.
 

@@ -27,30 +27,34 @@ ModelName = Annotated[
 ]
 
 
+PromotedName = Annotated[
+    str | None,
+    typer.Option(help="Name to promote the model to. Default: `name` in the configuration."),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Promote the model whatever the comparison says.")]
+MinGain = Annotated[
+    float | None,
+    typer.Option(
+        metavar="REWARD",
+        help="Promote the model if its reward is higher by this or more, else refuse it.",
+    ),
+]
+ComparedOverrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change how the models are compared, such as evaluation.functions=['a.py:b'].",
+    ),
+]
+
+
 def promote(
     run_id: RunId,
-    name: Annotated[
-        str | None,
-        typer.Option(help="Name to promote the model to. Default: `name` in the configuration."),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Promote the model whatever the comparison says.")
-    ] = False,
-    min_gain: Annotated[
-        float | None,
-        typer.Option(
-            metavar="REWARD",
-            help="Promote the model if its reward is higher by this or more, else refuse it.",
-        ),
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change how the models are compared, such as evaluation.functions=['a.py:b'].",
-        ),
-    ] = None,
+    name: PromotedName = None,
+    yes: Yes = False,
+    min_gain: MinGain = None,
+    overrides: ComparedOverrides = None,
     runs_dir: RunsDir = Path("runs"),
     models_dir: ModelsDir = Path("models"),
     trust: Trust = False,

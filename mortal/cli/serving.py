@@ -15,6 +15,45 @@ from mortal.terminal.output import say
 
 DEFAULT_PORT = 4200
 
+Silence = Annotated[
+    float,
+    typer.Option(
+        min=10,
+        metavar="SECONDS",
+        help="A run without a heartbeat, or without a start, for so long counts as crashed.",
+    ),
+]
+Pause = Annotated[
+    float,
+    typer.Option(
+        min=10, metavar="SECONDS", help="How long to wait between a crash and the restart."
+    ),
+]
+Attempts = Annotated[
+    int,
+    typer.Option(
+        min=2, metavar="N", help="How often one flow run may start, the first time included."
+    ),
+]
+Notify = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="BLOCK",
+        help="Send what runs tell of themselves through this notification block, such as "
+        "slack-webhook/ops: that one collapsed, failed, finished. Blocks given before are "
+        "forgotten; may be repeated.",
+    ),
+]
+NoNews = Annotated[
+    bool,
+    typer.Option(
+        "--no-news", help="Notify of warnings and failures, not of runs that finish or resume."
+    ),
+]
+Remove = Annotated[
+    bool, typer.Option("--remove", help="Remove the automations instead of creating them.")
+]
+
 
 def server(
     port: Annotated[
@@ -89,44 +128,12 @@ def serve(
 
 
 def automate(
-    silence_s: Annotated[
-        float,
-        typer.Option(
-            min=10,
-            metavar="SECONDS",
-            help="A run without a heartbeat, or without a start, for so long counts as crashed.",
-        ),
-    ] = 90,
-    pause_s: Annotated[
-        float,
-        typer.Option(
-            min=10, metavar="SECONDS", help="How long to wait between a crash and the restart."
-        ),
-    ] = 20,
-    attempts: Annotated[
-        int,
-        typer.Option(
-            min=2, metavar="N", help="How often one flow run may start, the first time included."
-        ),
-    ] = 5,
-    notify: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="BLOCK",
-            help="Send what runs tell of themselves through this notification block, such as "
-            "slack-webhook/ops: that one collapsed, failed, finished. Blocks given before are "
-            "forgotten; may be repeated.",
-        ),
-    ] = None,
-    no_news: Annotated[
-        bool,
-        typer.Option(
-            "--no-news", help="Notify of warnings and failures, not of runs that finish or resume."
-        ),
-    ] = False,
-    remove: Annotated[
-        bool, typer.Option("--remove", help="Remove the automations instead of creating them.")
-    ] = False,
+    silence_s: Silence = 90,
+    pause_s: Pause = 20,
+    attempts: Attempts = 5,
+    notify: Notify = None,
+    no_news: NoNews = False,
+    remove: Remove = False,
 ) -> None:
     """Let the Prefect server restart crashed deployment runs by itself, and notify you.
 

@@ -20,8 +20,6 @@ from mortal.cli.arguments import (
     find_place,
 )
 from mortal.terminal.output import checking, say
-from mortal_steps.report.printable import printable
-from mortal_steps.report.spinner import spinner
 
 if TYPE_CHECKING:  # commands that need no configuration import none
     from mortal_steps.config import RunConfig
@@ -61,7 +59,7 @@ def train(
     keep_server: KeepServer = False,
 ) -> None:
     """Train a model as a configuration file describes."""
-    spinner.show(f"reading {printable(str(config))}")
+    checking(f"reading {config}")
     from mortal_steps.config.loader import load_config
     from mortal_steps.runs.run import new_run_id
 
@@ -96,7 +94,7 @@ def resume(
     keep_server: KeepServer = False,
 ) -> None:
     """Continue a run that ended early; what it has already generated is reused."""
-    spinner.show(f"looking at run {printable(run_id)}")
+    checking(f"looking at run {run_id}")
     from mortal_steps.orchestration.resuming import resume_config
 
     runs_dir, run_id = find_place(run_id, runs_dir)
@@ -131,24 +129,28 @@ def stop(
     raise typer.Exit(0 if ended.status in ("stopped", "completed") else 1)
 
 
+AtStep = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="STEP",
+        help="Step of a checkpoint listed by `mortal show`. Default: the newest.",
+    ),
+]
+ForkOverrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting of the parent, such as training.max_steps=20. May be repeated.",
+    ),
+]
+
+
 def fork(
     run_id: RunId,
-    at_step: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="STEP",
-            help="Step of a checkpoint listed by `mortal show`. Default: the newest.",
-        ),
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change a setting of the parent, such as training.max_steps=20. May be repeated.",
-        ),
-    ] = None,
+    at_step: AtStep = None,
+    overrides: ForkOverrides = None,
     new_id: Annotated[
         str | None, typer.Option("--run-id", metavar="ID", help="Id of the new run.")
     ] = None,
@@ -164,7 +166,7 @@ def fork(
     optimizer moments and logs are inherited; the learning rate and all other
     settings are the new run's own from its first step.
     """
-    spinner.show(f"looking at run {printable(run_id)}")
+    checking(f"looking at run {run_id}")
     from mortal_steps.orchestration.fork import fork_run
     from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted

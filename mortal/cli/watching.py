@@ -11,11 +11,12 @@ from typing import Annotated
 
 import typer
 
-from mortal.cli.arguments import AsJson, RunId, RunsDir, find_place
+from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
 
 
 def status(
     runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
     once: Annotated[
         bool, typer.Option("--once", help="Print it once; so it is in a pipe, too.")
     ] = False,
@@ -29,7 +30,8 @@ def status(
 
     The reward is the mean over a run's last 20 steps; held-out is the reward of
     its last evaluation. Where a run is not driven, it waits for the command that
-    continues it.
+    continues it. Of runs on a Modal Volume, ETA and stages are known where their
+    flow runs.
     """
     from mortal.terminal import watching
     from mortal_steps.report.standing import RunStanding, standings
@@ -40,14 +42,20 @@ def status(
         return
 
     def look() -> list[RunStanding]:
-        return standings(list_runs(runs_dir))
+        if volume is None:
+            return standings(list_runs(runs_dir))
+        from mortal.remote.runs import standings_there
+
+        return standings_there(volume)
 
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(each) for each in look()], indent=1))
     elif once or not sys.stdout.isatty():
         watching.print_standings(look())
     else:
-        watching.watch(look)
+        watching.watch(
+            look, watching.LOOK_EVERY_S if volume is None else watching.LOOK_THERE_EVERY_S
+        )
 
 
 def samples(

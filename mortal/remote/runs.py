@@ -11,10 +11,16 @@ from pathlib import Path
 from mortal_steps.compute.modal import volume_lease, volume_runs
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import CorruptFileError, RunNotFoundError
+from mortal_steps.report.standing import RunStanding, in_order, standing
 from mortal_steps.report.summary import RunSummary, summarize
 from mortal_steps.runs.lease import LeaseRecord
+from mortal_steps.runs.logs import METRICS
+from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import FinishedCheck
+
+STANDING = (MANIFEST_FILE, METRICS)
+"""Files of a run that its line of `mortal status` is from."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +44,19 @@ def summaries_there(volume: str) -> list[RunSummary]:
         except (RunNotFoundError, CorruptFileError) as error:
             logger.warning("%s", error)
     return found
+
+
+def standings_there(volume: str) -> list[RunStanding]:
+    """How every run on the Volume stands; one that is not whole is only warned of."""
+    found = []
+    for run_id in asyncio.run(volume_runs.list_run_ids(RunsVolume(volume))):
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                looking = volume_runs.look_at(RunsVolume(volume), run_id, Path(folder), STANDING)
+                found.append(standing(asyncio.run(looking), volume))
+        except (RunNotFoundError, CorruptFileError) as error:
+            logger.warning("%s", error)
+    return in_order(found)
 
 
 def check_there(volume: str, run_id: str) -> FinishedCheck:

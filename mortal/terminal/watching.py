@@ -17,6 +17,8 @@ from mortal_steps.report.standing import RunStanding
 from mortal_steps.report.units import clock, duration, number
 
 LOOK_EVERY_S = 1.0
+LOOK_THERE_EVERY_S = 10.0
+"""At runs on a Volume: each look downloads their logs."""
 FEWEST_SHOWN = 3
 COLUMNS = [
     "run",
@@ -56,15 +58,15 @@ def print_standings(standings: Sequence[RunStanding]) -> None:
         typer.echo("\t".join(values))
 
 
-def watch(look: Callable[[], Sequence[RunStanding]]) -> None:
-    """Look once a second until Ctrl-C."""
+def watch(look: Callable[[], Sequence[RunStanding]], every_s: float = LOOK_EVERY_S) -> None:
+    """Look again and again until Ctrl-C."""
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 title = Text(time.strftime("%H:%M:%S") + "  (Ctrl-C ends this view)\n", style="dim")
                 room = max(FEWEST_SHOWN, console.height - 5)
                 live.update(Group(title, _picture(look(), most=room)), refresh=True)
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(every_s)
     except KeyboardInterrupt:
         return
 

@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from mortal_steps.report.pace import Speed
 from mortal_steps.report.points import Point, spark, thinned
 from mortal_steps.report.printable import printable
 from mortal_steps.report.spinner import spinner, terminal
@@ -35,24 +36,17 @@ class StepReport:
     loss: float
     num_tokens: int
     """Tokens sampled for the step."""
-    seconds: float
-    """Wall time of the step."""
     num_masked: int = 0
     """Problems left out, as a reward function failed on them."""
     warning: str | None = None
     """What a person should know of the steps up to this one."""
 
-    @property
-    def tokens_per_s(self) -> float:
-        """Sampled tokens per second of wall time."""
-        return self.num_tokens / self.seconds if self.seconds else 0.0
-
-    def text(self) -> str:
-        """Reward, loss and speed as the line shows them, and how many problems were masked."""
+    def text(self, speed: Speed) -> str:
+        """Reward and loss as the line shows them, how many problems were masked, and the speed."""
         masked = f"  {self.num_masked} masked" if self.num_masked else ""
         return (
             f"reward {number(self.reward)}{masked}  loss {self.loss:+.4f}  "
-            f"{self.seconds:.2f} s/step  {self.tokens_per_s:,.0f} tokens/s"
+            f"{speed.step_s:.2f} s/step  {speed.tokens_per_s:,.0f} tokens/s"
         )
 
 
@@ -74,9 +68,8 @@ class ProgressLine:
         labels: tuple[str, str] = ("sampled", "greedy"),
     ) -> None:
         self._say = say
-        self._start = start
         self._num_steps = num_steps
-        self._began = self._said = time.monotonic()
+        self._said = time.monotonic()
         self._judged = ""
         """What the last evaluation gave, until a line has said so."""
         self._curve = _Curve(list(rewards), labels)
@@ -107,11 +100,10 @@ class ProgressLine:
         self._say(text)
 
     def begin_steps(self, start: int) -> None:
-        """The first step begins, with `start` done: speed and ETA count from here."""
-        self._start = start
-        self._began = self._said = time.monotonic()
+        """The first step begins, with `start` done."""
+        self._said = time.monotonic()
         if self._bar:
-            self._bar.reset(self._task, total=self._num_steps, completed=self._start)
+            self._bar.reset(self._task, total=self._num_steps, completed=start)
 
     def evaluated(self, step: int, scores: Mapping[str, float]) -> None:
         """The held-out problems were scored after `step` steps; the next line says so, too."""
@@ -122,23 +114,22 @@ class ProgressLine:
         else:
             self._judged = f"  held-out after step {step}: {told}"
 
-    def update(self, report: StepReport) -> None:
-        """A step ended."""
+    def update(self, report: StepReport, speed: Speed) -> None:
+        """A step ended; the speed is that of the last ones."""
         if report.warning:
             self.note(f"warning: {report.warning}")
         if report.reward is not None:
             self._curve.add((report.step, report.reward))
-        now = time.monotonic()
-        per_step = (now - self._began) / (report.step - self._start)
-        eta = clock(per_step * (self._num_steps - report.step))
+        now, text = time.monotonic(), report.text(speed)
+        eta = clock(speed.eta_s(self._num_steps - report.step))
         if self._bar:
-            self._curve.report = report.text()
+            self._curve.report = text
             self._bar.update(self._task, completed=report.step, eta=eta)
             return
         if now - self._said < LINE_EVERY_S and report.step < self._num_steps and not self._judged:
             return
         self._said = now
-        self._say(f"step {report.step}/{self._num_steps}  {report.text()}  ETA {eta}{self._judged}")
+        self._say(f"step {report.step}/{self._num_steps}  {text}  ETA {eta}{self._judged}")
         self._judged = ""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from mortal_steps.report.learning_signal import FLAT_STEPS, flat_warning
 from mortal_steps.report.log_repair import mend_logs, metrics_row, restore_logs
+from mortal_steps.report.pace import Pace, recent_steps
 from mortal_steps.report.points import Point
 from mortal_steps.report.progress import StepReport
 from mortal_steps.report.report_files import write_report
@@ -45,8 +46,8 @@ class Recorder:
         self._logged = run.manifest.step
         """Steps whose lines are written."""
         self._mark = time.perf_counter()
-        self._first_mark: tuple[int, float] | None = None
-        """Steps done when the first step of this process began, and when that was."""
+        self.pace = Pace(recent_steps(run.config))
+        """Of the steps that this process trains."""
         self._reported = time.monotonic()
         self._rows: deque[Mapping[str, Any]] = deque(maxlen=FLAT_STEPS + 1)
         """The last lines of metrics.jsonl."""
@@ -60,7 +61,7 @@ class Recorder:
     def begin_step(self) -> None:
         """A step's clock starts."""
         self._mark = time.perf_counter()
-        self._first_mark = self._first_mark or (self._logged, self._mark)
+        self.pace.begin()
 
     def go_back_to(self, step: int) -> None:
         """Forget what was noted after an earlier step, where the run goes on."""
@@ -95,7 +96,6 @@ class Recorder:
             reward=row["reward"],
             loss=result.metrics.get("loss", 0.0),
             num_tokens=row["num_sampled_tokens"],
-            seconds=seconds,
             num_masked=len({failure.problem_id for failure in failures}),
             warning=flat_warning(list(self._rows)),
         )
@@ -131,20 +131,8 @@ class Recorder:
         """Write the report of the run as it stands; see `write_report`. May be called in a thread
         of its own: it reads what is on disk."""
         self._reported = time.monotonic()
-        write_report(self._run, self._eta_s())
-
-    def pace_s(self) -> float | None:
-        """Seconds per step since this process trains; None before its first step is done."""
-        if self._first_mark is None:
-            return None
-        first, began = self._first_mark
-        done = self._logged - first
-        return (time.perf_counter() - began) / done if done > 0 else None
-
-    def _eta_s(self) -> float | None:
-        """Seconds to the last step at that pace."""
-        pace_s = self.pace_s()
-        return None if pace_s is None else pace_s * (self._run.info.num_steps - self._logged)
+        speed, left = self.pace.speed, self._run.info.num_steps - self._logged
+        write_report(self._run, None if speed is None else speed.eta_s(left))
 
     def _failures(self, rewards: Sequence[RewardRef]) -> Iterator[RewardFailure]:
         for shard in rewards:

@@ -41,8 +41,11 @@ class RunStanding:
     """When it last noted where it stands."""
 
 
-def standing(run: Run) -> RunStanding:
-    """Read the end of the run's log, its manifest, and what its driver says of itself."""
+def standing(run: Run, volume: str | None = None) -> RunStanding:
+    """Read the end of the run's log, its manifest, and what its driver says of itself.
+
+    `volume`: the Modal Volume that `run` is a copy from; the pace is known where the driver is.
+    """
     manifest, status = run.manifest, run.status()
     rows = last_lines(run.store.path(METRICS), REWARD_WINDOW, needs=("step", "reward"))
     rewards = [row["reward"] for row in rows if row["reward"] is not None]
@@ -58,19 +61,23 @@ def standing(run: Run) -> RunStanding:
         held_out=manifest.evaluation.metrics.get("reward") if manifest.evaluation else None,
         pace_s=pace_s,
         eta_s=None if pace_s is None else pace_s * left,
-        waits_for=waits_for(run, status),
+        waits_for=waits_for(run, status, volume),
         created_at=run.info.created_at,
         updated_at=manifest.updated_at,
     )
 
 
 def standings(runs: Iterable[Run]) -> list[RunStanding]:
-    """Of those that can be read, the running ones first, then the last changed; one that cannot is
-    only warned of."""
+    """Of those that can be read, as `in_order`; one that cannot is only warned of."""
     found = []
     for run in runs:
         try:
             found.append(standing(run))
         except OSError as error:
             logger.warning("run %s cannot be read: %s", run.info.run_id, error)
+    return in_order(found)
+
+
+def in_order(found: Iterable[RunStanding]) -> list[RunStanding]:
+    """The running ones first, then the last changed."""
     return sorted(found, key=lambda each: (each.status != "running", -each.updated_at))

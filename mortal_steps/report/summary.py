@@ -143,16 +143,7 @@ def summarize(run: Run) -> RunSummary:
         run_dir=str(store.root.absolute()),
         report=PAGE if store.path(PAGE).exists() else None,
         fingerprint=run.info.fingerprint,
-        timings={
-            row.stage: {
-                "calls": row.calls,
-                "total_s": row.total_s,
-                "mean_s": row.mean_s,
-                "share": row.share,
-                "wait_s": row.wait_s,
-            }
-            for row in stage_totals(run.timings()).rows()
-        },
+        timings=_timings(run),
         cost=_cost(run),
         quarantined=_quarantined(run.logs.read(QUARANTINE)),
         changed_rewards=_changed_rewards(run),
@@ -160,12 +151,7 @@ def summarize(run: Run) -> RunSummary:
             "training": _points(metrics),
             "held_out": _points(run.logs.read(EVALUATIONS)),
         },
-        drawn={
-            "training": drawn(config.rollout.temperature),
-            "held_out": drawn(config.evaluation.temperature),
-        }
-        if config
-        else {},
+        drawn=_drawn(config),
     )
 
 
@@ -194,6 +180,28 @@ def _base_model(config: RunConfig | None) -> str:
     if config is None:
         return ""
     return "new" if config.model.new else config.model.name_or_path
+
+
+def _drawn(config: RunConfig | None) -> dict[str, str]:
+    if config is None:
+        return {}
+    return {
+        "training": drawn(config.rollout.temperature),
+        "held_out": drawn(config.evaluation.temperature),
+    }
+
+
+def _timings(run: Run) -> dict[str, dict[str, Any]]:
+    return {
+        row.stage: {
+            "calls": row.calls,
+            "total_s": row.total_s,
+            "mean_s": row.mean_s,
+            "share": row.share,
+            "wait_s": row.wait_s,
+        }
+        for row in stage_totals(run.timings()).rows()
+    }
 
 
 def _trend(rewards: list[float | None]) -> dict[str, Any] | None:

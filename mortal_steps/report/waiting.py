@@ -19,13 +19,16 @@ AT_THE_START = {
 }
 
 
-def waits_for(run: Run, status: str) -> str:
-    """What a run of this status waits for; empty where it has ended in order or tells nothing."""
+def waits_for(run: Run, status: str, volume: str | None = None) -> str:
+    """What a run of this status waits for; empty where it has ended in order or tells nothing.
+
+    `volume`: the Modal Volume that `run` is a copy from.
+    """
     if status == "running":
         activity = read_activity(run.store.root)
         return told(activity, time.time()) if activity else ""
     if status in ("interrupted", "stopped", "failed"):
-        return f"mortal resume {run.info.run_id}"
+        return f"mortal resume {run.info.run_id}" + (f" --volume {volume}" if volume else "")
     return ""
 
 

@@ -50,7 +50,7 @@ class Activity:
     written_at: float
     """Seconds since the epoch."""
     pace_s: float | None
-    """Seconds per train step since this process trains; None before its first one."""
+    """Seconds per train step, over the last ones of this process; None before its first one."""
     paused: str | None
     """Why no step is begun."""
     paused_since: float | None

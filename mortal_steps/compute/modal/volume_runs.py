@@ -65,13 +65,16 @@ async def list_run_ids(volume: RunsVolume) -> list[str]:
     return [name for name in await volume.folders("/") if not name.startswith(".")]
 
 
-async def look_at(volume: RunsVolume, run_id: str, folder: Path) -> Run:
-    """A copy, in `folder`, of what tells where a run on the Volume stands.
+async def look_at(
+    volume: RunsVolume, run_id: str, folder: Path, progress: Iterable[str] = PROGRESS
+) -> Run:
+    """A copy, in `folder`, of what tells where a run on the Volume stands; of `PROGRESS`, as much
+    as is asked for.
 
     Raises `RunNotFoundError`.
     """
     store = RunStore(folder / run_id)
-    await _download(volume, store, [CONFIG_FILE, IDENTITY_FILE, *PROGRESS])
+    await _download(volume, store, [CONFIG_FILE, IDENTITY_FILE, *progress])
     info = read_identity(store)
     if info is None:
         known = ", ".join(await list_run_ids(volume)) or "none"

@@ -1,32 +1,21 @@
 """mortal_steps.rewards.worker: shards scored once, committed, reused."""
 
-import asyncio
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mortal_steps.compute.base import CallKey, WorkerSpec
-from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config import RewardsConfig, RunConfig, TrainingConfig
-from mortal_steps.errors import CorruptFileError, RewardError, WorkerLostError
+from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
-    GeneratedShard,
-    GenerationRef,
     Problem,
     RewardedShard,
     RewardFailure,
-    RewardRequest,
-    StageTiming,
 )
-from tests.support.rewards import failing
-from tests.support.rewards.processes import assert_ends, is_alive
-from tests.support.rewards.shards import make_shard
+from tests.support.rewards.shards import make_request, make_shard
 
 SOURCE = """
 from pathlib import Path
@@ -85,22 +74,6 @@ def make_worker() -> Iterator[Callable[..., RewardWorker]]:
     yield make
     for worker in made:
         worker.close()
-
-
-def make_request(
-    store: RunStore, shard: GeneratedShard, stage: str = "reward", output: str = "rewards-0.parquet"
-) -> RewardRequest:
-    completions = [c for group in shard.groups for c in group.completions]
-    generation = GenerationRef(
-        step=shard.step,
-        shard=shard.shard,
-        file=store.write_record("generations-0.parquet", shard, GeneratedShard),
-        num_completions=len(completions),
-        num_tokens=sum(len(c.token_ids) for c in completions),
-        policy_version=shard.policy_version,
-        timing=StageTiming(stage="generate", step=shard.step),
-    )
-    return RewardRequest(stage=stage, generation=generation, output=output)
 
 
 def calls() -> list[str]:
@@ -280,96 +253,3 @@ def test_a_dry_run_neither_masks_nor_retries(make_worker: Any) -> None:
     worker = make_worker("broken", on_error="mask", retries=50)
     with pytest.raises(RewardError, match="'broken' raised ZeroDivisionError"):
         worker.dry_run(problems=problems(1))
-
-
-STRANGE = '"\\ud83d\\u0000\\u001b[2J' + "x" * 400_000 + ' raise"'
-
-
-def test_whatever_a_model_writes_can_be_kept(store: RunStore) -> None:
-    """Half of a surrogate pair, NUL, a terminal's escape, 400,000 characters: in a message, in the
-    name of a metric, in a column."""
-    functions = (f"{failing.__file__}:speaks_strangely",)
-    rewards = RewardsConfig(functions=functions, retries=0, on_error="mask")
-    worker = RewardWorker(run_dir="run", config=RunConfig(rewards=rewards), num_steps=1)
-    calm = STRANGE.replace("raise", "calm")
-    request = make_request(store, make_shard((STRANGE, STRANGE), (calm, calm)))
-    try:
-        ref = worker.reward(request=request)
-    finally:
-        worker.close()
-    rewarded = store.read_record(ref.file, RewardedShard)
-    (failure,) = rewarded.failures
-    assert failure.problem_id == "train-0"
-    assert failure.message.startswith(r"raised ValueError: \ud83d\x00\x1b[2Jxxx")
-    assert [list(scores[0].values()) for scores in rewarded.rewards] == [[None], [400_011.0]]
-    assert all(name.isprintable() and len(name) <= 200 for name in rewarded.metrics)
-    (said,) = (name for name in rewarded.extra if name.startswith("said"))
-    assert all(value is None or len(value) < 100_010 for value in rewarded.extra[said])
-    assert set(rewarded.extra["number"]) == {None}
-
-
-def test_rows_from_elsewhere_are_no_rows_of_reasoning_gym(store: RunStore) -> None:
-    """Their verifiers would run what the rows hold."""
-    entry = {"metadata": {"problem": "open('ran', 'w').close()"}, "answer": "0x1"}
-    columns = {
-        "source_dataset": "bitwise_arithmetic",
-        "task_options": {},
-        "entry": repr(entry),
-    }
-    problem = Problem(id="train-0", prompt="1 + 1 =", columns=columns)
-    for functions in (
-        ("mortal_steps.rewards.functions:reasoning_gym_score",),
-        (f"{failing.__file__}:trusts_gym_rows",),
-    ):
-        config = RunConfig(rewards={"functions": functions}, data={"source": "rows.jsonl"})
-        worker = RewardWorker(run_dir="run", config=config, num_steps=1)
-        with pytest.raises(RewardError, match="taken from reasoning_gym itself alone"):
-            worker.dry_run(problems=[problem])
-        worker.close()
-    assert not Path("ran").exists()
-
-
-@pytest.mark.parametrize("by", ["close", "kill"])
-async def test_what_functions_start_ends_with_the_worker(tmp_path: Path, by: str) -> None:
-    rewards = RewardsConfig(functions=(f"{failing.__file__}:leaves_a_daemon",))
-    kwargs = {"run_dir": "run", "config": RunConfig(rewards=rewards), "num_steps": 1}
-    spec = WorkerSpec(factory="mortal_steps.rewards.worker:RewardWorker", kwargs=kwargs)
-    compute = LocalCompute({"reward": spec}, working_dir=tmp_path, log_dir=tmp_path)
-    key = CallKey(run_id="test", stage="reward", step=0)
-    await compute.call("reward", "dry_run", key=key, problems=problems(1))
-    daemon = int(Path("daemon").read_text())
-    assert is_alive(daemon)
-    if by == "kill":
-        os.kill(compute.processes()["reward-0"], signal.SIGKILL)
-    await compute.close()
-    assert_ends(daemon)
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-async def test_a_killed_worker_leaves_no_host_behind(tmp_path: Path) -> None:
-    """Not even one whose interpreter is held by a regular expression."""
-    rewards = RewardsConfig(functions=(f"{failing.__file__}:backtracks",))
-    kwargs = {"run_dir": "run", "config": RunConfig(rewards=rewards), "num_steps": 1}
-    spec = WorkerSpec(factory="mortal_steps.rewards.worker:RewardWorker", kwargs=kwargs)
-    compute = LocalCompute({"reward": spec}, working_dir=tmp_path, log_dir=tmp_path)
-    key = CallKey(run_id="test", stage="reward", step=0)
-    regex = [Problem(id="train-0", prompt="ab=", columns={"regex": True})]
-    await compute.call("reward", "start", key=key)
-    worker = compute.processes()["reward-0"]
-    (warden,) = children(worker)
-    (host,) = children(warden)
-    hanging = asyncio.create_task(compute.call("reward", "dry_run", key=key, problems=regex))
-    await asyncio.sleep(0.3)  # into the regular expression
-    assert is_alive(host)
-    try:
-        os.kill(worker, signal.SIGKILL)
-        with pytest.raises(WorkerLostError, match="SIGKILL"):
-            await hanging
-        assert_ends(host)
-    finally:
-        await compute.close()
-        if is_alive(host):
-            os.kill(host, signal.SIGKILL)

@@ -1,13 +1,17 @@
-"""Generated shards to score."""
+"""Generated shards, and requests to score them."""
 
 from typing import Any
 
+from mortal_steps.store import RunStore
 from mortal_steps.types import (
     Completion,
     GeneratedGroup,
     GeneratedShard,
+    GenerationRef,
     PolicyVersion,
     Problem,
+    RewardRequest,
+    StageTiming,
 )
 
 CHAT = [{"role": "user", "content": "ab="}]
@@ -48,3 +52,20 @@ def make_shard(
             for index, texts in enumerate(groups)
         ],
     )
+
+
+def make_request(
+    store: RunStore, shard: GeneratedShard, stage: str = "reward", output: str = "rewards-0.parquet"
+) -> RewardRequest:
+    """The shard is committed, and what it is scored as is not."""
+    completions = [c for group in shard.groups for c in group.completions]
+    generation = GenerationRef(
+        step=shard.step,
+        shard=shard.shard,
+        file=store.write_record("generations-0.parquet", shard, GeneratedShard),
+        num_completions=len(completions),
+        num_tokens=sum(len(c.token_ids) for c in completions),
+        policy_version=shard.policy_version,
+        timing=StageTiming(stage="generate", step=shard.step),
+    )
+    return RewardRequest(stage=stage, generation=generation, output=output)

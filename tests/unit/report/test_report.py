@@ -9,6 +9,7 @@ from mortal.terminal.display import console, show_run
 from mortal_steps.config import RewardsConfig, RunConfig
 from mortal_steps.report.curve import Drawn, reward_curve
 from mortal_steps.report.evaluations import mean_metrics, mean_scores
+from mortal_steps.report.pace import Speed
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run
@@ -24,6 +25,8 @@ from mortal_steps.types import (
     StepResult,
 )
 from tests.support.run_info import NO_FILE, run_info
+
+SPEED = Speed(step_s=0.5, tokens_per_s=200.0)
 
 
 @pytest.fixture
@@ -150,9 +153,9 @@ def test_a_step_without_scores_has_no_reward_rather_than_0(make_run):
     run = make_run("mask")
     recorder = Recorder(run)
     whole = record_step(run, recorder, 0, reward_sum=3.0)
-    assert whole.text().startswith("reward 1.500  loss")
+    assert whole.text(SPEED).startswith("reward 1.500  loss")
     report = record_step(run, recorder, 1, failures=[failure("p")], failed_calls={"a": 4})
-    assert report.text().startswith("reward -  1 masked  loss")
+    assert report.text(SPEED).startswith("reward -  1 masked  loss")
     first, second = run.metrics()
     zeros = {f"rewards/{name}/{count}": 0 for name in "ab" for count in ("failed_calls", "masked")}
     assert zeros.items() <= first.items()

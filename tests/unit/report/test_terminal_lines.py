@@ -3,7 +3,9 @@
 import pytest
 
 from mortal.terminal.chart import chart
+from mortal_steps.config import EvaluationConfig, RunConfig
 from mortal_steps.report.learning_signal import EQUAL, flat_warning
+from mortal_steps.report.pace import Pace, Speed, recent_steps
 from mortal_steps.report.points import spark, thinned
 from mortal_steps.report.progress import ProgressLine, StepReport
 
@@ -43,8 +45,29 @@ def test_rewards_that_change_from_step_to_step_are_told_by_their_ends():
 
 
 def report(step, **changes):
-    known = {"reward": 0.25, "loss": -0.02, "num_tokens": 100, "seconds": 0.5}
+    known = {"reward": 0.25, "loss": -0.02, "num_tokens": 100}
     return StepReport(step=step, **{**known, **changes})
+
+
+SPEED = Speed(step_s=0.5, tokens_per_s=200.0)
+
+
+def test_the_speed_is_a_mean_over_the_last_steps_and_what_came_between_them():
+    ends = iter([100.0, 104.0, 105.0, 106.0, 110.0])
+    pace = Pace(3, now=lambda: next(ends))
+    pace.begin()
+    assert pace.speed is None
+    assert pace.end(80) == Speed(step_s=4.0, tokens_per_s=20.0)
+    pace.begin()  # the time between two steps counts as well
+    assert pace.end(20) == Speed(step_s=2.5, tokens_per_s=20.0)
+    pace.end(20)
+    assert pace.end(40) == pace.speed == Speed(step_s=2.0, tokens_per_s=80 / 6), "without the first"
+    assert pace.speed.eta_s(30) == 60.0
+
+
+def test_an_evaluation_always_has_its_share_in_the_speed():
+    assert recent_steps(RunConfig()) == 10
+    assert recent_steps(RunConfig(evaluation=EvaluationConfig(eval_steps=50))) == 50
 
 
 @pytest.fixture
@@ -59,20 +82,22 @@ def line(monkeypatch):
 
 
 def test_without_a_terminal_there_is_a_line_per_report(line):
-    line.update(report(1))
+    line.update(report(1), SPEED)
     assert line.said == []
     line.evaluated(2, {"exact_match": 0.5, "reward": 0.5})
-    line.update(report(2))
-    line.update(report(3))
+    line.update(report(2), SPEED)
+    line.update(report(3), SPEED)
     (told,) = line.said
-    assert told.startswith("step 2/5  reward 0.250  loss -0.0200  0.50 s/step  200 tokens/s  ETA ")
-    assert told.endswith("  held-out after step 2: exact_match 0.500, reward 0.500")
-    line.update(report(5))
+    assert told == (
+        "step 2/5  reward 0.250  loss -0.0200  0.50 s/step  200 tokens/s  ETA 0:02"
+        "  held-out after step 2: exact_match 0.500, reward 0.500"
+    )
+    line.update(report(5), SPEED)
     assert line.said[1].startswith("step 5/5") and "held-out" not in line.said[1]
 
 
 def test_a_warning_is_a_line_at_once(line):
-    line.update(report(1, warning="nothing to learn from"))
+    line.update(report(1, warning="nothing to learn from"), SPEED)
     assert line.said == ["warning: nothing to learn from"]
 
 

@@ -258,3 +258,22 @@ def test_the_run_of_a_model_in_production_stays_and_so_do_those_it_comes_from(ru
     assert "stays: champion: it is protected" in done.output
     assert "stays: parent: run champion, which stays, goes back to it" in done.output
     assert sorted(left(runs)) == ["champion", "parent"]
+
+
+def test_a_model_that_was_in_production_is_there_for_a_rollback_when_its_run_is_gone(
+    runs, tmp_path
+):
+    registry, before = Registry(tmp_path / "models", "letters"), None
+    for run_id in ("first", "second", "third"):
+        run = begun(tmp_path, run_id, 99)
+        files = model_files(run.store.path("final"), run_id, content=run_id)
+        version = registry.add(files)
+        registry.decide("promoted", version, before=before, by="a test", why="because")
+        before = version.id
+    done = CliRunner().invoke(app, ["gc", "--older-than", "30", "--delete"])
+    assert (done.exit_code, left(runs)) == (0, ["third"]), done.output
+    assert [version.run_id for version in registry.in_use()] == ["first", "second", "third"]
+    for run_id in ("second", "first"):
+        back = CliRunner().invoke(app, ["rollback", "letters"])
+        assert back.exit_code == 0, back.output
+        assert (registry.link / "model.safetensors").read_text() == run_id

@@ -1,169 +1,27 @@
-"""What the `mortal` command prints, on terminals, in pipes and where something is wrong."""
+"""What every command prints: help, names as they are, errors."""
 
 import contextlib
-import io
 import json
 import logging
 import os
 import pty
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from mortal import cli
-from mortal.terminal import listing, watching
 from mortal.terminal.output import MOST_LINES, TRACEBACK, shortened
 from mortal.terminal.prefect_logs import is_news
-from mortal_steps.config import RunConfig
 from mortal_steps.errors import WorkerError
 from mortal_steps.report.printable import printable
-from mortal_steps.runs.activity import Doing, write_activity
-from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.lease import LeaseRecord, acquire
-from mortal_steps.runs.manifest import RunManifest
-from mortal_steps.store import RunStore
-from mortal_steps.types import Problem
+from tests.support.begun_runs import make_run
 from tests.support.project import write_project
 
 RED = "\x1b[31m"
-FORK = "demo-20261121-224758-fork-3fa2c1"
-
-
-def make_run(folder: Path, run_id: str, **standing) -> RunStore:
-    store = RunStore(folder / run_id)
-    config = RunConfig(run_id=run_id, data={"source": "x"}, rewards={"functions": ["m:f"]})
-    write_identity(store, config, [Problem(id="p", prompt="a")], [])
-    store.write_record("manifest.json", RunManifest(status="stopped", **standing), RunManifest)
-    return store
-
-
-@pytest.fixture
-def mortal(monkeypatch, capsys):
-    """Runs the command in this process; returns its exit code, output and errors."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    monkeypatch.setattr(logging, "lastResort", logging.lastResort)
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    monkeypatch.delenv("MORTAL_DEBUG", raising=False)
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["mortal", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        return ended.value.code, captured.out, captured.err
-
-    yield run
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
-def test_the_list_is_tab_separated_values_in_a_pipe(mortal, tmp_path):
-    make_run(tmp_path, "one", step=3)
-    make_run(tmp_path, FORK)
-    code, output, _ = mortal("runs", "--runs-dir", tmp_path)
-    header, *lines = [line.split("\t") for line in output.splitlines()]
-    assert (code, header) == (0, listing.COLUMNS)
-    rows = [dict(zip(header, line, strict=True)) for line in lines]
-    assert [(row["run"], row["status"], row["step"]) for row in rows] == [
-        ("one", "stopped", "3"),
-        (FORK, "stopped", "0"),
-    ]
-
-
-def test_on_a_narrow_terminal_each_run_has_a_line_with_its_whole_id(mortal, tmp_path, monkeypatch):
-    make_run(tmp_path, "one")
-    make_run(tmp_path, FORK)
-    shown = io.StringIO()
-    narrow = Console(file=shown, force_terminal=True, width=80, soft_wrap=True, color_system=None)
-    monkeypatch.setattr(listing, "console", narrow)
-    assert mortal("runs", "--runs-dir", tmp_path)[0] == 0
-    lines = shown.getvalue().splitlines()
-    assert [line.split()[0] for line in lines] == ["run", "one", FORK]
-    assert lines[0].split() == list(listing.HEADING)
-    assert max(map(len, lines)) < 80
-
-
-def make_busy(folder: Path, run_id: str) -> RunStore:
-    """A run that says that it samples its fourth step; who drives it is for the test."""
-    store = make_run(folder, run_id, step=3)
-    store.write_record("manifest.json", RunManifest(status="running", step=3), RunManifest)
-    store.path("metrics.jsonl").write_text(
-        "".join(f'{{"step": {step}, "reward": 0.{step}}}\n' for step in (1, 2, 3))
-    )
-    doing = Doing()
-    doing.trained(3, 1.5)
-    with doing.calling("generate", "generate", 3, of=4):
-        write_activity(store.root, doing.now())
-    return store
-
-
-def test_status_says_what_each_run_waits_for(mortal, tmp_path):
-    make_run(tmp_path, "one")
-    lease = acquire(make_busy(tmp_path, "busy"))
-    try:
-        code, output, _ = mortal("status", "--runs-dir", tmp_path)
-        found = json.loads(mortal("status", "--json", "--runs-dir", tmp_path)[1])
-    finally:
-        lease.release()
-    header, *lines = [line.split("\t") for line in output.splitlines()]
-    busy, one = (dict(zip(header, line, strict=True)) for line in lines)
-    assert (code, header) == (0, watching.COLUMNS)
-    assert (busy["run"], busy["status"], busy["step"]) == ("busy", "running", "3")
-    assert busy["waits_for"].startswith("generate 0/4 shards of step 4")
-    assert (busy["reward"], busy["s_per_step"]) == ("0.200", "1.500")
-    assert busy["eta_s"] == str(round(1.5 * (int(busy["max_steps"]) - 3)))
-    assert (one["run"], one["status"], one["waits_for"]) == ("one", "stopped", "mortal resume one")
-    assert [each["run_id"] for each in found] == ["busy", "one"]
-    after = mortal("status", "--runs-dir", tmp_path)[1]
-    assert "busy\tinterrupted" in after and "mortal resume busy" in after and "shards" not in after
-
-
-def test_on_a_narrow_terminal_the_status_has_whole_ids(mortal, tmp_path, monkeypatch):
-    make_run(tmp_path, FORK)
-    lease = acquire(make_busy(tmp_path, "busy"))
-    shown = io.StringIO()
-    narrow = Console(file=shown, force_terminal=True, width=80, soft_wrap=True, color_system=None)
-    monkeypatch.setattr(watching, "console", narrow)
-    try:
-        assert mortal("status", "--once", "--runs-dir", tmp_path)[0] == 0
-    finally:
-        lease.release()
-    heading, busy, waits, fork, resume = shown.getvalue().splitlines()
-    assert heading.split() == ["run", "status", "step", "reward", "held-out", "s/step", "when"]
-    assert busy.startswith("busy ") and fork.startswith(f"{FORK}  stopped")
-    assert waits.startswith("    generate 0/4 shards") and resume == f"    mortal resume {FORK}"
-
-
-def test_logs_are_of_the_flow_or_of_a_role(mortal, tmp_path):
-    store = make_run(tmp_path, "one")
-    logs = store.path("logs")
-    logs.mkdir()
-    (logs / "flow.log").write_text("".join(f"line {number}\n" for number in range(1000)))
-    (logs / "actor-0.log").write_text(f"{RED}red\n")
-    for number in (0, 1):
-        (logs / f"rollout-{number}.log").write_text(f"from {number}\nnot whole")
-    where = ("one", "--runs-dir", tmp_path)
-    assert mortal("logs", *where, "-n", 2)[1] == "line 998\nline 999\n"
-    assert mortal("logs", *where, "-n", 2000)[1].count("\n") == 1000
-    assert mortal("logs", *where, "--role", "actor", "--follow")[1] == "\\x1b[31mred\n"
-    both = mortal("logs", *where, "--role", "rollout")[1]
-    assert both == "rollout-0 | from 0\nrollout-1 | from 1\n"
-    assert mortal("logs", *where, "--role", "rollout", "--worker", 1)[1] == "from 1\n"
-    code, _, errors = mortal("logs", *where, "--role", "reward")
-    assert code == 1 and "no log of reward in" in errors
-    assert "(logs there: actor-0, flow, rollout-0, rollout-1)" in errors
-    assert "the roles are actor, rollout, reward" in mortal("logs", *where, "--role", "judge")[2]
-
-
-def test_samples_of_a_run_that_has_done_nothing_are_an_error(mortal, tmp_path):
-    make_run(tmp_path, "one")
-    code, _, errors = mortal("samples", "one", "--step", "3", "--runs-dir", tmp_path)
-    assert code == 1 and "no completions of step 3: run one has not done a step yet" in errors
 
 
 @pytest.mark.parametrize("command", [f.__name__ for panel in cli.COMMANDS.values() for f in panel])
@@ -244,7 +102,8 @@ def test_a_run_that_is_driven_is_left_alone_at_once(mortal, tmp_path, monkeypatc
     try:
         for command in (("train", config, "--run-id", "busy"), ("resume", "busy")):
             code, output, errors = mortal(*command)
-            assert (code, output, errors.count("\n")) == (1, "", 1)
+            assert (code, output.count("\n"), errors.count("\n")) == (1, 1, 1)
+            assert output.startswith(("reading ", "looking at run busy ...\n"))
             assert "run busy is in use by process" in errors and "mortal stop busy" in errors
     finally:
         lease.release()
@@ -253,7 +112,7 @@ def test_a_run_that_is_driven_is_left_alone_at_once(mortal, tmp_path, monkeypatc
     )
     store.write_record("lease.json", elsewhere, LeaseRecord)
     code, output, errors = mortal("resume", "busy")
-    assert (code, output) == (1, "")
+    assert (code, output) == (1, "looking at run busy ...\n")
     assert "in use by process 7 on elsewhere" in errors and "taken over in" in errors
 
 
@@ -262,7 +121,7 @@ def test_a_server_that_is_away_is_named_before_anything_is_written(mortal, tmp_p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     code, output, errors = mortal("train", config, "--run-id", "one")
-    assert (code, output) == (1, "") and "does not answer" in errors
+    assert (code, output) == (1, f"reading {config} ...\n") and "does not answer" in errors
     assert not Path("runs").exists()
 
 
@@ -345,6 +204,7 @@ def test_a_reward_that_hangs_is_seen_to_be_called(mortal, tmp_path, monkeypatch)
     code, output, errors = mortal("train", "tiny.toml", "--set", "rewards.timeout_s=0.2")
     assert code == 1 and "gave no answer within 0.2 s" in errors
     assert output.splitlines() == [
+        "reading tiny.toml ...",
         "reading the dataset ...",
         "calling the reward functions with a made-up completion ...",
     ]
