@@ -21,6 +21,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data.problems import load_problems
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.preflight import check_interpreter
+from mortal_steps.report.samples import told
 from mortal_steps.rewards.completions_file import GivenGroup, read_completions
 from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.store import RunStore
@@ -32,7 +33,6 @@ from mortal_steps.types import (
     Problem,
     Prompt,
     RewardedShard,
-    RewardFailure,
     RewardRef,
     RewardRequest,
     StageTiming,
@@ -185,7 +185,7 @@ def _completions(
 ) -> Iterator[TriedCompletion]:
     for given, scores in zip(shard, rewarded.rewards, strict=True):
         problem = given.group.problem
-        why = [_why(each) for each in rewarded.failures if each.problem_id == problem.id]
+        why = [told(each) for each in rewarded.failures if each.problem_id == problem.id]
         for place, completion, rewards in zip(
             given.places, given.group.completions, scores, strict=True
         ):
@@ -199,11 +199,6 @@ def _completions(
                 masked=why,
                 seconds=sum(reference.timing.functions.values()),
             )
-
-
-def _why(failure: RewardFailure) -> str:
-    calls = f"{failure.attempts} calls" if failure.attempts > 1 else "1 call"
-    return f"{failure.function} {failure.message} ({failure.kind}, {calls})"
 
 
 def _function(
