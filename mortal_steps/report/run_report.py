@@ -188,6 +188,8 @@ def _samples(samples: Sequence[Sample]) -> Iterator[str]:
         reward = f"reward {number(sample.reward)}" if sample.kind != "masked" else "no reward"
         yield f"### {sample.kind.capitalize()}: {reward}"
         yield f"Problem {code(sample.problem_id)} · {scores}"
+        for why in sample.why:
+            yield code(why)
         yield fenced(prompt_text(sample.prompt))
         yield "was answered with"
         yield fenced(sample.text)
