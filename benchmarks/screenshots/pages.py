@@ -14,7 +14,7 @@ from benchmarks.screenshots.night import Night
 
 SETTLED_MS = 6000
 """Prefect's pages load, draw and then move their graphs into place."""
-ZOOM_CLICKS = 4
+ZOOM_CLICKS = 3
 NUM_COLOURS = 128
 SIZE = ViewportSize(width=1400, height=900)
 
@@ -34,7 +34,7 @@ class Picture:
 def _zoom_in(page: Page) -> None:
     """Turn the wheel over the left end of the graph, where the first steps are, until bars have
     their names."""
-    page.mouse.move(320, 295)
+    page.mouse.move(320, 240)
     for _ in range(ZOOM_CLICKS):
         page.mouse.wheel(0, -240)
         page.wait_for_timeout(150)

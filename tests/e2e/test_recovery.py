@@ -2,6 +2,7 @@
 test_schedule.py."""
 
 import os
+import shutil
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from mortal.server.database import VARIABLE
 from mortal_steps.runs.run import find_run
 from tests.support.command import Mortal, assert_saved, end_driver, wait_for_step
+from tests.support.damage import flip_a_byte
 from tests.support.database import writing_to
 from tests.support.deployments import tiny_config
 from tests.support.project import write_project
@@ -88,12 +90,24 @@ def test_a_cancelled_run_is_saved(mortal, lost):
     assert_saved(find_run(mortal.folder / "runs", "lost"), 6)
 
 
+def lose_the_last_step(run):
+    """The step that has to be taken again then, with three of its four shards sampled before."""
+    shutil.rmtree(run.store.path(run.manifest.checkpoints[-1].path))
+    step = run.manifest.step - 1
+    flip_a_byte(run.store.path(f"steps/{step:06d}/generations-1.parquet"))
+    return step
+
+
 def test_the_deployment_resume_goes_on_to_the_same_bits(prefect, mortal, lost, whole):
+    again = lose_the_last_step(find_run(mortal.folder / "runs", "lost"))
     which = ("--param", "run_id=lost", "--param", f"runs_dir={mortal.folder}/runs")
     with prefect.worker():
         prefect("deployment", "run", "grpo-train/resume", *which, "--watch")
     assert_same(mortal.folder, "lost", whole)
-    states = {run["state_type"] for run in mortal.runs_of_flow("lost")}
+    task_runs = mortal.runs_of_flow("lost")
+    replayed = {run["name"] for run in task_runs if "replayed" in run["tags"]}
+    assert {f"generate/{again}/{shard}" for shard in (0, 2, 3)} <= replayed
+    states = {run["state_type"] for run in task_runs}
     assert "CRASHED" in states, "the segment that was killed"
     assert states <= {"COMPLETED", "CRASHED", "CANCELLED", "FAILED"}, "nothing stays Running"
 

@@ -6,11 +6,11 @@ from mortal_steps.errors import RunStoppedError
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import find_run
 from tests.support import bare_flow
-from tests.support.modal.project import project
+from tests.support.modal.project import SHORT, project
 
 
 def test_a_run_that_has_cost_enough_stops_with_its_state_saved(tmp_path):
-    config = project(tmp_path, "dear", "compute.modal.max_cost=3")
+    config = project(tmp_path, "dear", *SHORT, "compute.modal.max_cost=3")
     with bare_flow.bare_in(tmp_path) as patch:
         paid = iter([1.0, 1.0, 2.0, 2.5, 3.5])  # asked before each step and after it
         patch.setattr(bare_flow.InProcess, "spent", lambda self: next(paid))

@@ -1,0 +1,54 @@
+"""What goes wrong in a run that really trains is noted, with its step."""
+
+import pytest
+
+from mortal_steps.errors import WeightsMismatchError
+from mortal_steps.runs.notices import read_notices
+from mortal_steps.runs.run import find_run
+from tests.support import bare_flow
+from tests.support.modal.project import SHORT, project
+
+SLOW, STALE = 11, 12
+HANGS = f'''
+import time
+
+def lottery(completions, answer, trainer_state, **kwargs):
+    """Other for nearly every completion; once a judge is slow."""
+    time.sleep(4.0 if trainer_state.global_step == {SLOW - 1} else 0.0)
+    return [sum(map(ord, text + right)) % 11 / 10 for text, right in zip(completions, answer)]
+'''
+FORGETS = f'''
+class Forgetful:
+    """Once the engine keeps the weights that it has."""
+
+    releases_memory = False
+
+    def load(self, engine, folder):
+        if folder.name != "v{STALE}":
+            engine.load(folder)
+'''
+
+
+def test_a_slow_step_and_weights_that_never_arrived_are_noted(tmp_path):
+    settings = {
+        "compute.backend": "local",
+        "training.max_steps": 50,
+        "evaluation.eval_steps": 0,
+        "rollout.weight_sync": "forgets:Forgetful",
+        "alerts.slow_step_s": 0.5,
+        "alerts.quiet_steps": 0,
+    }
+    config = project(tmp_path, "run", *SHORT, *(f"{key}={is_}" for key, is_ in settings.items()))
+    (tmp_path / "rewards.py").write_text(HANGS)
+    (tmp_path / "forgets.py").write_text(FORGETS)
+    with bare_flow.bare_in(tmp_path) as patch:
+        patch.syspath_prepend(tmp_path)
+        with pytest.raises(WeightsMismatchError, match="does not compute with the weights"):
+            bare_flow.go_on(config)
+    run = find_run(tmp_path / "runs", "run")
+    assert run.manifest.step == STALE
+    noted = {(notice.event, notice.step): notice for notice in read_notices(run.store)}
+    assert noted[("mortal.step.slow", SLOW)].value >= 4.0
+    mismatch = noted[("mortal.canary.mismatch", STALE)]
+    assert f"weights/v{STALE}" in mismatch.text and "nothing was sampled" in mismatch.advice
+    assert ("mortal.run.failed", STALE) in noted
