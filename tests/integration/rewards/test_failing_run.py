@@ -95,7 +95,7 @@ def test_it_goes_on_without_the_completions_of_these_problems(masked):
 
 def test_masked_completions_say_what_failed_on_them(masked, tmp_path):
     sample, *_ = samples_of(masked, 1, kinds=["masked"])
-    assert sample.why == ["judge raised RuntimeError: no verdict (exception, 3 calls)"]
+    assert sample.why == ["judge raised RuntimeError: no verdict (exception, 2 calls)"]
     assert "judge raised RuntimeError" in show(masked, "--samples", "1")
     write_page(tmp_path / "page.html", masked, 2)
     page = (tmp_path / "page.html").read_text()
