@@ -48,6 +48,9 @@ _project = _installed(*TRAINER)
 trainer_image = _project.add_local_python_source("mortal_steps", "mortal_deployments")
 """Actor, transformers rollout workers, and what needs no GPU."""
 
+reward_image = _project.add_local_python_source("mortal", "mortal_steps", "mortal_deployments")
+"""Reward functions, which take `mortal.rewards` from MORTAL."""
+
 orchestrator_image = _project.add_local_python_source(
     "mortal", "mortal_flows", "mortal_tasks", "mortal_steps", "mortal_deployments"
 )

@@ -14,6 +14,7 @@ from mortal_deployments.images import (
     VOLUME,
     node_image,
     orchestrator_image,
+    reward_image,
     trainer_image,
     vllm_image,
 )
@@ -119,7 +120,7 @@ class TransformersRolloutWorker(Worker):
     number: int = modal.parameter()
 
 
-@app.cls(image=trainer_image, cpu=1.0, memory=1024, **WORKER)
+@app.cls(image=reward_image, cpu=1.0, memory=1024, **WORKER)
 class RewardWorker(Worker):
     """Reward functions, where they do not run beside the flow."""
 

@@ -26,6 +26,14 @@ class RewardError(MortalError):
     """A reward function cannot be imported, raised, or returned something that is no score."""
 
 
+class SandboxError(MortalError):
+    """A sandbox did not start or was lost, and lost again; nobody knows what the program does."""
+
+
+class NoIsolationError(MortalError):
+    """This machine cannot shut a program in, and the configuration does not say to go without."""
+
+
 class StoreError(MortalError):
     """The run directory cannot be used, or contradicts what is asked of it."""
 

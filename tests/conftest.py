@@ -6,9 +6,22 @@ huggingface_hub reads this once, when it is imported; transformers writes it int
 import gc
 import os
 
+from xdist.scheduler import LoadFileScheduling
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-LONG = ("tests/integration/modal/", "tests/e2e/test_recovery.py", "tests/e2e/")
+TOGETHER = ("tests/e2e/", "tests/integration/modal/")
+"""The files of such a folder run in one process: they share a Prefect server, or a Modal app, which
+take some 20 s of a core to start. They wait more than they compute."""
+
+LONG = (
+    *TOGETHER,
+    "tests/integration/test_extending.py",
+    "tests/integration/test_wheel.py",
+    "tests/integration/rollout/test_vllm_engine.py",
+    "tests/integration/runs/test_corruption.py",
+    "tests/integration/policy/",
+)
 """What takes longest begins first, so that pytest's processes end at about the same time."""
 
 
@@ -37,3 +50,16 @@ def pytest_collection_modifyitems(items):
 
 def _place(nodeid):
     return next((i for i, start in enumerate(LONG) if nodeid.startswith(start)), len(LONG))
+
+
+class ByFileOrFolder(LoadFileScheduling):
+    """A file at a time, or all of a folder that belongs together."""
+
+    def _split_scope(self, nodeid):
+        file = super()._split_scope(nodeid)
+        return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """For `--dist loadfile`."""
+    return ByFileOrFolder(config, log) if config.option.dist == "loadfile" else None

@@ -55,7 +55,7 @@ def new_model(
 
     from mortal_steps.policy.new_model import build_model
 
-    disable_progress_bar()  # type: ignore[no-untyped-call]
+    disable_progress_bar()
     try:
         build_model(folder, settings.model.new, seed)
     except OSError as error:

@@ -16,6 +16,7 @@ from mortal.keeping.finding import Finding, ok, problem, warning
 from mortal.server.files import state_dir
 from mortal_steps.report.units import byte_size
 from mortal_steps.runs.removal import trash_in
+from mortal_steps.sandbox.levels import REMEDY, Level, reached_level
 
 LITTLE, TOO_LITTLE = 10e9, 1e9
 """Bytes free on a disk: from where on that is a warning, or a problem."""
@@ -27,6 +28,7 @@ def look_at_machine(runs_dir: Path) -> Iterator[Finding]:
     """Packages, GPU, disks, and what is left in the folder of runs."""
     yield packages()
     yield torch_and_gpus(_torch_cuda(), _gpus())
+    yield sandbox(reached_level())
     yield from disks({"runs": runs_dir, "state": state_dir(), "temp": Path(tempfile.gettempdir())})
     yield leftovers(runs_dir)
 
@@ -60,6 +62,13 @@ def torch_and_gpus(cuda: str | None, gpus: list[str]) -> Finding:
     if cuda is None:
         return warning("GPU", f"{named}, but {built} is built for the CPU; install a CUDA build")
     return ok("GPU", f"{named}; {built} is built for CUDA {cuda}")
+
+
+def sandbox(level: Level) -> Finding:
+    """Whether programs that a model wrote can be shut in."""
+    if level.way == "bare":
+        return warning("sandbox", f"{level.told}; rewards that run them are refused. {REMEDY}")
+    return ok("sandbox", level.told)
 
 
 def _torch_cuda() -> str | None:

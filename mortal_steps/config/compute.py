@@ -27,8 +27,8 @@ class RoleConfig(Section):
     """Values of CUDA_VISIBLE_DEVICES, assigned to the role's processes in turn. Empty: the
     environment's value is kept."""
     env: Annotated[dict[str, str], Affects.NOTHING] = Field(default_factory=dict)
-    """Additional environment variables. This is the only way to pass `PREFECT_*` and `MODAL_*`
-    variables to reward functions."""
+    """Additional environment variables. Reward functions see these whatever their names; of others,
+    `rewards.credentials` names those that they would not see."""
 
     @field_validator("env")
     @classmethod

@@ -12,7 +12,16 @@ from mortal_steps.config.marks import Affects, Decides, Later
 from mortal_steps.config.section import Section
 
 KINDS: Mapping[str, str] = {
+    "environment": "mortal_steps.rewards.kinds.environment:EnvironmentTerm",
+    "exact": "mortal_steps.rewards.kinds.exact:Exact",
+    "format": "mortal_steps.rewards.kinds.format:Format",
     "function": "mortal_steps.rewards.kinds.function:FunctionTerm",
+    "length": "mortal_steps.rewards.kinds.length:Length",
+    "math": "mortal_steps.rewards.kinds.math:Math",
+    "overlong": "mortal_steps.rewards.kinds.overlong:Overlong",
+    "regex": "mortal_steps.rewards.kinds.regex:Regex",
+    "repetition": "mortal_steps.rewards.kinds.repetition:Repetition",
+    "sandbox": "mortal_steps.rewards.kinds.sandbox:SandboxTerm",
 }
 """`type` of a reward term -> its class, a `RewardTerm`; one file each in rewards/kinds/."""
 
@@ -41,6 +50,10 @@ class RewardTerm(Section, extra="allow"):
         """Code of the user's that it scores with, as `module:name` or `path/file.py:name`."""
         return (self.type,) if ":" in self.type else ()
 
+    def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
+        """Of one call with so many completions, where `rewards.timeout_s` is `timeout_s`."""
+        return timeout_s
+
     def load(self) -> Callable[..., Any]:
         """The reward function, called exactly as TRL's; made in the process that scores."""
         raise NotImplementedError(f"{type(self).__name__} has no `load`")
@@ -53,17 +66,29 @@ def _of_its_kind(value: Any) -> Any:
 Term = Annotated[SerializeAsAny[RewardTerm], BeforeValidator(_of_its_kind)]
 
 
+class SandboxSettings(Section):
+    """`[rewards.sandbox]`: where programs run that a model wrote."""
+
+    lanes: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
+    """Programs that run at a time; default: one per core."""
+    allow_unisolated: Annotated[bool, Affects.NOTHING] = False
+    """Where programs cannot be shut in, run them all the same: as you, with your files and network.
+    `mortal doctor` says what this machine can do."""
+
+
 class RewardsConfig(Section):
     """`[rewards]`: reward functions, which are plain callables with TRL's signature."""
 
     functions: Annotated[tuple[str, ...], Affects.SCORES] = ()
-    """Reward functions, each written as `module:function` or `path/file.py:function`."""
+    """Reward functions, each written as `module:function` or `path/file.py:function`; `sandbox`
+    runs completions as programs against the test cases of the dataset."""
     weights: Annotated[tuple[float, ...] | None, Affects.SCORES, Decides("reward_weights")] = None
     """Weight of each function's score in the sum; default: 1 each."""
     terms: Annotated[tuple[Term, ...], Affects.SCORES, Later()] = ()
     """The same in full, in place of `functions` and `weights`: tables `[[rewards.terms]]` with a
     `type`, a `weight`, a `name`, and the settings of that type. `type = "function"` has one,
-    `function`; docs/extending.md shows how to write a type of your own."""
+    `function`; docs/rewards.md lists the others, docs/extending.md shows how to write one of your
+    own."""
     dry_run: Annotated[bool, Affects.NOTHING] = True
     """Call each function once with a made-up completion before anything else starts."""
     timeout_s: Annotated[float, Affects.NOTHING] = Field(60.0, gt=0)
@@ -75,6 +100,10 @@ class RewardsConfig(Section):
     on_error: Annotated[Literal["raise", "mask"], Affects.NOTHING] = "raise"
     """What to do when the retries fail as well: `raise` stops the run; `mask` excludes the problems
     on which the function fails from training."""
+    credentials: Annotated[tuple[str, ...], Affects.NOTHING] = ()
+    """Names of environment variables that reward functions see although they hold credentials:
+    `PREFECT_*`, `MODAL_*`, and the keys of W&B, Hugging Face and clouds."""
+    sandbox: Annotated[SandboxSettings, Affects.NOTHING] = SandboxSettings()
     accept_changed: Annotated[str | None, Affects.NOTHING] = None
     """Digest of the edited reward sources with which the run may continue. The error that stopped
     the run names it; `mortal resume --accept-changed-rewards` sets it."""
@@ -110,7 +139,7 @@ class RewardsConfig(Section):
             return self.terms
         weights = self.weights or (1.0,) * len(self.functions)
         given = [
-            {"function": name, "weight": weight}
+            {**({"type": name} if name == "sandbox" else {"function": name}), "weight": weight}
             for name, weight in zip(self.functions, weights, strict=True)
         ]
         return tuple(map(_of_its_kind, given))

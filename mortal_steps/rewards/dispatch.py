@@ -18,9 +18,10 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mortal_steps.errors import MortalError
+from mortal_steps.errors import MortalError, SandboxError
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.calls import CallArguments, CallFailure, CallScores, Outcome, Plain
+from mortal_steps.rewards.columns import DatasetRowError
 from mortal_steps.rewards.texts import printable, storable
 
 FLOAT32_MAX = 3.4028234e38
@@ -108,6 +109,8 @@ def _call(function: RewardFunction, arguments: CallArguments) -> Outcome:
     log = _Log()
     try:
         return _checked(function(**arguments.by_name, **log.functions()), log, arguments)
+    except SandboxError as error:
+        return _sandbox_lost(error)
     except MortalError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is its failure
@@ -134,6 +137,8 @@ async def _awaited(function: Any, arguments: CallArguments, timeout_s: float) ->
         async with asyncio.timeout(timeout_s) as limit:
             output = await function(**arguments.by_name, **log.functions())
         return _checked(output, log, arguments)
+    except SandboxError as error:
+        return _sandbox_lost(error)
     except MortalError:
         raise
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
@@ -169,7 +174,22 @@ def timed_out(timeout_s: float, trace: str) -> CallFailure:
     )
 
 
+def _sandbox_lost(error: SandboxError) -> CallFailure:
+    return CallFailure(
+        kind="sandbox",
+        message=_line(f"lost its sandbox: {error}", LONGEST_MESSAGE),
+        remedy="`mortal doctor` says whether this machine can shut programs in.",
+    )
+
+
 def _raised(error: BaseException, arguments: CallArguments) -> CallFailure:
+    if isinstance(error, DatasetRowError):
+        return CallFailure(
+            kind="invalid",
+            message=_line(f"cannot use the dataset's {error.what}", LONGEST_MESSAGE),
+            remedy=f"Correct problem {arguments.problem_ids[error.row]} in the dataset, or leave "
+            "it out.",
+        )
     known = f"It is given {', '.join([*arguments.by_name, 'log_extra', 'log_metric'])}."
     if isinstance(error, TypeError) and _inner_traceback(error) is None:
         remedy = f"A reward function takes the columns that it uses by name, and **kwargs. {known}"

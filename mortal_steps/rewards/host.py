@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mortal_steps.config import RewardTerm
+from mortal_steps.config.rewards import RewardTerm, SandboxSettings
 from mortal_steps.errors import MortalError
+from mortal_steps.rewards import execution
 from mortal_steps.rewards import functions as our_functions
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.calls import CallArguments, Outcome
@@ -66,15 +67,22 @@ class RewardHost:
         self._arguments: CallArguments | None = None
 
     def load(
-        self, *, terms: Mapping[str, RewardTerm], stacks: int, gym_rows: bool
+        self,
+        *,
+        terms: Mapping[str, RewardTerm],
+        stacks: int,
+        gym_rows: bool,
+        sandbox: SandboxSettings,
     ) -> dict[str, Any]:
         """Import what `terms` gives under each name.
 
         `stacks` is the descriptor of a file that learns where in its code the process was when a
-        call took too long or crashed; `gym_rows`: the rows come from reasoning_gym itself.
+        call took too long or crashed; `gym_rows`: the rows come from reasoning_gym itself;
+        `sandbox`: how programs may be run.
         """
         faulthandler.enable(stacks)
         our_functions.trust_gym_rows(gym_rows)
+        execution.use_settings(sandbox)
         self._stacks = stacks
         self._functions = {name: load_term(term) for name, term in terms.items()}
         return {}

@@ -21,10 +21,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mortal_steps.config import RewardTerm
+from mortal_steps.config.rewards import RewardTerm, SandboxSettings
 from mortal_steps.errors import MortalError, RewardError, WorkerLostError
 from mortal_steps.rewards.calls import CallArguments, CallFailure, Outcome
 from mortal_steps.rewards.host_loss import SPOILT, HostLost, ending, failure, stack_of
+from mortal_steps.rewards.visible import visible_environment
 from mortal_steps.rewards.wire import (
     LARGEST_ANSWER,
     HostAnswer,
@@ -34,9 +35,6 @@ from mortal_steps.rewards.wire import (
     raised,
 )
 from mortal_steps.system.frames import HEADER, Request, send_frame
-
-ORCHESTRATION = ("PREFECT_", "MODAL_")
-"""How the names of variables begin that drive the run: its server, the account it runs on."""
 
 IMPORT_TIMEOUT_S = 600.0
 """How long importing the functions may take; a judge may load a model there."""
@@ -58,7 +56,8 @@ class HostProcess:
     """Runs reward functions in a process of their own, started at the first need and again after
     it was lost. `terms` gives what to load under each name.
 
-    `gym_rows`: the rows come from reasoning_gym itself. Of the environment, what drives the run is
+    `gym_rows`: the rows come from reasoning_gym itself; `sandbox`: how programs may be run. Of the
+    environment, what drives the run and its credentials are
     left out, but for the names in `passed_on`. `before_start` is called before each start.
 
     On Linux the host ends with the thread that started it, so one thread uses this, to its end.
@@ -69,11 +68,13 @@ class HostProcess:
         terms: Mapping[str, RewardTerm],
         *,
         gym_rows: bool = False,
+        sandbox: SandboxSettings | None = None,
         passed_on: Collection[str] = (),
         before_start: Callable[[], None] | None = None,
     ) -> None:
         self._terms = dict(terms)
         self._gym_rows = gym_rows
+        self._sandbox = sandbox or SandboxSettings()
         self._passed_on = frozenset(passed_on)
         self._before_start = before_start
         self._process: subprocess.Popen[bytes] | None = None
@@ -100,6 +101,7 @@ class HostProcess:
                 terms=self._terms,
                 stacks=self._stacks.fileno(),
                 gym_rows=self._gym_rows,
+                sandbox=self._sandbox,
             )
             self._turns = [list(turn) for turn in self._ask("turns", IMPORT_TIMEOUT_S).turns or ()]
         except HostLost as lost:
@@ -129,16 +131,9 @@ class HostProcess:
                 [sys.executable, "-P", "-m", warden, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), self._stacks.fileno()),
-                env=self._environment(),
+                env=visible_environment(os.environ, self._passed_on),
                 start_new_session=True,  # a group of its own
             )
-
-    def _environment(self) -> dict[str, str]:
-        return {
-            name: value
-            for name, value in os.environ.items()
-            if name in self._passed_on or not name.startswith(ORCHESTRATION)
-        }
 
     def turns(self) -> list[list[str]]:
         """In which order functions are called; those of one turn are called together."""
@@ -148,23 +143,26 @@ class HostProcess:
     def call(
         self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
     ) -> dict[str, Outcome]:
-        """Call functions of one turn on the same completions, each for `timeout_s` at most.
+        """Call functions of one turn on the same completions, each for `timeout_s` at most, or for
+        as long as its term says.
 
         After a failure the next call gets its arguments afresh. Raises the `MortalError` that a
         function raised.
         """
         started = time.monotonic()
+        num_completions = len(arguments.problem_ids)
+        limit_s = max(self._terms[n].time_limit_s(num_completions, timeout_s) for n in names)
         try:
             self._hand_over(arguments)
             started = time.monotonic()
-            answer = self._ask("call", timeout_s + GRACE_S, names=names, timeout_s=timeout_s)
+            answer = self._ask("call", limit_s + GRACE_S, names=names, timeout_s=limit_s)
             outcomes = self._outcomes(answer, names, arguments)
         except HostLost as lost:
             if len(names) > 1:  # which of them it was shows when each is called alone
                 alone = [self.call([name], arguments, timeout_s=timeout_s) for name in names]
                 return dict(itertools.chain.from_iterable(each.items() for each in alone))
             took = time.monotonic() - started
-            return {names[0]: replace(failure(lost, timeout_s), seconds=took)}
+            return {names[0]: replace(failure(lost, limit_s), seconds=took)}
         if any(isinstance(outcome, CallFailure) for outcome in outcomes.values()):
             self._taken = None
         return outcomes

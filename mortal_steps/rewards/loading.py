@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from mortal_steps.config import RewardTerm
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import RewardFunction
+from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.project import folders_of, users_modules
 
 
@@ -29,14 +30,47 @@ def load_reward(spec: str) -> RewardFunction:
     Raises `RewardError` that names the spec, what is wrong with it and the nearest name there is.
     """
     named = f"rewards.functions: {spec!r}"
-    function: RewardFunction = _load(spec, named, "function", inspect.isfunction)
+    function: Any = _load(spec, named, "function", inspect.isfunction)
+    if _is_environment(function):
+        return _made(function, {}, named)
     if inspect.isclass(function) or not callable(function):
         kind = "a class" if inspect.isclass(function) else f"of type {type(function).__name__}"
         raise RewardError(
             f"{named} is {kind}, not a function; name a function or an object that can be called, "
             "or a subclass of RewardTerm as the `type` of an entry in rewards.terms"
         )
-    return function
+    called: RewardFunction = function
+    return called
+
+
+def load_environment(spec: str, options: Mapping[str, Any]) -> RewardEnvironment:
+    """The reward environment that `spec` names: an instance, or a class, made with `options`.
+
+    Raises `RewardError` as `load_reward` does.
+    """
+    named = f"rewards.terms: environment = {spec!r}"
+    found = _load(spec, named, "Class", _is_environment)
+    if isinstance(found, RewardEnvironment) and not options:
+        return found
+    if not _is_environment(found):
+        raise RewardError(
+            f"{named} is no subclass of mortal.rewards.RewardEnvironment, or an instance of one "
+            "that is given options; name the class"
+        )
+    return _made(found, options, named)
+
+
+def _is_environment(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, RewardEnvironment)
+
+
+def _made(
+    kind: type[RewardEnvironment], options: Mapping[str, Any], named: str
+) -> RewardEnvironment:
+    try:
+        return kind(**options)
+    except (TypeError, ValueError) as error:
+        raise RewardError(f"{named} with {dict(options)}: {error}") from error
 
 
 def load_term(term: RewardTerm) -> RewardFunction:

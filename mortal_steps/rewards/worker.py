@@ -46,7 +46,8 @@ class _Functions:
         self._host = HostProcess(
             dict(zip(self._names, config.rewards.all_terms, strict=True)),
             gym_rows=comes_from_gym(config.data),
-            passed_on=config.compute.local.reward.env,
+            sandbox=config.rewards.sandbox,
+            passed_on={*config.compute.local.reward.env, *config.rewards.credentials},
             before_start=before_start,
         )
         self._scorer = Scorer(self._host, self._names, config.rewards)

@@ -1,18 +1,15 @@
-"""One run that is driven, stopped, gone on with and stopped harder: three acts."""
+"""One run that is driven and stopped in order: two acts. A second Ctrl-C: `make scenarios`."""
 
-import signal
 import time
 from types import SimpleNamespace
 
 import httpx
-import psutil
 import pytest
 
 from mortal_steps.runs.run import find_run
 from tests.support.command import Mortal, wait_for_step
 from tests.support.deployments import PATIENCE_S
 from tests.support.project import write_project
-from tests.support.rewards.processes import assert_ends
 from tests.support.undisturbed import begun
 
 ENDLESS = "training.max_steps=1000"
@@ -43,22 +40,6 @@ def stopped(mortal, busy):
     told = mortal("stop", "busy")
     output, _ = busy.communicate(timeout=PATIENCE_S)
     return SimpleNamespace(told=told, output=output, code=busy.returncode, run=mortal.show("busy"))
-
-
-@pytest.fixture(scope="module")
-def impatient(mortal, stopped):
-    """The run gone on with, and interrupted twice while its actor hangs."""
-    process = mortal.start("resume", "busy")
-    wait_for_step(mortal, "busy", stopped.run["step"] + 2, process)
-    children = psutil.Process(process.pid).children(recursive=True)
-    logs = {file.path: child for child in children for file in child.open_files()}
-    logs[str(mortal.folder / "runs/busy/logs/actor-0.log")].suspend()
-    process.send_signal(signal.SIGINT)  # in order, this would wait for the actor for ever
-    while "once more stops at once" not in process.stdout.readline():
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=PATIENCE_S)
-    return SimpleNamespace(output=output, code=process.returncode, children=children)
 
 
 def test_a_living_run_is_nobody_elses(mortal, busy):
@@ -98,18 +79,3 @@ def test_a_stop_in_order_saves_the_state_and_the_reward_curve(mortal, stopped):
     assert stopped.run["checkpoint_step"] >= stopped.run["step"] >= 1
     assert (mortal.folder / "runs" / "busy" / "reward_curve.png").exists()
     assert "no process drives run busy" in mortal("stop", "busy", code=1)
-
-
-def test_a_second_ctrl_c_ends_at_once(mortal, impatient):
-    assert impatient.code == 130, impatient.output
-    assert "mortal resume busy" in impatient.output
-    assert len(impatient.children) >= 4, "the reward functions have a process of their own"
-    for child in impatient.children:
-        assert_ends(child.pid)
-    assert mortal.show("busy")["status"] == "stopped"
-
-
-def test_what_was_trained_until_a_second_ctrl_c_is_whole(mortal, impatient):
-    checked = mortal("verify", "busy")
-    step = find_run(mortal.folder / "runs", "busy").manifest.step
-    assert f"the chain of {step} steps is whole" in checked

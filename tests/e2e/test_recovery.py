@@ -1,24 +1,17 @@
-"""Ways back of a killed deployment run: by itself, and by another one. By `prefect flow-run retry`:
-test_schedule.py."""
+"""The automations that bring a run back. `prefect flow-run retry` and the deployment `resume`:
+test_schedule.py; a run that is brought back, until its end: `make scenarios`."""
 
 import os
-import shutil
-import signal
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from mortal.server.database import VARIABLE
-from mortal_steps.runs.run import find_run
-from tests.support.command import Mortal, assert_saved, end_driver, wait_for_step
-from tests.support.damage import flip_a_byte
+from tests.support.command import Mortal
 from tests.support.database import writing_to
 from tests.support.deployments import tiny_config
 from tests.support.project import write_project
-from tests.support.undisturbed import assert_same, begun, undisturbed
 
-STEPS = 12
 ATTEMPTS = 3
 SILENCE_S = 90  # heartbeats come every 30 s, or later from a slow machine
 
@@ -31,11 +24,6 @@ def mortal(tmp_path_factory, server):
 
 
 @pytest.fixture(scope="module")
-def whole(mortal):
-    return undisturbed(mortal.folder, tiny_config(mortal.folder, "whole", max_steps=STEPS))
-
-
-@pytest.fixture(scope="module")
 def automations(mortal, prefect):
     """What `mortal automate` says; times as short as may be, three starts of a flow run."""
     times = ("--silence-s", str(SILENCE_S), "--pause-s", "10")
@@ -44,72 +32,10 @@ def automations(mortal, prefect):
     assert mortal("automate", "--remove").count("removed") == 3
 
 
-def named(states, *names):
-    """Those of the states that have one of these names, in order."""
-    return [state for state in states if state in names]
-
-
-@pytest.fixture(scope="module")
-def lost(prefect, mortal, automations):
-    """A flow run that loses its process and its worker at once, comes back by itself and is
-    cancelled then; beside it one that dies whenever it starts. The states of both."""
-    config = tiny_config(mortal.folder, "lost", max_steps=STEPS)
-    config["checkpoints"]["save_steps"] = STEPS
-    begun(mortal.folder, config, "lost")
-    with prefect.worker() as worker:
-        lost = prefect.run_deployment(config)
-        # Its command ends before Prefect starts, so Prefect never counts it as run.
-        dying = prefect.run_deployment(
-            tiny_config(mortal.folder, "dying"), "nightly", command="sh -c 'kill -9 $$'"
-        )
-        wait_for_step(mortal, "lost", 3)
-        worker.kill()
-        end_driver(mortal, "lost", signal.SIGKILL)
-    with prefect.worker():
-        wait_for_step(mortal, "lost", 6)
-        prefect.cancel(lost)
-        states = prefect.wait_for(lost, "Cancelled")
-        dead = prefect.wait_for(dying, "Crashed")
-    return SimpleNamespace(config=config, states=states, dead=dead)
-
-
-def test_automations_bring_a_run_back(automations, lost):
+def test_the_automations_watch_every_deployment_that_trains(automations):
     watched, silence = automations.partition(f" after {SILENCE_S} s")[:2]
     assert silence
     assert all(f"grpo-train/{name}" in watched for name in ("local", "nightly", "resume"))
-    wanted = ("Running", "Crashed", "Recovering", "AwaitingRetry", "Cancelled")
-    assert named(lost.states, *wanted) == [*wanted[:4], "Running", "Cancelled"]
-
-
-def test_automations_give_up_what_dies_whenever_it_starts(lost):
-    assert lost.dead.count("Pending") == ATTEMPTS
-    assert lost.dead.count("AwaitingRetry") == ATTEMPTS - 1
-
-
-def test_a_cancelled_run_is_saved(mortal, lost):
-    assert_saved(find_run(mortal.folder / "runs", "lost"), 6)
-
-
-def lose_the_last_step(run):
-    """The step that has to be taken again then, with three of its four shards sampled before."""
-    shutil.rmtree(run.store.path(run.manifest.checkpoints[-1].path))
-    step = run.manifest.step - 1
-    flip_a_byte(run.store.path(f"steps/{step:06d}/generations-1.parquet"))
-    return step
-
-
-def test_the_deployment_resume_goes_on_to_the_same_bits(prefect, mortal, lost, whole):
-    again = lose_the_last_step(find_run(mortal.folder / "runs", "lost"))
-    which = ("--param", "run_id=lost", "--param", f"runs_dir={mortal.folder}/runs")
-    with prefect.worker():
-        prefect("deployment", "run", "grpo-train/resume", *which, "--watch")
-    assert_same(mortal.folder, "lost", whole)
-    task_runs = mortal.runs_of_flow("lost")
-    replayed = {run["name"] for run in task_runs if "replayed" in run["tags"]}
-    assert {f"generate/{again}/{shard}" for shard in (0, 2, 3)} <= replayed
-    states = {run["state_type"] for run in task_runs}
-    assert "CRASHED" in states, "the segment that was killed"
-    assert states <= {"COMPLETED", "CRASHED", "CANCELLED", "FAILED"}, "nothing stays Running"
 
 
 def test_a_busy_database_neither_loses_nor_doubles_a_crash(prefect, mortal, automations):

@@ -1,5 +1,5 @@
-"""The nightly job: a deployed cron, a process worker, and a night whose machine is taken away.
-`make scenarios` has one night after the other."""
+"""The nightly job: a deployed cron, a process worker, a night whose machine is taken away, and the
+deployment that goes on with it. `make scenarios` has one night after the other."""
 
 import signal
 import time
@@ -8,11 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from mortal_steps.runs.run import find_run
-from tests.support.bare_flow import bare_in, go_on
 from tests.support.command import Mortal, assert_saved, end_driver, wait_for_step
+from tests.support.damage import lose_the_last_step
 from tests.support.deployments import PATIENCE_S, tiny_config
 from tests.support.nights import NIGHTS, deployed, let_it_be_night
-from tests.support.paths import ROOT
 from tests.support.project import write_project
 from tests.support.undisturbed import assert_same, undisturbed
 
@@ -97,8 +96,18 @@ def test_the_server_knows_every_stage_until_then(mortal, night):
     assert {f"generate/{step}/3" for step in range(4)} <= set(known)
 
 
-def test_gone_on_with_it_ends_with_the_bits_of_the_bare_loop(mortal, night, settings):
+def test_the_deployment_resume_goes_on_to_the_bits_of_the_bare_loop(
+    prefect, mortal, night, settings
+):
     run_id = night.run.info.run_id
-    with bare_in(ROOT):  # elsewhere than in the project, as the worker
-        go_on(night.run.config)
+    again = lose_the_last_step(night.run)
+    which = ("--param", f"run_id={run_id}", "--param", f"runs_dir={mortal.folder}/runs")
+    with prefect.worker():
+        prefect("deployment", "run", "grpo-train/resume", *which, "--watch")
     assert_same(mortal.folder, run_id, undisturbed(mortal.folder, settings))
+    task_runs = mortal.runs_of_flow(run_id)
+    replayed = {run["name"] for run in task_runs if "replayed" in run["tags"]}
+    assert {f"generate/{again}/{shard}" for shard in (0, 2, 3)} <= replayed
+    states = {run["state_type"] for run in task_runs}
+    assert "CRASHED" in states, "the segment that was killed"
+    assert states <= {"COMPLETED", "CRASHED", "CANCELLED", "FAILED"}, "nothing stays Running"

@@ -17,6 +17,14 @@ from tests.support.project import write_project
 
 PAGE = "extending.md"
 STEPS = 3
+BOTH = """
+import os, runpy, sys
+script = sys.argv[1]
+sys.path[0] = os.path.dirname(script)  # as for a script
+for run in ("first", "fed"):
+    sys.argv[1:] = [f"{run}.toml", run]
+    runpy.run_path(script, run_name="__main__")
+"""
 SETTINGS = (f"training.max_steps={STEPS}", "evaluation.eval_steps=0", "rollout.num_shards=2")
 
 
@@ -30,24 +38,28 @@ def project(tmp_path_factory):
     return folder
 
 
-def train(project, run_id, *headings):
-    """Train by the script of the page with the settings below these headings; the run."""
+def configure(project, run_id, *headings):
+    """A configuration with the settings below these headings of the page."""
     values = load_config(project / "tiny.toml", SETTINGS).model_dump()
     for heading in headings:
         values["rollout"] |= tomllib.loads(settings(PAGE, heading))["rollout"]
     (project / f"{run_id}.toml").write_text(dump_toml(parse_config(values)))
-    (script,) = write_modules(PAGE, "The loop without Prefect", project)
-    subprocess.run([sys.executable, script, f"{run_id}.toml", run_id], cwd=project, check=True)
-    return find_run(project / "runs", run_id)
 
 
 @pytest.fixture(scope="module")
-def first(project):
-    """Sampled by the page's engine, which takes its weights by the page's way of syncing."""
-    return train(project, "first", "An engine", "A way of syncing weights")
+def runs(project):
+    """Two runs by the script of the page, one after the other in a process. The first one's engine
+    is the page's, which takes its weights by the page's way of syncing; the second one is fed by
+    the page's source. Its engine is named too: its own workers start, and sample nothing."""
+    configure(project, "first", "An engine", "A way of syncing weights")
+    configure(project, "fed", "An engine", "A batch source")
+    (script,) = write_modules(PAGE, "The loop without Prefect", project)
+    subprocess.run([sys.executable, "-c", BOTH, script], cwd=project, check=True)
+    return {name: find_run(project / "runs", name) for name in ("first", "fed")}
 
 
-def test_an_engine_and_a_way_of_syncing_of_a_users_own_train_a_model(first):
+def test_an_engine_and_a_way_of_syncing_of_a_users_own_train_a_model(runs):
+    first = runs["first"]
     assert first.manifest.status == "completed"
     assert first.config.rollout.engine == "plain_engine:PlainEngine"
     assert first.config.rollout.weight_sync == "local_copy:LocalCopy"
@@ -55,9 +67,8 @@ def test_an_engine_and_a_way_of_syncing_of_a_users_own_train_a_model(first):
     assert any(row["grad_norm"] > 0 for row in first.metrics())
 
 
-def test_a_run_that_is_fed_by_another_ends_with_its_bits(first, project):
-    """The other one's engine is named too: the fed run's own workers start, and sample nothing."""
-    fed = train(project, "fed", "An engine", "A batch source")
+def test_a_run_that_is_fed_by_another_ends_with_its_bits(runs, project):
+    first, fed = runs["first"], runs["fed"]
     assert fed.manifest.final.weights_sha256 == first.manifest.final.weights_sha256
     report = check_run(project / "runs", "fed")
     assert [file for file in report.files() if file.damage] == []

@@ -17,6 +17,7 @@ HEAVY = ("torch", "transformers", "trl", "vllm", "modal", "wandb", "matplotlib")
         ("mortal_steps.compute.local", (*HEAVY, "prefect", "datasets")),
         ("mortal_steps.data", (*HEAVY, "prefect", "datasets")),
         ("mortal_steps.rewards.worker", (*HEAVY, "prefect", "datasets", "reasoning_gym")),
+        ("mortal.rewards.functions", (*HEAVY, "prefect", "datasets", "reasoning_gym", "sympy")),
         ("mortal_steps.rewards.functions", (*HEAVY, "reasoning_gym")),
         ("mortal_steps.policy.base_model", HEAVY),
         ("mortal_steps.rollout.worker", (*HEAVY, "prefect", "datasets")),

@@ -1,6 +1,7 @@
 """What a disk does to files."""
 
 import random
+import shutil
 from pathlib import Path
 
 
@@ -18,3 +19,11 @@ def flip_a_bit(path: Path, place: str = "") -> None:
     content[position // 8] ^= 1 << position % 8
     path.unlink()
     path.write_bytes(content)
+
+
+def lose_the_last_step(run):
+    """The step that has to be taken again then, with three of its four shards sampled before."""
+    shutil.rmtree(run.store.path(run.manifest.checkpoints[-1].path))
+    step = run.manifest.step - 1
+    flip_a_byte(run.store.path(f"steps/{step:06d}/generations-1.parquet"))
+    return step

@@ -1,6 +1,7 @@
 """Fixtures of end-to-end runs: the `mortal` command, a real Prefect server, real workers."""
 
 import pytest
+from prefect.workers.process import ProcessWorker
 
 from mortal.server.files import LOG
 from tests.support.command import Mortal
@@ -19,9 +20,9 @@ def project(tmp_path):
     return tmp_path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory):
-    """A Prefect server for the whole session."""
+    """A Prefect server for all tests of a folder."""
     state = tmp_path_factory.mktemp("state")
     with server_of_its_own(state) as running:
         yield running
@@ -29,14 +30,14 @@ def server(tmp_path_factory):
             assert LOST_EVENT not in (state / "prefect" / LOG).read_text()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def prefect(server):
-    """The shipped deployments on the session's server."""
+    """The shipped deployments on that server."""
     prefect = Prefect(server.api_url)
-    prefect("work-pool", "create", "local", "--type", "process")
-    template = prefect.http.get("/work_pools/local").json()["base_job_template"]
-    modal = {"name": "modal", "type": "process", "base_job_template": template}
-    assert prefect.http.post("/work_pools/", json=modal).status_code == 201
+    template = ProcessWorker.get_default_base_job_template()
+    for name in ("local", "modal"):
+        pool = {"name": name, "type": "process", "base_job_template": template}
+        assert prefect.http.post("/work_pools/", json=pool).status_code == 201
     prefect("--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
     return prefect
 

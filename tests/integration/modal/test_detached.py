@@ -1,4 +1,5 @@
-"""A run begun here goes on in Modal alone: detached, stopped, detached again, looked at."""
+"""A run begun here goes on in Modal alone: detached, brought back, looked at. One that is stopped
+on its way, and goes on: `make scenarios`."""
 
 import asyncio
 import contextlib
@@ -13,32 +14,16 @@ from typer.testing import CliRunner
 from mortal.cli import app
 from mortal_steps.compute.modal.prices import DOLLARS_PER_SECOND, WITHOUT_GPU
 from mortal_steps.compute.modal.volume import RunsVolume
-from mortal_steps.compute.modal.volume_lease import find_lease
-from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import StoreError
-from mortal_steps.policy.new_model import build_model
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.runs.run import find_run
 from tests.modal_plane.lint import lint
-from tests.support import bare_flow
+from tests.support.modal.detached import begun, detach
 from tests.support.modal.fire import ACTOR, ROLLOUT
-from tests.support.modal.project import (
-    MORTAL,
-    ON_MODAL,
-    SETTINGS,
-    SHORT,
-    STEPS,
-    assert_same,
-    at,
-    project,
-)
+from tests.support.modal.project import STEPS, assert_same
 
 VOLUME = RunsVolume("mortal-runs")
-SMALL = NewModelConfig(hidden_size=32, num_layers=1, intermediate_size=32)
-MODEL = ("model={}", "model.name_or_path=start", "model.max_model_len=64")
-HERE = (*SHORT, *MODEL)
-TRAIN = ("train", "chaos.toml", "--run-id=moving", "--detach")
 STOP = ("stop", "moving", "--volume=mortal-runs")
 
 
@@ -49,37 +34,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def staying(folder):
-    """The run of a model from here that stays here; beside it one that is killed after a step."""
-    with bare_flow.bare_in(folder):
-        build_model(folder / "start", SMALL, seed=3)
-        staying = bare_flow.go_on(project(folder, "staying", *HERE))
-        with pytest.raises(bare_flow.Killed):
-            bare_flow.go_on(project(folder, "moving", *HERE), killed_after=1)
-    return staying
-
-
-def detach(plane, folder):
-    """Send the run off by a command that ends at once; the event of its call."""
-    settings = [*SETTINGS, *HERE, *ON_MODAL, "compute.modal.rewards=modal"]
-    settings = [part for one in settings for part in ("--set", one)]
-    plane.run(*MORTAL, *TRAIN, *settings, **at(folder))
-    return plane.events("call_spawned", function="orchestrate")[-1]["call"]
+    return begun(folder)
 
 
 @pytest.fixture(scope="module")
-def stopped(plane, staying, folder):
-    """What `mortal stop` says of the run once it is on its way."""
-    call = detach(plane, folder)
-    plane.wait_until(lambda: asyncio.run(find_lease(VOLUME, "moving")) is not None)
-    told = plane.run(*MORTAL, *STOP, **at(folder))
-    plane.wait_for("input_finished", call=call)
-    return told
-
-
-@pytest.fixture(scope="module")
-def moved(plane, stopped, folder):
+def moved(plane, staying, folder):
     """The run at its end, brought from the Volume, and what happened meanwhile."""
-    plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 30)
     call = detach(plane, folder)
     orchestrator = plane.wait_for("input_started", call=call)
     plane.wait_for("input_finished", call=call, timeout_s=480)
@@ -100,15 +60,6 @@ def mortal(*arguments, code=0):
     done = CliRunner().invoke(app, [*arguments, "--volume=mortal-runs"])
     assert done.exit_code == code, done.output
     return done.output
-
-
-def test_a_detached_run_is_stopped_in_order(stopped):
-    assert "stopped by `mortal stop` on" in stopped
-
-
-def test_a_run_that_is_stopped_cannot_be_stopped_again(stopped):
-    with pytest.raises(StoreError, match="no process drives run moving"):
-        CliRunner().invoke(app, STOP, catch_exceptions=False)
 
 
 def test_it_ends_with_the_bits_of_the_run_that_stayed(moved, staying):
@@ -144,6 +95,11 @@ def test_the_commands_read_on_the_volume_what_was_brought_from_there(moved):
     assert (checked["steps"], checked["linked"], checked["damaged"]) == (STEPS, STEPS, [])
 
 
+def test_a_run_that_has_ended_cannot_be_stopped(moved):
+    with pytest.raises(StoreError, match="no process drives run moving"):
+        CliRunner().invoke(app, STOP, catch_exceptions=False)
+
+
 def test_a_server_of_this_machine_is_refused_for_a_detached_run(moved, folder):
     loopback = {"PREFECT_API_URL": "http://127.0.0.1:4200/api"}
     with contextlib.chdir(folder):  # config.toml says that its workers are beside the flow
@@ -161,8 +117,7 @@ def test_damage_on_the_volume_is_found_there(moved):
 
 
 def test_what_it_is_said_to_cost_is_what_its_containers_lived(plane, moved):
-    """By the prices of their GPUs, after the stop: what those did that were stopped, nobody was
-    left to hear."""
+    """By the prices of their GPUs."""
     plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 30)
     started = [event["task"] for event in plane.events("container_started")]
     later = started[started.index(moved.orchestrator) :]

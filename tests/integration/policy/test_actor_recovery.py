@@ -2,9 +2,7 @@
 
 import dataclasses
 import logging
-import multiprocessing
 import random
-import signal
 import threading
 
 import numpy
@@ -14,7 +12,7 @@ from mortal_steps.errors import ActorStateError, StoreError
 from mortal_steps.policy import journal, weights
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_config
-from tests.support.policy.runs import NUM_STEPS, SETUPS, make_run, train_until_killed, untimed
+from tests.support.policy.runs import NUM_STEPS, SETUPS, make_run, untimed
 
 
 @pytest.mark.parametrize("setup", ["full", "lora", "accumulated", "moving-reference"])
@@ -64,23 +62,6 @@ def test_random_numbers_drawn_by_other_threads_change_no_bit(run, actor, uninter
         done.set()
         thread.join()
     assert run.state_digests(actor, NUM_STEPS) == uninterrupted("full")
-
-
-def test_a_killed_process_leaves_a_run_that_another_finishes_to_the_bit(
-    model_path, tmp_path, uninterrupted
-):
-    run = make_run(tmp_path, make_config(**SETUPS["lora-accumulated"]), model_path)
-    context = multiprocessing.get_context("spawn")
-    process = context.Process(target=train_until_killed, args=(run, 2))
-    process.start()
-    process.join(timeout=120)
-    assert process.exitcode == -signal.SIGKILL
-    assert [path.name for path in run.store.path("weights").glob(".*")] != []
-    actor = run.actor()
-    assert actor.prepare(step=3).step == 3
-    assert [path.name for path in run.store.path("weights").glob(".*")] == []
-    run.train(actor, [3, 4])
-    assert run.state_digests(actor, NUM_STEPS) == uninterrupted("lora-accumulated")
 
 
 def test_after_an_error_in_a_step_the_state_is_restored(run, actor, uninterrupted, monkeypatch):

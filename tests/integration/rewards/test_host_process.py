@@ -129,13 +129,13 @@ def test_a_host_that_trickles_ends_at_its_time(make_host: Any) -> None:
 
 
 def test_functions_do_not_see_what_drives_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PREFECT_API_KEY", "MODAL_TOKEN_SECRET", "MODAL_PASSED_ON", "JUDGE_API_KEY"):
+    for name in failing.SEEN_OR_NOT:
         monkeypatch.setenv(name, "secret")
     specs = {"f": term(f"{failing.__file__}:sees_the_environment")}
-    host = HostProcess(specs, passed_on=["MODAL_PASSED_ON"])
+    host = HostProcess(specs, passed_on=["MODAL_PASSED_ON", "HF_TOKEN"])
     try:
         assert call(host, "f", texts=("a",))["f"].extra == {
-            "seen": ["MODAL_PASSED_ON JUDGE_API_KEY"]
+            "seen": ["MODAL_PASSED_ON JUDGE_API_KEY HF_TOKEN"]
         }
     finally:
         host.close()

@@ -180,9 +180,14 @@ def trickles(completions, **kwargs):
                 time.sleep(0.02)
 
 
+SEEN_OR_NOT = (
+    *("PREFECT_API_KEY", "MODAL_TOKEN_SECRET", "MODAL_PASSED_ON", "JUDGE_API_KEY", "HF_TOKEN"),
+    *("WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY"),
+)
+
+
 def sees_the_environment(completions, log_extra, **kwargs):
-    names = ("PREFECT_API_KEY", "MODAL_TOKEN_SECRET", "MODAL_PASSED_ON", "JUDGE_API_KEY")
-    log_extra("seen", [" ".join(n for n in names if n in os.environ) for _ in completions])
+    log_extra("seen", [" ".join(n for n in SEEN_OR_NOT if n in os.environ) for _ in completions])
     return length(completions)
 
 

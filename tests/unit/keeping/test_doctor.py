@@ -8,6 +8,7 @@ from mortal.keeping import doctor, history, machine
 from mortal.keeping.finding import ok, problem, warning
 from mortal.server.automations import CRASHED, RECOVERING, SILENT
 from mortal.server.database import VARIABLE, FileUse
+from mortal_steps.sandbox.levels import Level
 from mortal_steps.store.files import hidden_beside
 
 GB = 10**9
@@ -17,6 +18,7 @@ GB = 10**9
 def state(tmp_path, monkeypatch):
     monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setattr(machine, "reached_level", lambda: Level(way="user", reason=""))
     return tmp_path
 
 
@@ -31,6 +33,7 @@ def test_a_machine_without_a_server_is_well(state, capsys):
     assert doctor.examine(state / "runs")
     told = capsys.readouterr().out
     assert "  ok       packages: the " in told
+    assert "  ok       sandbox: programs of a model run shut in" in told
     assert "  ok       database: SQLite, 0 kB" in told
     assert "  ok       server: none runs" in told
 
@@ -139,3 +142,10 @@ def test_only_problems_change_the_exit_code(state, monkeypatch):
     for found, well in [(warning("a", "b"), True), (problem("a", "b"), False)]:
         monkeypatch.setattr(doctor, "_findings", lambda runs_dir, found=found: iter([found]))
         assert doctor.examine(state) is well
+
+
+def test_a_machine_that_cannot_shut_programs_in_is_warned_of_with_a_remedy():
+    found = machine.sandbox(Level(way="bare", reason="there is no bubblewrap"))
+    assert (found.level, found.what) == ("warning", "sandbox")
+    assert "there is no bubblewrap; rewards that run them are refused. Install" in found.word
+    assert machine.sandbox(Level(way="user", reason="")).level == "ok"

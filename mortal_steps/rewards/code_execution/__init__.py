@@ -1,0 +1,1 @@
+"""Completions as programs, run against the test cases of their problem."""

@@ -1,0 +1,115 @@
+"""The reward environment, and what it does as plain functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mortal_steps.rewards.base import text_of
+from mortal_steps.rewards.code_execution.cases import Case, cases_of
+from mortal_steps.rewards.environments import RewardEnvironment, SandboxConfig
+from mortal_steps.rewards.extraction import extract_code, without_thoughts
+from mortal_steps.sandbox.base import ExecutionResult
+from mortal_steps.sandbox.pool import Row
+
+COLUMNS = ("testcases", "test_cases", "testcase", "tests")
+
+
+class CodeExecutionEnvironment(RewardEnvironment):
+    """1 for a program that passes all test cases of its problem, else 0.
+
+    With `partial_credit`, the share of the test cases that it passes. A program that runs out of
+    time in one test case is not asked the later ones. `column`: of the dataset, with the test
+    cases; default: the first of `COLUMNS` that is there. `timeout`: CPU seconds per test case.
+    """
+
+    name = "CodeExecution"
+
+    def __init__(
+        self,
+        partial_credit: bool = False,
+        *,
+        column: str | None = None,
+        timeout: float = 5.0,
+        memory_mb: int = 1024,
+    ) -> None:
+        self.partial_credit = partial_credit
+        self.column = column
+        self.sandbox_config = SandboxConfig(timeout=timeout, memory_mb=memory_mb)
+
+    def code_of(self, completion: str) -> str:
+        """The program in a completion: its last block of Python, or else all of it."""
+        said = without_thoughts(completion)
+        return extract_code(said) or said
+
+    def score(self, completion: str, prompt: str, **kwargs: Any) -> float | None:
+        """See `score_batch`."""
+        columns = {name: [value] for name, value in kwargs.items()}
+        return self.score_batch([completion], [prompt], **columns)[0]
+
+    def score_batch(
+        self, completions: Sequence[str], prompts: Sequence[str], **kwargs: Any
+    ) -> list[float | None]:
+        """None where a problem has no test case; raises `ValueError` for one that is none."""
+        cases = [cases_of(value) for value in self._column(kwargs)]
+        rows = [
+            self._row(self.code_of(completion), of_it)
+            for completion, of_it in zip(completions, cases, strict=True)
+        ]
+        results = self.execute_rows(rows)
+        return [self._credit(*each) for each in zip(cases, results, strict=True)]
+
+    def _column(self, columns: dict[str, Any]) -> Sequence[Any]:
+        names = [self.column] if self.column else COLUMNS
+        for name in names:
+            if name in columns:
+                found: Sequence[Any] = columns[name]
+                return found
+        raise ValueError(
+            f"the dataset has no column {' or '.join(names)} with test cases; it has "
+            f"{', '.join(columns)}"
+        )
+
+    def _row(self, code: str, cases: Sequence[Case]) -> Row:
+        def go_on(results: Sequence[ExecutionResult]) -> bool:
+            last = results[-1]
+            if self.partial_credit:
+                return not last.timed_out
+            return cases[len(results) - 1].passed(last)
+
+        limits = self.sandbox_config.limits
+        return Row(programs=[case.program(code, limits) for case in cases], go_on=go_on)
+
+    def _credit(self, cases: Sequence[Case], results: Sequence[ExecutionResult]) -> float | None:
+        if not cases:
+            return None
+        passed = sum(case.passed(result) for case, result in zip(cases, results, strict=False))
+        return passed / len(cases) if self.partial_credit else float(passed == len(cases))
+
+
+def compute_reward(completion: Any, testcase: Any) -> float:
+    """1 if the program in a completion passes all of its test cases, else 0."""
+    return reward_helper_function([completion], [testcase])[0]
+
+
+def compute_reward_with_partial_credit(completion: Any, testcase: Any) -> float:
+    """The share of its test cases that the program in a completion passes."""
+    return _rewards([completion], [testcase], partial_credit=True)[0]
+
+
+def reward_helper_function(
+    completions: Sequence[Any], testcases: Sequence[Any], **kwargs: Any
+) -> list[float]:
+    """`compute_reward` of each completion, as a reward function."""
+    return _rewards(completions, testcases, partial_credit=False)
+
+
+def _rewards(
+    completions: Sequence[Any], testcases: Sequence[Any], *, partial_credit: bool
+) -> list[float]:
+    environment = CodeExecutionEnvironment(partial_credit)
+    texts = [text_of(completion) for completion in completions]
+    scores = environment.score_batch(texts, [""] * len(texts), testcases=testcases)
+    if None in scores:
+        raise ValueError(f"completion {scores.index(None)} has no test case")
+    return [score for score in scores if score is not None]

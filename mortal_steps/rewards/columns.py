@@ -1,0 +1,56 @@
+"""The columns of a dataset that ready-made rewards compare completions with."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mortal_steps.errors import RewardError
+
+LONGEST_SHOWN = 80
+"""Characters of a value in an error."""
+
+
+class DatasetRowError(ValueError):
+    """A row of the dataset holds nothing that a completion could be compared with.
+
+    That is no failure of the completions, so they get no score: like any other error of a reward
+    function it stops the run, or masks the problem, as `rewards.on_error` says.
+    """
+
+    def __init__(self, *, column: str, row: int, value: object, wrong: str) -> None:
+        shown = repr(value)
+        if len(shown) > LONGEST_SHOWN:
+            shown = f"{shown[: LONGEST_SHOWN - 3]}..."
+        super().__init__(
+            f"column {column!r} = {shown} in row {row} of the call {wrong}; correct that row of "
+            "the dataset, or leave it out"
+        )
+        self.what = f"column {column!r} = {shown}, which {wrong}"
+        self.row = row
+        """Which of the completions of the call it is about."""
+
+
+def column(columns: Mapping[str, Any], name: str, *, reward: str) -> Sequence[Any]:
+    """The column of that name; raises `RewardError` if the dataset has none."""
+    if name not in columns:
+        there = ", ".join(sorted(set(columns) - {"trainer_state", "log_extra", "log_metric"}))
+        raise RewardError(
+            f"the reward {reward!r} needs the column {name!r}, which the dataset does not have "
+            f"(functions are given {there or 'no column'}); rename the dataset's column, or name "
+            "it where the reward has a setting for it"
+        )
+    values: Sequence[Any] = columns[name]
+    return values
+
+
+def gold_text(value: object, *, column: str, row: int) -> str:
+    """A right answer as text; raises `DatasetRowError` for what is neither text nor a number."""
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    if isinstance(value, numbers.Number) and not isinstance(value, bool) and value == value:
+        return str(value)
+    # A missing value that pandas read is nan, which is a float that is not equal to itself.
+    wrong = "is empty" if isinstance(value, str) else "is neither text nor a number"
+    raise DatasetRowError(column=column, row=row, value=value, wrong=wrong)

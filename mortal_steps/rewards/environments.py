@@ -1,0 +1,186 @@
+"""Reward environments: rewards that are classes, and run what a completion holds in a sandbox.
+
+    class Runs(RewardEnvironment):
+        name = "Runs"
+
+        def score(self, completion, prompt, **kwargs):
+            return 1.0 if self.execute_in_sandbox(completion).success else 0.0
+
+An instance is a reward function like any other: it is called as TRL calls one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mortal_steps.errors import SandboxError
+from mortal_steps.rewards.base import text_of
+from mortal_steps.rewards.execution import shared_pool
+from mortal_steps.sandbox.base import ExecutionResult, Limits, Program
+from mortal_steps.sandbox.pool import Row
+
+logger = logging.getLogger(__name__)
+
+DEFAULTS = Limits()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionConfig:
+    """How `execute_in_function` runs programs."""
+
+    timeout: float = DEFAULTS.cpu_s
+    """CPU time of a program, in seconds."""
+    wall_timeout: float | None = None
+    """Seconds after which it is ended in any case; default: twice `timeout` and 5 s."""
+    memory_mb: int = DEFAULTS.memory_mb
+    processes: int = DEFAULTS.processes
+    open_files: int = DEFAULTS.open_files
+    tmp_mb: int = DEFAULTS.tmp_mb
+    output_kb: int = DEFAULTS.output_kb
+
+    @property
+    def limits(self) -> Limits:
+        """Of each program; raises `ValueError` for one that is none."""
+        return Limits(
+            cpu_s=self.timeout,
+            wall_s=self.wall_timeout,
+            memory_mb=self.memory_mb,
+            processes=self.processes,
+            open_files=self.open_files,
+            tmp_mb=self.tmp_mb,
+            output_kb=self.output_kb,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxConfig(FunctionConfig):
+    """How `execute_in_sandbox` runs programs."""
+
+    allow_unisolated: bool = False
+    """Run programs as you, with your files and network, where they cannot be shut in."""
+    image: Any = None
+    """A `modal.Image`. This machine has none: programs see the packages installed beside MORTAL."""
+
+
+class RewardEnvironment:
+    """Derive from it: define `name` and `score`, or `score_batch`."""
+
+    name: ClassVar[str] = ""
+    sandbox_config: SandboxConfig = SandboxConfig()
+    function_config: FunctionConfig = FunctionConfig()
+
+    _lost: SandboxError | None = None
+    _said: bool = False
+
+    def score(self, completion: str, prompt: str, **kwargs: Any) -> float | None:
+        """The score of one completion; None where it abstains. `kwargs`: the columns of its row.
+
+        It is called from several threads at a time; see `score_batch`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines neither score nor score_batch")
+
+    def score_batch(
+        self, completions: Sequence[str], prompts: Sequence[str], **kwargs: Any
+    ) -> Sequence[float | None]:
+        """Scores of all completions, in their order. `kwargs`: columns, one entry per completion.
+
+        This one calls `score` for each, as many at a time as programs run beside each other.
+        """
+        rows = _rows(kwargs, len(completions))
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            waiting = [
+                threads.submit(self.score, completion, prompt, **row)
+                for completion, prompt, row in zip(completions, prompts, rows, strict=True)
+            ]
+            return [each.result() for each in waiting]
+
+    def __call__(self, **kwargs: Any) -> Sequence[float | None]:
+        """The environment as a reward function, which takes `prompts` and `completions` by name.
+
+        Raises `SandboxError` if the sandbox was lost, also where `score` made a number of that.
+        """
+        self._lost = None
+        completions = [text_of(completion) for completion in kwargs.pop("completions")]
+        prompts = [_asked(prompt) for prompt in kwargs.pop("prompts")]
+        scores = self.score_batch(completions, prompts, **kwargs)
+        if self._lost is not None:
+            raise self._lost
+        return scores
+
+    def execute_in_sandbox(self, code: str, stdin: str = "") -> ExecutionResult:
+        """Run a Python program, shut in; see `execute_batch_in_sandbox`."""
+        return self.execute_batch_in_sandbox([code], [stdin])[0]
+
+    def execute_batch_in_sandbox(
+        self, codes: Sequence[str], stdins: Sequence[str] | None = None
+    ) -> list[ExecutionResult]:
+        """Run Python programs beside each other, shut in; results in their order.
+
+        What a program does, stands in its result. Raises `SandboxError` if the sandbox itself is
+        lost, and `NoIsolationError` where programs cannot be shut in.
+        """
+        self._say_what_is_left_out()
+        return self._execute_batch(self.sandbox_config, codes, stdins)
+
+    def execute_in_function(self, code: str, stdin: str = "") -> ExecutionResult:
+        """Run a Python program in a warm process, on this machine shut in all the same."""
+        return self.execute_batch_in_function([code], [stdin])[0]
+
+    def execute_batch_in_function(
+        self, codes: Sequence[str], stdins: Sequence[str] | None = None
+    ) -> list[ExecutionResult]:
+        """As `execute_batch_in_sandbox`."""
+        return self._execute_batch(self.function_config, codes, stdins)
+
+    def execute_rows(self, rows: Sequence[Row]) -> list[list[ExecutionResult]]:
+        """Rows of programs: beside each other the rows, one after the other those of a row."""
+        allowed = self.sandbox_config.allow_unisolated
+        try:
+            return shared_pool(allow_unisolated=allowed).run_rows(rows)
+        except SandboxError as error:
+            self._lost = error
+            raise
+
+    def _execute_batch(
+        self, config: FunctionConfig, codes: Sequence[str], stdins: Sequence[str] | None
+    ) -> list[ExecutionResult]:
+        limits = config.limits
+        rows = [
+            Row(programs=[Program(code=code, stdin=stdin, limits=limits)])
+            for code, stdin in zip(codes, stdins or [""] * len(codes), strict=True)
+        ]
+        return [results[0] for results in self.execute_rows(rows)]
+
+    def _say_what_is_left_out(self) -> None:
+        if self.sandbox_config.image is None or self._said:
+            return
+        self._said = True
+        logger.warning(
+            "%s: sandbox_config.image is for Modal; on this machine programs run in Python %s, "
+            "with the packages that are installed for this process",
+            self.name or type(self).__name__,
+            platform.python_version(),
+        )
+
+
+def _rows(columns: Mapping[str, Any], length: int) -> list[dict[str, Any]]:
+    """Each completion's own arguments: what is no list of that length is the same for all."""
+    own = {
+        name: isinstance(column, list | tuple) and len(column) == length
+        for name, column in columns.items()
+    }
+    return [
+        {name: column[row] if own[name] else column for name, column in columns.items()}
+        for row in range(length)
+    ]
+
+
+def _asked(prompt: Any) -> str:
+    """The text of a prompt: of a chat, the last message."""
+    return prompt if isinstance(prompt, str) else str(prompt[-1]["content"])

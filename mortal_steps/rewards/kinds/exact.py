@@ -1,0 +1,66 @@
+"""`type = "exact"`: whether a completion is the dataset's answer, letter by letter."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
+
+from mortal_steps.config.marks import Affects
+from mortal_steps.config.rewards import RewardTerm
+from mortal_steps.rewards.base import text_of
+from mortal_steps.rewards.columns import DatasetRowError, column, gold_text
+from mortal_steps.rewards.extraction import extract_answer, without_thoughts
+
+Ignored = Literal["case", "space", "punctuation"]
+Judged = Literal["completion", "answer"]
+
+
+class Exact(RewardTerm, extra="forbid"):
+    """1 for a completion that is the answer, else 0. White space around both does not count."""
+
+    type: Annotated[Literal["exact"], Affects.SCORES] = "exact"
+    column: Annotated[str, Affects.SCORES] = "answer"
+    """The dataset's column with the right answer: text, a number, or a list of several that are all
+    right."""
+    judged: Annotated[Judged, Affects.SCORES] = "completion"
+    """`completion` compares all of it; `answer` what stands in its last `<answer>` tags behind its
+    thoughts, which is 0 without such tags."""
+    ignore: Annotated[tuple[Ignored, ...], Affects.SCORES] = ()
+    """Differences that do not count: `case`; `space`, how much white space stands where there is
+    some; `punctuation`, ASCII's."""
+
+    def load(self) -> Callable[..., list[float]]:
+        """The reward function. It raises `DatasetRowError` for a row without an answer."""
+
+        def matches_answer(completions: Sequence[Any], **columns: Any) -> list[float]:
+            """1 where the completion is the answer, else 0."""
+            golds = column(columns, self.column, reward="exact")
+            return [
+                float(self._said(text_of(completion)) in self._right(gold, row))
+                for row, (completion, gold) in enumerate(zip(completions, golds, strict=True))
+            ]
+
+        return matches_answer
+
+    def _said(self, text: str) -> str | None:
+        said = text if self.judged == "completion" else extract_answer(without_thoughts(text))
+        return None if said is None else normalised(said, self.ignore)
+
+    def _right(self, gold: object, row: int) -> set[str]:
+        several = gold if isinstance(gold, list | tuple) else [gold]
+        if not several:
+            raise DatasetRowError(column=self.column, row=row, value=gold, wrong="is empty")
+        texts = [gold_text(one, column=self.column, row=row) for one in several]
+        return {normalised(text, self.ignore) for text in texts}
+
+
+def normalised(text: str, ignore: Sequence[Ignored]) -> str:
+    """The text without the differences that do not count."""
+    if "case" in ignore:
+        text = text.casefold()
+    if "punctuation" in ignore:
+        text = text.translate(str.maketrans("", "", string.punctuation))
+    if "space" in ignore:
+        text = " ".join(text.split())
+    return text.strip()

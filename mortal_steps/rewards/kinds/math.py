@@ -1,0 +1,94 @@
+"""`type = "math"`: whether a completion's answer is mathematically equal to the dataset's.
+
+By math-verify (<https://github.com/huggingface/Math-Verify>).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from mortal_steps.config.marks import Affects
+from mortal_steps.config.rewards import RewardTerm
+from mortal_steps.rewards.base import text_of
+from mortal_steps.rewards.columns import DatasetRowError, column, gold_text
+from mortal_steps.rewards.mathematics.process import check_installed, math_process
+from mortal_steps.rewards.mathematics.verdicts import COMPLETION_FAILED, Comparison, Verdict
+
+NO_GOLD = {
+    Verdict.GOLD_UNPARSED: "is no mathematical expression that math-verify can parse",
+    Verdict.DIFFERENT: "is not equal to itself, as math-verify finds",
+    Verdict.OUT_OF_TIME: "takes math-verify more than {cpu_s:g} s of CPU time to parse",
+    Verdict.CRASHED: "ends the process of math-verify",
+}
+"""What is wrong with a right answer that is not found equal to itself."""
+
+
+class Math(RewardTerm, extra="forbid"):
+    """1 for a completion whose answer is equal to the right one, else 0."""
+
+    type: Annotated[Literal["math"], Affects.SCORES] = "math"
+    column: Annotated[str, Affects.SCORES] = "answer"
+    """The dataset's column with the right answer, in LaTeX or plain; a number will do."""
+    cpu_s: Annotated[float, Affects.SCORES] = Field(3.0, gt=0)
+    """CPU time of one comparison in seconds; a completion that takes more gets 0. A call with many
+    such completions takes `cpu_s` for each of them, divided by the cores: `rewards.timeout_s` has
+    to allow for that."""
+
+    def load(self) -> Callable[..., list[float]]:
+        """The reward function. Raises `RewardError` where math-verify is missing."""
+        check_installed()
+
+        def math_equal(
+            completions: Sequence[Any],
+            log_metric: Callable[[str, float], None] | None = None,
+            **columns: Any,
+        ) -> list[float]:
+            """1 where the completion's answer is equal to the right one, else 0."""
+            return self.scores(completions, columns, log_metric)
+
+        return math_equal
+
+    def scores(
+        self,
+        completions: Sequence[Any],
+        columns: Mapping[str, Any],
+        log_metric: Callable[[str, float], None] | None = None,
+    ) -> list[float]:
+        """One score for each completion.
+
+        Raises `DatasetRowError` for a right answer that math-verify cannot parse or finds unequal
+        to itself, and `WorkerLostError` if comparisons are ended from outside. Metrics:
+        `math_unparsed`, `math_out_of_time` and `math_crashed`, the shares of completions that
+        failed in that way, where there are any.
+        """
+        golds = [
+            gold_text(value, column=self.column, row=row)
+            for row, value in enumerate(column(columns, self.column, reward="math"))
+        ]
+        texts = map(text_of, completions)
+        asked = [Comparison(gold=gold, said=text) for gold, text in zip(golds, texts, strict=True)]
+        themselves = [Comparison(gold=gold, said=None) for gold in golds]
+        verdict_of = math_process().compare(themselves + asked, cpu_s=self.cpu_s)
+        for row, itself in enumerate(themselves):
+            if verdict_of[itself] is not Verdict.EQUAL:
+                wrong = NO_GOLD[verdict_of[itself]].format(cpu_s=self.cpu_s)
+                value = columns[self.column][row]
+                raise DatasetRowError(column=self.column, row=row, value=value, wrong=wrong)
+        found = [verdict_of[one] for one in asked]
+        if log_metric is not None:
+            for failed in COMPLETION_FAILED:
+                if failed in found:
+                    log_metric(f"math_{failed.name.lower()}", found.count(failed) / len(found))
+        return [float(verdict is Verdict.EQUAL) for verdict in found]
+
+
+def math_equal(
+    completions: Sequence[Any],
+    log_metric: Callable[[str, float], None] | None = None,
+    **columns: Any,
+) -> list[float]:
+    """`type = "math"` without settings: compares with the column `answer`; see `Math.scores`."""
+    return Math().scores(completions, columns, log_metric)

@@ -1,0 +1,55 @@
+"""`type = "repetition"`: a punishment of completions that repeat themselves.
+
+By n-grams: appendix C.2 of "Demystifying Long Chain-of-Thought Reasoning in LLMs"
+(<https://arxiv.org/abs/2502.03373>), as one number for the completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from mortal_steps.config.marks import Affects
+from mortal_steps.config.rewards import RewardTerm
+from mortal_steps.rewards.base import text_of
+
+
+class Repetition(RewardTerm, extra="forbid"):
+    """`penalty` times the share of n-grams that stood in the completion before."""
+
+    type: Annotated[Literal["repetition"], Affects.SCORES] = "repetition"
+    ngram: Annotated[int, Affects.SCORES] = Field(3, ge=1)
+    """Length of an n-gram."""
+    penalty: Annotated[float, Affects.SCORES] = Field(-1.0, le=0)
+    """What a completion of one n-gram over and over comes near to."""
+    unit: Annotated[Literal["tokens", "words"], Affects.SCORES] = "tokens"
+    """What an n-gram consists of; words are parted by white space, and case does not count."""
+
+    def load(self) -> Callable[..., list[float]]:
+        """The reward function."""
+
+        def repetition(
+            completions: Sequence[Any], completion_ids: Sequence[Sequence[int]], **columns: Any
+        ) -> list[float]:
+            """`penalty` to 0; 0 for what is shorter than an n-gram."""
+            units: list[Sequence[Hashable]] = (
+                list(completion_ids)
+                if self.unit == "tokens"
+                else [text_of(completion).lower().split() for completion in completions]
+            )
+            return [self.penalty * repeated_share(one, self.ngram) for one in units]
+
+        return repetition
+
+
+def repetition_penalty(completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float]:
+    """Minus the share of 3-grams of tokens that stood in the completion before, -1 to 0."""
+    return [-repeated_share(tokens, 3) for tokens in completion_ids]
+
+
+def repeated_share(units: Sequence[Hashable], ngram: int) -> float:
+    """The share of n-grams that stood there before, 0 to 1. Of `a b a b a`, by two: 2 of 4."""
+    grams = [tuple(units[begin : begin + ngram]) for begin in range(len(units) - ngram + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0

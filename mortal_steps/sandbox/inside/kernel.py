@@ -1,0 +1,59 @@
+"""System calls that the standard library has not."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+MS_NOSUID, MS_NODEV = 2, 4
+MNT_DETACH = 2
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
+SECCOMP_MODE_FILTER = 2
+CAPABILITY_VERSION_3 = 0x20080522
+INODES_PER_MB = 256
+"""Files in a tmpfs take memory that its size does not count."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def prctl(option: int, *values: int) -> None:
+    """Raises `OSError`."""
+    arguments = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
+    _checked("prctl", _libc.prctl(option, *arguments))
+
+
+def mount_tmp(folder: str, size_mb: int) -> None:
+    """An empty tmpfs, which anybody may write to; raises `OSError`."""
+    options = f"size={size_mb}m,nr_inodes={size_mb * INODES_PER_MB},mode=1777".encode()
+    flags = ctypes.c_ulong(MS_NOSUID | MS_NODEV)
+    _checked("mount", _libc.mount(b"tmpfs", folder.encode(), b"tmpfs", flags, options))
+
+
+def unmount(folder: str) -> None:
+    """With all that is in it; raises `OSError`."""
+    _checked("umount", _libc.umount2(folder.encode(), MNT_DETACH))
+
+
+def drop_capabilities() -> None:
+    """All of this thread's; raises `OSError`."""
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    _checked("capset", _libc.capset(header, nothing))
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def install_filter(program: bytes) -> None:
+    """Have the kernel refuse system calls, for ever and to all children; raises `OSError`."""
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    filled = _Filter(len(program) // 8, program)
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(filled))
+
+
+def _checked(call: str, result: int) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{call}: {os.strerror(number)}")

@@ -1,0 +1,126 @@
+"""The process of one program: it gives up what it may not have, then becomes the program."""
+
+from __future__ import annotations
+
+import atexit
+import linecache
+import math
+import os
+import random
+import resource
+import signal
+import sys
+import threading
+import traceback
+import types
+from typing import Any, NoReturn, TextIO, cast
+
+from . import kernel
+
+NAME = "program.py"
+MB = 2**20
+CONFINED = b"+"
+
+
+def become(
+    request: dict[str, Any], descriptors: tuple[int, int, int, int], start: dict[str, Any]
+) -> NoReturn:
+    """Run what is asked for, in a process that was forked for it; does not return.
+
+    `descriptors`: its stdin, stdout and stderr, and where it says that it is confined.
+    """
+    code = 1
+    try:
+        _confine(request["limits"], descriptors, start)
+        code = _run(request["code"])
+    except BaseException:  # noqa: BLE001 - it has not said that it is confined: the server tells
+        traceback.print_exc(file=sys.__stderr__)
+    finally:
+        os._exit(code)
+
+
+def _confine(
+    limits: dict[str, Any], descriptors: tuple[int, int, int, int], start: dict[str, Any]
+) -> None:
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)  # none is below 3, so that none is overwritten before its turn
+    os.closerange(4, 1 << 20)  # the connection to the owner above all
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _set_limits(limits, boxed=start["boxed"])
+    if start["uid"] is not None:
+        os.setgroups([])
+        os.setresgid(start["uid"], start["uid"], start["uid"])
+        os.setresuid(start["uid"], start["uid"], start["uid"])
+    if start["boxed"]:
+        kernel.drop_capabilities()
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # the server's memory is hidden; it may see its own
+    if start["filter"]:
+        kernel.install_filter(bytes.fromhex(start["filter"]))
+    os.write(3, CONFINED)
+    os.close(3)
+
+
+def _set_limits(limits: dict[str, Any], *, boxed: bool) -> None:
+    values = {
+        resource.RLIMIT_CPU: 2 * math.ceil(limits["cpu_s"]) + 1,  # the server counts finer
+        resource.RLIMIT_AS: limits["memory_mb"] * MB,
+        resource.RLIMIT_NOFILE: limits["open_files"],
+        resource.RLIMIT_FSIZE: limits["tmp_mb"] * MB,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+    }
+    if boxed:  # elsewhere all processes of the user would count
+        values[resource.RLIMIT_NPROC] = limits["processes"]
+    for which, value in values.items():
+        resource.setrlimit(which, (value, value))
+
+
+def _run(source: str) -> int:
+    """The program's exit code, once its threads and its exit handlers have ended."""
+    sys.stdin, sys.stdout = _text(0, "r", "surrogateescape"), _text(1, "w", "surrogateescape")
+    sys.stderr = _text(2, "w", "backslashreplace")
+    vars(sys).update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
+    sys.argv = [NAME]
+    random.seed(0)  # on every lane the same
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=__builtins__, __file__=NAME)
+    sys.modules["__main__"] = main
+    linecache.cache[NAME] = (len(source), None, source.splitlines(keepends=True), NAME)
+    try:
+        exec(compile(source, NAME, "exec"), main.__dict__)
+        code = 0
+    except SystemExit as ended:
+        code = _exit_code(ended.code)
+    except BaseException as error:  # noqa: BLE001 - whatever the program raises is its own
+        _print_error(error)
+        code = 1
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException as error:  # noqa: BLE001 - as above
+        _print_error(error)
+        code = code or 120
+    return code
+
+
+def _text(descriptor: int, mode: str, errors: str) -> TextIO:
+    return cast(TextIO, open(descriptor, mode, encoding="utf-8", errors=errors, closefd=False))
+
+
+def _exit_code(value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, int):
+        return value & 0xFF
+    sys.stderr.write(f"{value}\n")
+    return 1
+
+
+def _print_error(error: BaseException) -> None:
+    """As the interpreter does, without the frames that are not the program's."""
+    own = error.__traceback__.tb_next if error.__traceback__ else None
+    traceback.print_exception(type(error), error, own)

@@ -1,0 +1,141 @@
+"""The server in a box: the first process there, which forks one for each program.
+
+Being the first, it gets no signal from the others, and it ends them all with one call. It has the
+only connection to the outside; a program has three descriptors, which are files of its own.
+Its requests and answers are described in `lane`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import importlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from . import kernel, program, wire
+from .watch import Ending, Watch
+
+LARGEST_REQUEST = 256 * 2**20
+F_ADD_SEALS, ALL_SEALS = 1033, 0xF
+
+PRELOADED = (
+    *("bisect", "collections.abc", "copy", "dataclasses", "datetime", "decimal", "enum"),
+    *("fractions", "functools", "heapq", "itertools", "json", "math", "operator", "random"),
+    *("re", "statistics", "string", "textwrap", "typing"),
+)
+"""What programs import, imported once for all of them."""
+
+
+def main(descriptor: int) -> None:
+    """Serve the connection `descriptor` until its other end is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # which for the first process means: ignored
+    with socket.socket(fileno=descriptor) as connection, contextlib.suppress(EOFError):
+        start = wire.receive(connection, LARGEST_REQUEST)
+        _prepare(start)
+        wire.send(connection, {"ready": os.getpid()})
+        while True:
+            request = wire.receive(connection, LARGEST_REQUEST)
+            wire.send(connection, _answer(request, connection, start))
+
+
+def _prepare(start: dict[str, Any]) -> None:
+    with open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")  # where memory runs out, programs go first
+    if start["boxed"]:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # hides memory and descriptors from programs
+    else:
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    sys.path += start["packages"]
+    for name in PRELOADED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def _answer(
+    request: dict[str, Any], connection: socket.socket, start: dict[str, Any]
+) -> dict[str, Any]:
+    """Run a program and end everything that it has started."""
+    limits = request["limits"]
+    with _scratch(limits["tmp_mb"], start["boxed"]), _stdin(request["stdin"]) as stdin:
+        out, out_end = os.pipe()
+        err, err_end = os.pipe()
+        confined, confined_end = os.pipe()
+        began = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            program.become(request, (stdin, out_end, err_end, confined_end), start)
+        for descriptor in (out_end, err_end, confined_end):
+            os.close(descriptor)
+        try:
+            if os.read(confined, 1) != program.CONFINED:
+                raise RuntimeError(os.read(err, 65536).decode(errors="replace"))
+            watch = Watch(pid, (out, err), limits, boxed=start["boxed"])
+            ending = watch.until_its_end(connection)
+        finally:
+            for descriptor in (out, err, confined):
+                os.close(descriptor)
+    return _told(ending, limits, time.monotonic() - began)
+
+
+def _told(ending: Ending, limits: dict[str, Any], duration_s: float) -> dict[str, Any]:
+    """`ending` as it travels."""
+    limit = ending.limit
+    if ending.exit_code == -signal.SIGKILL and ending.cpu_s >= limits["cpu_s"]:
+        limit = limit or "cpu_s"  # the kernel was faster
+    return {
+        "exit_code": ending.exit_code,
+        "limit": limit,
+        "cpu_s": ending.cpu_s,
+        "duration": duration_s,
+        "stdout": ending.stdout.decode(errors="replace"),
+        "stderr": ending.stderr.decode(errors="replace"),
+    }
+
+
+@contextlib.contextmanager
+def _scratch(size_mb: int, boxed: bool) -> Iterator[None]:
+    """An empty working folder, which goes with whatever is in it."""
+    if boxed:
+        kernel.mount_tmp("/tmp", size_mb)
+        os.chdir("/tmp")
+        try:
+            yield
+        finally:
+            os.chdir("/")
+            kernel.unmount("/tmp")
+        return
+    folder = tempfile.mkdtemp(prefix="mortal-program-")
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir("/")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _stdin(text: str) -> Iterator[int]:
+    """A file that holds the text and cannot be altered."""
+    if text:
+        descriptor = os.memfd_create("stdin", os.MFD_ALLOW_SEALING)
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(text.encode("utf-8", "backslashreplace"))
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        fcntl.fcntl(descriptor, F_ADD_SEALS, ALL_SEALS)
+    else:
+        descriptor = os.open("/dev/null", os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,129 @@
+"""One lane: a server in a box, as its owner sees it. It runs one program after the other.
+
+The server is told `start_message`, and answers `ready`; then a request for each program, `code`,
+`stdin` and `limits`, and it answers with what came of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from mortal_steps.sandbox.base import ExecutionResult, Program
+from mortal_steps.sandbox.box import (
+    ENVIRONMENT,
+    Interpreter,
+    Way,
+    command,
+    own_interpreter,
+    start_message,
+)
+from mortal_steps.sandbox.inside import wire
+
+START_S = 60.0
+"""How long a lane may take to start, on a machine that has much else to do."""
+GRACE_S = 30.0
+"""What a server may take to answer beyond a program's own deadline."""
+CLOSE_S = 5.0
+
+
+class LaneLost(Exception):
+    """A lane did not start, or gave no answer; it is gone by now. The text says how."""
+
+
+class Lane:
+    """Starts a server; raises `LaneLost`. It ends with the thread that started it."""
+
+    def __init__(self, way: Way, interpreter: Interpreter | None = None) -> None:
+        interpreter = interpreter or own_interpreter()
+        self._connection, theirs = socket.socketpair()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the lane
+        with theirs:
+            self._process = subprocess.Popen(
+                command(way, interpreter, theirs.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=self._errors,
+                stderr=self._errors,
+                pass_fds=(theirs.fileno(),),
+                env=ENVIRONMENT,
+                start_new_session=True,  # Ctrl-C is its owner's
+            )
+        start = start_message(way, interpreter, self._process.pid)
+        if "ready" not in self._ask(start, START_S, largest=1024):
+            raise self._lost("it did not say that it is ready")
+
+    @property
+    def pid(self) -> int:
+        """Of its outermost process."""
+        return self._process.pid
+
+    def run(self, program: Program) -> ExecutionResult:
+        """What came of a program, all of whose processes have ended; raises `LaneLost`."""
+        limits = program.limits
+        names = ("cpu_s", "memory_mb", "processes", "open_files", "tmp_mb", "output_kb")
+        told = {name: getattr(limits, name) for name in names}
+        request = {
+            "code": program.code,
+            "stdin": program.stdin,
+            "limits": {**told, "wall_s": limits.deadline_s},
+        }
+        largest = 20 * 1024 * limits.output_kb + 65536  # JSON has up to 6 bytes for one
+        answer = self._ask(request, limits.deadline_s + GRACE_S, largest)
+        try:
+            return _result(answer)
+        except (KeyError, ValueError) as error:
+            raise self._lost(f"its answer is no result: {error!r}") from None
+
+    def close(self) -> None:
+        """End the server and all programs."""
+        self._connection.close()
+        try:
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._errors.close()
+
+    def _ask(self, message: dict[str, Any], within_s: float, largest: int) -> dict[str, Any]:
+        self._connection.settimeout(within_s)
+        try:
+            wire.send(self._connection, message)
+            return wire.receive(self._connection, largest)
+        except TimeoutError:
+            raise self._lost(f"no answer within {within_s:g} s") from None
+        except (EOFError, OSError, ValueError) as error:
+            raise self._lost(str(error) or "its process ended") from None
+
+    def _lost(self, how: str) -> LaneLost:
+        """Close it, and tell what its process said last."""
+        said = os.dup(self._errors.fileno())
+        self.close()
+        size = os.fstat(said).st_size
+        last = os.pread(said, 2000, max(0, size - 2000)).decode(errors="replace").strip()
+        os.close(said)
+        return LaneLost(f"{how}: {last}" if last else how)
+
+
+def _result(answer: Mapping[str, Any]) -> ExecutionResult:
+    """Raises `KeyError` or `ValueError` for what no server says."""
+    limit, exit_code = answer["limit"], answer["exit_code"]
+    if not (limit is None or isinstance(limit, str)) or not isinstance(exit_code, int):
+        raise ValueError(f"{limit!r}, {exit_code!r}")
+    return ExecutionResult(
+        success=exit_code == 0 and limit is None,
+        stdout=str(answer["stdout"]),
+        stderr=str(answer["stderr"]),
+        exit_code=exit_code,
+        duration=float(answer["duration"]),
+        cpu_s=float(answer["cpu_s"]),
+        timed_out=limit in ("cpu_s", "wall_s"),
+        truncated=limit == "output_kb",
+        limit=limit,
+    )

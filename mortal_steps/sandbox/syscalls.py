@@ -1,0 +1,146 @@
+"""The system calls that programs are refused, as a filter for the kernel.
+
+A box hides files and the network. This keeps its programs from what it does not hide: other
+machines' sockets (vsock), memory that nobody counts (System V, memfd), the priority and limits of
+their own server, and parts of the kernel that no program of a model needs.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+from collections.abc import Sequence
+
+AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+REFUSED: dict[str, tuple[int | None, int | None]] = {
+    "acct": (163, 89),
+    "add_key": (248, 217),
+    "adjtimex": (159, 171),
+    "bpf": (321, 280),
+    "chroot": (161, 51),
+    "clock_adjtime": (305, 266),
+    "clock_settime": (227, 112),
+    "delete_module": (176, 106),
+    "fanotify_init": (300, 262),
+    "finit_module": (313, 273),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "init_module": (175, 105),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "ioprio_set": (251, 30),
+    "kcmp": (312, 272),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "migrate_pages": (256, 238),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "move_pages": (279, 239),
+    "mq_open": (240, 180),
+    "msgget": (68, 186),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "perf_event_open": (298, 241),
+    "pidfd_getfd": (438, 438),
+    "pivot_root": (155, 41),
+    "process_madvise": (440, 440),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "semget": (64, 190),
+    "setdomainname": (171, 162),
+    "sethostname": (170, 161),
+    "setns": (308, 268),
+    "setpriority": (141, 140),
+    "settimeofday": (164, 170),
+    "shmat": (30, 196),
+    "shmget": (29, 194),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "syslog": (103, 116),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+    "vhangup": (153, 58),
+}
+"""Numbers on x86_64 and aarch64."""
+
+CLONE = (56, 220)
+CLONE3 = (435, 435)
+"""Its flags are in memory, where a filter cannot look; the C library then takes `clone`."""
+PRLIMIT64 = (302, 261)
+SOCKET = (41, 198)
+
+NEW_NAMESPACES = 0x7E020000
+"""Flags of `clone`."""
+FAMILIES = (1, 2, 10)
+"""Sockets that may be made: unix, IPv4, IPv6. The network of a box is empty."""
+
+X32 = 0x40000000
+"""From here on x86_64 numbers the calls of another interface."""
+
+LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+ALLOW, ERRNO, KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
+NUMBER_AT, ARCH_AT, FIRST_ARGUMENT_AT = 0, 4, 16
+"""Offsets in `struct seccomp_data`; of an argument, the lower half on a little-endian machine."""
+
+_Instruction = tuple[int, int, int, int]
+
+
+def filter_program(machine: str | None = None) -> bytes:
+    """The filter as an array of `struct sock_filter`; empty for a machine it is not written for."""
+    machine = machine or platform.machine()
+    if machine not in AUDIT_ARCH:
+        return b""
+    column = list(AUDIT_ARCH).index(machine)
+    refused = [number for both in REFUSED.values() if (number := both[column]) is not None]
+    instructions = [
+        (LOAD, 0, 0, ARCH_AT),
+        (JUMP_EQUAL, 1, 0, AUDIT_ARCH[machine]),
+        (RETURN, 0, 0, KILL_PROCESS),
+        (LOAD, 0, 0, NUMBER_AT),
+        *([(JUMP_AT_LEAST, 0, 1, X32), _refuse(errno.ENOSYS)] if machine == "x86_64" else []),
+        *_on(CLONE3[column], [_refuse(errno.ENOSYS)]),
+        *_on(CLONE[column], [(JUMP_ANY_BIT, 0, 1, NEW_NAMESPACES), _refuse(errno.EPERM)]),
+        *_on(PRLIMIT64[column], [(JUMP_EQUAL, 1, 0, 0), _refuse(errno.EPERM)]),
+        *_on(SOCKET[column], _only(FAMILIES, errno.EAFNOSUPPORT)),
+    ]
+    for number in refused:
+        instructions += [(JUMP_EQUAL, 0, 1, number), _refuse(errno.EPERM)]
+    instructions.append((RETURN, 0, 0, ALLOW))
+    return b"".join(struct.pack("<HBBI", *each) for each in instructions)
+
+
+def _refuse(error: int) -> _Instruction:
+    return (RETURN, 0, 0, ERRNO | error)
+
+
+def _on(number: int, then: Sequence[_Instruction]) -> list[_Instruction]:
+    """For one call: look at its first argument and refuse it, or allow it at once."""
+    allowed = (RETURN, 0, 0, ALLOW)
+    body = [(LOAD, 0, 0, FIRST_ARGUMENT_AT), *then, allowed]
+    return [(JUMP_EQUAL, 0, len(body), number), *body]
+
+
+def _only(values: Sequence[int], error: int) -> list[_Instruction]:
+    """Refuse an argument that is none of the values."""
+    last = len(values)
+    jumps = [(JUMP_EQUAL, last - at, 0, value) for at, value in enumerate(values)]
+    return [*jumps, _refuse(error)]

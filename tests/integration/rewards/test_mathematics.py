@@ -1,0 +1,183 @@
+"""Mathematics that cannot be compared in time ends nobody but itself."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mortal.rewards.functions import math_equal
+from mortal_steps.config import RewardsConfig
+from mortal_steps.errors import RewardError, WorkerLostError
+from mortal_steps.rewards.base import TrainerState
+from mortal_steps.rewards.columns import DatasetRowError
+from mortal_steps.rewards.host_process import HostProcess
+from mortal_steps.rewards.kinds.math import Math
+from mortal_steps.rewards.mathematics.process import LONGEST_SHEET, MathProcess, sheets_of
+from mortal_steps.rewards.mathematics.verdicts import Comparison
+from mortal_steps.rewards.scoring import Scorer
+from tests.support.rewards.processes import assert_ends
+from tests.support.rewards.shards import make_shard
+
+CPU_S = 0.3
+ENDLESS = [
+    r"$9^{9^{9^{9}}}$",
+    "9**9**9**9",
+    r"\boxed{((99!)!)!}",
+    r"<answer>\sin(10^{10^{10}})</answer>",
+    r"$\prod_{i=1}^{1000000} (x+i)$",
+    "$" + "(" * 2000 + "1" + ")" * 2000 + "$",
+]
+"""Each takes math-verify minutes, or for ever."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MathProcess]:
+    process = MathProcess()
+    yield process
+    process.close()
+
+
+def pid_of(server: MathProcess) -> int:
+    assert server._process is not None
+    return server._process.pid
+
+
+def verdicts(server: MathProcess, gold: str, said: list[str | None], **limits: Any) -> list[str]:
+    asked = [Comparison(gold=gold, said=one) for one in said]
+    found = server.compare(asked, **{"cpu_s": 10.0, **limits})
+    return [found[one].name for one in asked]
+
+
+def test_endless_answers_run_out_of_time_and_the_next_ones_are_compared(
+    server: MathProcess,
+) -> None:
+    verdicts(server, "1", ["1"])
+    before = pid_of(server)
+    mixed = [text for endless in ENDLESS for text in (endless, r"\boxed{\frac{2}{4}}")]
+    assert set(verdicts(server, "1/2", mixed[1::2], cpu_s=CPU_S)) == {"EQUAL"}
+    found = verdicts(server, "1/2", [*mixed, "7", None], cpu_s=CPU_S)
+    assert found == ["OUT_OF_TIME", "EQUAL"] * len(ENDLESS) + ["DIFFERENT", "EQUAL"]
+    assert pid_of(server) == before
+
+
+def test_memory_beyond_the_limit_is_not_to_be_had() -> None:
+    code = (
+        "from mortal_steps.system.limits import limit_memory\n"
+        "limit_memory(64 << 20)\n"
+        "bytearray(32 << 20)\n"
+        "print('some')\n"
+        "bytearray(64 << 20)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stdout == "some\n"
+    assert "MemoryError" in ended.stderr
+
+
+def test_a_server_that_was_killed_is_replaced(server: MathProcess) -> None:
+    verdicts(server, "1", ["1"])
+    before = pid_of(server)
+    os.kill(before, signal.SIGKILL)
+    assert verdicts(server, "1", ["1", "2"]) == ["EQUAL", "DIFFERENT"]
+    assert pid_of(server) != before
+
+
+def test_comparisons_that_somebody_ends_are_no_verdict(server: MathProcess) -> None:
+    """What is to be ended takes long; the one that ends it waits for its process to be there."""
+    verdicts(server, "1", ["1"])
+    killer = (
+        "import os, time\n"
+        "killed = set()\n"
+        "while len(killed) < 2:\n"
+        f"    with open('/proc/{pid_of(server)}/task/{pid_of(server)}/children') as children:\n"
+        "        for child in {*children.read().split()} - killed:\n"
+        "            time.sleep(0.1)\n"
+        "            os.kill(int(child), 9)\n"
+        "            killed.add(child)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", killer]) as process:
+        with pytest.raises(WorkerLostError, match="1 of 1 comparisons gave nothing"):
+            verdicts(server, "1", [ENDLESS[0]], cpu_s=60.0)
+        assert process.wait(10) == 0
+
+
+def test_the_server_ends_with_its_owner() -> None:
+    code = (
+        "import os\n"
+        "from mortal_steps.rewards.mathematics.process import MathProcess\n"
+        "from mortal_steps.rewards.mathematics.verdicts import Comparison\n"
+        "server = MathProcess()\n"
+        "server.compare([Comparison(gold='1', said='1')], cpu_s=10)\n"
+        "print(server._process.pid)\n"
+        "os._exit(1)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert_ends(int(ended.stdout))
+
+
+def test_each_comparison_is_made_once_and_with_others_of_its_right_answer() -> None:
+    a, b = ([Comparison(gold=gold, said=f"{n}") for n in range(LONGEST_SHEET + 1)] for gold in "ab")
+    assert sheets_of([*a, *b[:2], *a]) == (tuple(a[:-1]), tuple(a[-1:]), tuple(b[:2]))
+
+
+@pytest.mark.parametrize(
+    ("gold", "wrong"),
+    [
+        ("no solution", "is no mathematical expression"),
+        (r"\frac{1}{", "is no mathematical expression"),
+        (ENDLESS[-1], r"more than 0\.3 s of CPU time"),
+    ],
+)
+def test_a_right_answer_that_cannot_be_compared_is_the_datasets_fault(
+    gold: str, wrong: str
+) -> None:
+    with pytest.raises(
+        DatasetRowError, match=rf"column 'gold' = .* in row 1 of the call .*{wrong}"
+    ):
+        Math(column="gold", cpu_s=CPU_S).scores(["2", "1"], {"gold": ["2", gold]})
+
+
+def test_completions_are_scored_and_what_they_bring_about_is_counted() -> None:
+    said: dict[str, float] = {}
+    completions = [[{"role": "assistant", "content": "$1/2$"}], "0.5", "dunno", "2"]
+    scores = math_equal(completions, log_metric=said.__setitem__, answer=["0.5", 0.5, "1/2", 0.5])
+    assert scores == [1.0, 1.0, 0.0, 0.0]
+    assert said == {"math_unparsed": 0.25}
+
+
+def test_in_a_run_an_endless_answer_scores_0_and_a_bad_row_is_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    host = HostProcess({"math": Math(cpu_s=CPU_S)})
+    config = RewardsConfig(on_error="mask", retries=0)
+    shard = make_shard(("$1$", ENDLESS[0]), ("$1$", "2"))
+    good, bad = shard.groups
+    bad = replace(bad, problem=replace(bad.problem, columns={"answer": "?"}))
+    good = replace(good, problem=replace(good.problem, columns={"answer": "1"}))
+    shard = replace(shard, groups=[good, bad])
+    try:
+        scores = Scorer(host, ["math"], config).score(
+            shard, TrainerState(global_step=0, max_steps=1)
+        )
+    finally:
+        host.close()
+    assert scores.rewards == [[{"math": 1.0}, {"math": 0.0}], [{"math": None}, {"math": None}]]
+    assert scores.metrics["math_out_of_time"] == 0.5
+    (failure,) = scores.failures
+    assert "column 'answer' = '?'" in failure.message
+
+
+def test_without_math_verify_the_remedy_is_told_before_anything_is_scored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    with pytest.raises(RewardError, match=r"pip install 'mortal\[math\]'"):
+        Math().load()
+    with pytest.raises(RewardError, match=r"pip install 'mortal\[math\]'"):
+        MathProcess().compare([Comparison(gold="1", said="1")], cpu_s=1.0)

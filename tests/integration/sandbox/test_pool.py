@@ -1,0 +1,169 @@
+"""mortal_steps.sandbox: lanes side by side, what a program is told, and lanes that are lost."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.errors import NoIsolationError, SandboxError
+from mortal_steps.sandbox import levels, pool
+from mortal_steps.sandbox.base import Limits, Program
+from mortal_steps.sandbox.levels import PROBE, Level, reached_level, way_to_run
+from mortal_steps.sandbox.pool import Pool, Row
+from tests.support.rewards.processes import assert_ends
+
+PARENT = """
+import os, time
+from mortal_steps.sandbox.base import Program
+from mortal_steps.sandbox.levels import way_to_run
+from mortal_steps.sandbox.pool import Pool
+import threading
+pool = Pool(way_to_run(allow_unisolated=False), 1)
+program = Program(code="import time; print('x', flush=True); time.sleep(99)")
+threading.Thread(target=pool.run, args=([program],), daemon=True).start()
+while pool.lane_pids() == []:
+    time.sleep(0.01)
+print(*pool.lane_pids(), flush=True)
+time.sleep(99)
+"""
+
+
+@pytest.fixture(scope="module")
+def lanes() -> Iterator[Pool]:
+    made = Pool(way_to_run(allow_unisolated=False), 2)
+    yield made
+    made.close()
+
+
+def test_a_program_is_one_of_its_own(lanes: Pool) -> None:
+    told, raised, asked, ended, last = lanes.run(
+        [
+            Program(code="import sys; print('out'); print('err', file=sys.stderr)"),
+            Program(code="def f():\n    raise KeyError('x')\n\nf()"),
+            Program(code="print(int(input()) + int(input()), __name__)", stdin="20\n22\n"),
+            Program(code="import sys; sys.exit(3)"),
+            Program(code="import atexit; atexit.register(print, 'at exit'); print('é\\udc80')"),
+        ]
+    )
+    assert (told.success, told.exit_code, told.stdout, told.stderr) == (True, 0, "out\n", "err\n")
+    assert (raised.success, raised.exit_code) == (False, 1)
+    assert 'File "program.py", line 2, in f\n    raise KeyError' in raised.stderr
+    assert "inside" not in raised.stderr
+    assert asked.stdout == "42 __main__\n"
+    assert (ended.success, ended.exit_code) == (False, 3)
+    assert last.stdout.splitlines()[1] == "at exit"
+    assert 0 < told.cpu_s < told.duration + 0.1
+
+
+def test_programs_know_nothing_of_each_other_or_of_their_lane(lanes: Pool) -> None:
+    said = "import os, random; print(random.random(), hash('x'), os.listdir('.'))"
+    marks = "import builtins, math; builtins.x = math.pi = 3; open('x', 'w').write('x')"
+    asks = f"import math; assert math.pi > 3.1\nassert 'x' not in dir(__builtins__)\n{said}"
+    results = lanes.run([Program(code=code) for code in (marks, asks) * 6])
+    assert all(result.success for result in results)
+    assert len({result.stdout for result in results[1::2]}) == 1
+
+
+def test_results_come_in_order_and_a_slow_one_holds_nobody(lanes: Pool) -> None:
+    slow = Program(code="import time; time.sleep(99)", limits=Limits(wall_s=1.5))
+    quick = [Program(code=f"print({number})") for number in range(20)]
+    began = time.monotonic()
+    first, *others = lanes.run([slow, *quick])
+    assert first.limit == "wall_s" and first.timed_out
+    assert [int(result.stdout) for result in others] == list(range(20))
+    assert first.duration < time.monotonic() - began
+
+
+def test_a_row_ends_where_it_is_not_to_go_on(lanes: Pool) -> None:
+    programs = [Program(code=f"import sys; sys.exit({code})") for code in (0, 0, 7, 0)]
+    results = lanes.run_rows([Row(programs=programs, go_on=lambda so_far: so_far[-1].success)])
+    assert [each.exit_code for each in results[0]] == [0, 0, 7]
+
+
+def test_a_lane_that_is_killed_is_replaced_and_the_program_runs_again(lanes: Pool) -> None:
+    before = lanes.lane_pids()
+    waiting = Program(code="import time; time.sleep(0.5); print('done')")
+    killer = threading.Timer(0.2, lambda: [os.kill(pid, signal.SIGKILL) for pid in before])
+    killer.start()
+    assert [result.stdout for result in lanes.run([waiting, waiting])] == ["done\n", "done\n"]
+    assert not set(before) & set(lanes.lane_pids())
+    for pid in before:
+        assert_ends(pid)
+
+
+def test_a_lane_that_never_starts_is_an_error_and_no_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pool, "DELAY_S", 0.01)
+    broken = Pool("root" if os.geteuid() else "user", 1)
+    if not os.geteuid():  # as root both ways work: take away what it starts
+        monkeypatch.setattr("mortal_steps.sandbox.lane.command", lambda *_: ["/bin/false"])
+    with pytest.raises(SandboxError, match="lost 3 times"):
+        broken.run([Program(code="print(1)")])
+    broken.close()
+
+
+def test_nothing_is_left_of_a_pool_whose_process_is_killed() -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
+    )
+    assert parent.stdout is not None
+    with parent:
+        lane = int(parent.stdout.readline())
+        inside = _descendants(lane)
+        assert inside
+        parent.kill()
+    for pid in (lane, *inside):
+        assert_ends(pid)
+
+
+def _descendants(pid: int) -> list[int]:
+    """Processes below one, once there are a server and a program."""
+    for _ in range(500):
+        below = [pid]
+        for one in below:
+            below += [int(child) for child, parent in _parents() if parent == one]
+        if len(below) > 2:
+            return below[1:]
+        time.sleep(0.02)
+    raise AssertionError("no program began")
+
+
+def _parents() -> Iterator[tuple[str, int]]:
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            yield name, int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_without_isolation_programs_are_refused_unless_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nothing = Level(way="bare", reason="there is no bubblewrap")
+    monkeypatch.setattr(levels, "reached_level", lambda: nothing)
+    with pytest.raises(NoIsolationError, match=r"rewards\.sandbox\.allow_unisolated = true"):
+        way_to_run(allow_unisolated=False)
+    assert way_to_run(allow_unisolated=True) == "bare"
+
+
+def test_a_bare_pool_keeps_to_limits_and_ends_what_programs_leave() -> None:
+    bare = Pool("bare", 1)
+    leaves = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(99)"
+    spins = Program(code="while True: pass", limits=Limits(cpu_s=0.2))
+    left, spun, outside = bare.run([Program(code=leaves), spins, Program(code=PROBE)])
+    bare.close()
+    assert left.success and left.duration < 50
+    assert spun.limit == "cpu_s"
+    assert not outside.success, "the probe must tell a box from none"
+
+
+def test_the_level_is_found_by_trying() -> None:
+    level = reached_level()
+    assert level.way in ("root", "user"), level.told
+    assert "shut in" in level.told
