@@ -11,7 +11,8 @@ from typing import Any
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.report.points import Point, thinned
-from mortal_steps.report.timings import stage_totals
+from mortal_steps.report.reward_functions import FunctionRow, function_rows
+from mortal_steps.report.timings import StageRow, stage_totals
 from mortal_steps.report.units import drawn
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.source_record import find_history
@@ -89,6 +90,8 @@ class RunSummary:
     fingerprint: str
     timings: Mapping[str, Mapping[str, Any]]
     """Stage -> calls, total_s, mean_s, share, wait_s."""
+    functions: list[FunctionRow]
+    """How each reward function does in training."""
     cost: Mapping[str, Any] | None
     """In dollars: total, by_kind and by_stage; None where it cost nothing."""
     judge: Mapping[str, Any] | None
@@ -119,6 +122,7 @@ def summarize(run: Run) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""
     manifest, store, parent = run.manifest, run.store, run.info.parent
     metrics, config = run.metrics(), _config(run)
+    stages = stage_totals(run.timings()).rows()
     rewards = [row["reward"] for row in metrics]
     steps = [checkpoint.step for checkpoint in manifest.checkpoints]
     return RunSummary(
@@ -146,7 +150,8 @@ def summarize(run: Run) -> RunSummary:
         run_dir=str(store.root.absolute()),
         report=PAGE if store.path(PAGE).exists() else None,
         fingerprint=run.info.fingerprint,
-        timings=_timings(run),
+        timings=_timings(stages),
+        functions=function_rows(metrics, stages),
         cost=_cost(run),
         judge=_judge(run),
         quarantined=_quarantined(run.logs.read(QUARANTINE)),
@@ -195,7 +200,7 @@ def _drawn(config: RunConfig | None) -> dict[str, str]:
     }
 
 
-def _timings(run: Run) -> dict[str, dict[str, Any]]:
+def _timings(stages: Iterable[StageRow]) -> dict[str, dict[str, Any]]:
     return {
         row.stage: {
             "calls": row.calls,
@@ -204,7 +209,7 @@ def _timings(run: Run) -> dict[str, dict[str, Any]]:
             "share": row.share,
             "wait_s": row.wait_s,
         }
-        for row in stage_totals(run.timings()).rows()
+        for row in stages
     }
 
 

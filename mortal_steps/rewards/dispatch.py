@@ -11,9 +11,11 @@ import functools
 import inspect
 import math
 import threading
+import time
 import traceback
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mortal_steps.errors import JudgeError, MortalError, SandboxError
@@ -47,11 +49,11 @@ def call_functions(
     from inside. A `MortalError` that a function raises is raised: it says itself what is wrong, and
     whether another try may help.
     """
-    outcomes = {
-        name: _call(function, arguments)
-        for name, function in functions.items()
-        if not is_async(function)
-    }
+    outcomes: dict[str, Outcome] = {}
+    for name, function in functions.items():
+        if not is_async(function):
+            started = time.perf_counter()
+            outcomes[name] = _took(started, _call(function, arguments))
     waiting = {name: function for name, function in functions.items() if is_async(function)}
     if waiting:
         outcomes |= _call_together(waiting, arguments, timeout_s)
@@ -121,7 +123,7 @@ def _call_together(
     functions: Mapping[str, RewardFunction], arguments: CallArguments, timeout_s: float
 ) -> dict[str, Outcome]:
     async def call_all() -> list[Any]:
-        calls = (_awaited(function, arguments, timeout_s) for function in functions.values())
+        calls = (_timed(_awaited(each, arguments, timeout_s)) for each in functions.values())
         return await asyncio.gather(*calls, return_exceptions=True)
 
     outcomes = asyncio.run_coroutine_threadsafe(call_all(), _event_loop()).result()
@@ -147,6 +149,15 @@ async def _awaited(function: Any, arguments: CallArguments, timeout_s: float) ->
         if limit.expired():
             return timed_out(timeout_s, _trace(error))
         return _raised(error, arguments)
+
+
+async def _timed(call: Awaitable[Outcome]) -> Outcome:
+    started = time.perf_counter()
+    return _took(started, await call)
+
+
+def _took(started: float, outcome: Outcome) -> Outcome:
+    return replace(outcome, seconds=time.perf_counter() - started)
 
 
 @functools.cache

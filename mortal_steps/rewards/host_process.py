@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mortal_steps.config.rewards import RewardTerm, SandboxSettings
@@ -153,17 +154,20 @@ class HostProcess:
         After a failure the next call gets its arguments afresh. Raises the `MortalError` that a
         function raised.
         """
+        started = time.monotonic()
         num_completions = len(arguments.problem_ids)
         limit_s = max(self._terms[n].time_limit_s(num_completions, timeout_s) for n in names)
         try:
             self._hand_over(arguments)
+            started = time.monotonic()
             answer = self._ask("call", limit_s + GRACE_S, names=names, timeout_s=limit_s)
             outcomes = self._outcomes(answer, names, arguments)
         except HostLost as lost:
             if len(names) > 1:  # which of them it was shows when each is called alone
                 alone = [self.call([name], arguments, timeout_s=timeout_s) for name in names]
                 return dict(itertools.chain.from_iterable(each.items() for each in alone))
-            return {names[0]: failure(lost, limit_s)}
+            took = time.monotonic() - started
+            return {names[0]: replace(failure(lost, limit_s), seconds=took)}
         if any(isinstance(outcome, CallFailure) for outcome in outcomes.values()):
             self._taken = None
         return outcomes

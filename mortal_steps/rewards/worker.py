@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,7 +137,11 @@ class RewardWorker:
         started = time.perf_counter()
         request = replace(request, output=file_in_use(self._store, request.output))
         generation = request.generation
-        file, rewarded = self._committed(request) or self._score(request)
+        seconds: Mapping[str, float] = {}
+        found = self._committed(request)
+        if found is None:
+            found, seconds = self._score(request)
+        file, rewarded = found
         reward_sum, num_scored = total_reward(rewarded, self._asked(request).weights)
         masked: Counter[str] = Counter()
         for failure in rewarded.failures:
@@ -154,6 +158,7 @@ class RewardWorker:
                 step=generation.step,
                 index=generation.shard,
                 busy_s=time.perf_counter() - started,
+                functions=seconds,
             ),
             failed_calls=rewarded.failed_calls,
             masked=dict(masked),
@@ -170,7 +175,10 @@ class RewardWorker:
             return found
         return None
 
-    def _score(self, request: RewardRequest) -> tuple[FileRef, RewardedShard]:
+    def _score(
+        self, request: RewardRequest
+    ) -> tuple[tuple[FileRef, RewardedShard], Mapping[str, float]]:
+        """The scores, committed, and the seconds in each function, which are no part of them."""
         generation = request.generation
         shard = self._store.read_record(generation.file, GeneratedShard)
         scores = self._asked(request).score(shard, self._trainer_state(shard.step))
@@ -184,7 +192,8 @@ class RewardWorker:
             failures=scores.failures,
             failed_calls=scores.failed_calls,
         )
-        return self._store.write_record(request.output, rewarded, RewardedShard), rewarded
+        file = self._store.write_record(request.output, rewarded, RewardedShard)
+        return (file, rewarded), scores.seconds
 
     def _asked(self, request: RewardRequest) -> _Functions:
         return self._evaluating if request.stage == "evaluate" else self._training

@@ -16,6 +16,7 @@ import httpx
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.judge.question import SCHEMA, Question
+from mortal_steps.rewards.judge.tls import trusted
 from mortal_steps.rewards.texts import printable
 
 AGAIN = frozenset({408, 409, 425, 429})
@@ -63,7 +64,7 @@ class Endpoint:
         self.base_url = base_url.rstrip("/")
         self._key_variable = key_variable
         self._key = _key(key_variable, self.base_url)
-        self._client = httpx.Client(headers=self._headers())
+        self._client = httpx.Client(headers=self._headers(), verify=trusted())
         self._plain = threading.Event()
         """Set once it refused a schema and then answered the same request without one."""
 

@@ -30,6 +30,7 @@ from mortal_steps.rewards.judge.limits import (
     ProcessLimits,
     Taken,
 )
+from mortal_steps.rewards.judge.tls import trusted
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ class SharedLimits:
             base_url=f"{server.api_url}/v2/concurrency_limits",
             headers=dict(server.headers),
             timeout=ANSWER_S,
+            verify=trusted(),
         )
         self._made = False
         self._most: dict[str, int] = {}
