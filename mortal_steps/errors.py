@@ -30,6 +30,10 @@ class SandboxError(MortalError):
     """A sandbox did not start or was lost, and lost again; nobody knows what the program does."""
 
 
+class JudgeError(MortalError):
+    """A judge gave no score, although it was asked again; nobody knows what it would have said."""
+
+
 class NoIsolationError(MortalError):
     """This machine cannot shut a program in, and the configuration does not say to go without."""
 

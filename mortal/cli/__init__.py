@@ -14,6 +14,7 @@ from mortal.cli.deploying import deploy
 from mortal.cli.keeping import doctor, gc
 from mortal.cli.looking import fetch, runs, show, verify
 from mortal.cli.promoting import models, promote, rollback
+from mortal.cli.rewards import app as rewards_app
 from mortal.cli.serving import automate, serve, server
 from mortal.cli.training import fork, resume, stop, train
 from mortal.cli.watching import logs, samples, status
@@ -41,6 +42,8 @@ mortal samples RUN --worst (read completions)
 
 mortal resume RUN (continue a run that ended early)
 
+mortal rewards test gsm8k.toml --completions FILE (score completions without training)
+
 mortal options rewards (list the keys of a section, with their defaults)
 
 Each command has its own --help.
@@ -66,6 +69,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
+app.add_typer(rewards_app, name="rewards", rich_help_panel="Write a configuration")
 
 
 def _print_version(wanted: bool) -> None:

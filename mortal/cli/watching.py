@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
+from mortal.terminal.output import say
 
 
 def status(
@@ -75,11 +76,18 @@ def samples(
     masked: Annotated[
         bool, typer.Option("--masked", help="Those without one: a reward function failed.")
     ] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Write a page to look at in a browser; all is in it."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show completions of a step with their prompts and scores.
 
-    Without --best, --worst or --masked: some of each.
+    Without --best, --worst or --masked: some of each. With --html and without
+    --step, the page has several steps, from the first to the last.
     """
     from mortal.terminal.samples import show_samples
     from mortal_steps.report.samples import KINDS, samples_of
@@ -89,7 +97,14 @@ def samples(
     wanted = [
         kind for kind, asked in zip(KINDS, (best, worst, masked), strict=True) if asked
     ] or list(KINDS)
-    chosen = samples_of(find_run(runs_dir, run_id), count, step=step, kinds=wanted)
+    run = find_run(runs_dir, run_id)
+    if page is not None:
+        from mortal_steps.report.samples_page import write_page
+
+        write_page(page, run, count, step=step, kinds=wanted)
+        say(f"the completions are in {page}")
+        return
+    chosen = samples_of(run, count, step=step, kinds=wanted)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(sample) for sample in chosen], indent=1))
     elif chosen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import socket
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from rich.text import Text
 from mortal.terminal.chart import chart
 from mortal.terminal.output import PlainConsole, console, shortened
 from mortal_steps.report.printable import printable
+from mortal_steps.report.reward_functions import function_cells
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.units import duration, number
@@ -58,6 +60,12 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
     if run.cost:
         kinds = [f"{kind} {dollars:.2f}" for kind, dollars in run.cost["by_kind"].items()]
         line("cost", f"${run.cost['total']:.2f}, estimated: {', '.join(kinds)}")
+    if run.judge:
+        line(
+            "judge",
+            f"{run.judge['answers']:,} answers: {run.judge['prompt_tokens']:,} tokens in, "
+            f"{run.judge['completion_tokens']:,} out, ${run.judge['dollars']:.4f}",
+        )
     line("files", run.run_dir)
     if run.report:
         line("report", f"{run.run_dir}/{run.report}")
@@ -67,6 +75,7 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
         place = f"{DEFAULT_UI}{urlsplit(run.ui_url).path}"
         line("Prefect UI", f"start it with `mortal server`, then open {place}")
     _show_quarantined(run)
+    _show_functions(run)
     _show_timings(run)
 
 
@@ -133,6 +142,11 @@ def _show_quarantined(run: RunSummary) -> None:
         )
 
 
+def _show_functions(run: RunSummary) -> None:
+    if run.functions:
+        _show_table("reward functions, over the last steps", function_cells(run.functions))
+
+
 def _show_timings(run: RunSummary) -> None:
     if not run.timings:
         return
@@ -140,10 +154,16 @@ def _show_timings(run: RunSummary) -> None:
     cells = table_cells(rows)
     if run.cost:
         for row, cell in zip(rows, cells, strict=True):
-            cell["cost"] = f"${run.cost['by_stage'].get(row.stage, 0.0):.4f}"
-    table = Table(title="where the time went", title_justify="left")
-    for heading in cells[0]:
-        table.add_column(heading, justify="left" if heading == "stage" else "right")
+            price = f"${run.cost['by_stage'].get(row.stage, 0.0):.4f}"
+            cell["cost"] = "" if row.is_part else price
+    _show_table("where the time went", cells)
+
+
+def _show_table(title: str, cells: Sequence[Mapping[str, str]]) -> None:
+    """Cells under their headings: a name, then numbers."""
+    table = Table(title=title, title_justify="left")
+    for place, heading in enumerate(cells[0]):
+        table.add_column(heading, justify="right" if place else "left")
     for cell in cells:
         table.add_row(*cell.values())
     console.print(table)

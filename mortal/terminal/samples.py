@@ -22,6 +22,8 @@ def show_samples(samples: Sequence[Sample]) -> None:
         console.print(
             Text.assemble((f"{sample.kind} of step {sample.step}", "bold"), printable(about))
         )
+        for why in sample.why:
+            line("failed", why)
         _block("prompt", prompt_text(sample.prompt))
         _block("completion", sample.text)
 

@@ -18,6 +18,9 @@ from mortal_steps.compute.forking import fork_server
 from mortal_steps.compute.local_container import LocalContainer, worker_environment
 from mortal_steps.compute.pool import Pool
 
+REHEARSAL = "rehearsal"
+"""Name of a worker that lives for some calls alone."""
+
 
 class LocalCompute:
     """`Compute` on local processes.
@@ -83,17 +86,33 @@ def begin_imports(spec: WorkerSpec) -> None:
 
 
 def call_once(spec: WorkerSpec, method: str, **payload: Any) -> Any:
-    """One call of one worker in a process that lives for this call alone; blocking.
+    """One call of one worker in a process that lives for this call alone; see `call_in_turn`."""
+    return call_in_turn(spec, method, [payload])[0]
 
-    May be used where an event loop runs already. Raises what `Compute.call` raises; interrupted, it
+
+def call_in_turn(
+    spec: WorkerSpec,
+    method: str,
+    payloads: Sequence[Mapping[str, Any]],
+    log_dir: Path | None = None,
+) -> list[Any]:
+    """Calls of one worker, one after the other, in a process that lives for them alone; blocking.
+
+    What it prints goes to `log_dir`, or else away with it. May be used where an event loop runs
+    already. Raises what `Compute.call` raises; interrupted, it
     ends the process first.
     """
     running: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
 
-    async def call() -> Any:
+    async def each(container: LocalContainer) -> list[Any]:
+        return [await container.call(method, payload, method) for payload in payloads]
+
+    async def call() -> list[Any]:
         loop = asyncio.get_running_loop()
-        container = LocalContainer("rehearsal", spec, 0, Path.cwd(), None, log_in_scratch=True)
-        answer = asyncio.ensure_future(container.call(method, payload, method))
+        container = LocalContainer(
+            REHEARSAL, spec, 0, Path.cwd(), log_dir, log_in_scratch=log_dir is None
+        )
+        answer = asyncio.ensure_future(each(container))
         running.set_result(lambda: loop.call_soon_threadsafe(answer.cancel))
         try:
             return await answer

@@ -75,8 +75,8 @@ class ModalConfig(Section):
     scaledown_window_s: int = Field(300, ge=2, le=3600)
     """Seconds that an idle container is kept, and billed, while the run is in progress."""
     max_cost: float | None = Field(None, gt=0)
-    """Budget in dollars. A run whose own estimate of its cost reaches this saves its state and
-    stops."""
+    """Budget in dollars. A run whose own estimate of its cost, judges included, reaches this saves
+    its state and stops. It holds for a run on this machine as well, where judges alone cost."""
     rates: dict[str, float] = Field(default_factory=dict)
     """Dollars per second for one GPU, by GPU name, if your prices differ from the list prices."""
     gpu: str = "A100"

@@ -16,6 +16,7 @@ KINDS: Mapping[str, str] = {
     "exact": "mortal_steps.rewards.kinds.exact:Exact",
     "format": "mortal_steps.rewards.kinds.format:Format",
     "function": "mortal_steps.rewards.kinds.function:FunctionTerm",
+    "judge": "mortal_steps.rewards.kinds.judge:JudgeTerm",
     "length": "mortal_steps.rewards.kinds.length:Length",
     "math": "mortal_steps.rewards.kinds.math:Math",
     "overlong": "mortal_steps.rewards.kinds.overlong:Overlong",
@@ -49,6 +50,12 @@ class RewardTerm(Section, extra="allow"):
     def code(self) -> tuple[str, ...]:
         """Code of the user's that it scores with, as `module:name` or `path/file.py:name`."""
         return (self.type,) if ":" in self.type else ()
+
+    @property
+    def sends(self) -> str | None:
+        """What of this machine's environment it sends where, in words for whoever is to allow it;
+        None: nothing."""
+        return None
 
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
         """Of one call with so many completions, where `rewards.timeout_s` is `timeout_s`."""

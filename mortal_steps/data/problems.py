@@ -159,7 +159,7 @@ def _checked(
         if not (type(prompt) is str and _is_plain(prompt) and prompt.strip()):
             place = f"{origin}, row {index}, column {prompt_column!r}"
             prompt = _jsonable(prompt, place)
-            _check_prompt(prompt, place)
+            check_prompt(prompt, place)
         if is_text is None:
             is_text = isinstance(prompt, str)
         if isinstance(prompt, str) != is_text:
@@ -199,7 +199,8 @@ def _check_columns(names: Iterable[str], prompt_column: str, origin: str) -> Non
             )
 
 
-def _check_prompt(prompt: Any, place: str) -> None:
+def check_prompt(prompt: Any, place: str) -> None:
+    """Raise `DataError`, which begins with `place`, for what is no prompt."""
     if isinstance(prompt, str):
         if not prompt.strip():
             raise DataError(f"{place}: the prompt is empty; remove the row")

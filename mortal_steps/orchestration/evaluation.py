@@ -1,6 +1,7 @@
 """Scores on the held-out problems, shard by shard."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 from mortal_steps.orchestration.session import Session
 from mortal_steps.report.evaluations import mean_scores
@@ -25,6 +26,12 @@ async def evaluate(session: Session, step: int, weights: WeightsRef) -> Evaluati
             step=step,
             busy_s=sum(s.timing.busy_s + s.generation.timing.busy_s for s in shards),
             wait_s=sum(s.timing.wait_s + s.generation.timing.wait_s for s in shards),
+            functions=_added([shard.timing.functions for shard in shards]),
         ),
         failures=tuple(failure for shard in rewarded for failure in shard.failures),
     )
+
+
+def _added(shards: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for seconds in shards for name in seconds)
+    return {name: sum(seconds.get(name, 0.0) for seconds in shards) for name in names}

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.base import ROLES, Role, WorkerSpec
 from mortal_steps.compute.devices import check_devices
 from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.compute.roles import worker_specs
@@ -150,10 +150,8 @@ def check_interpreters(config: RunConfig) -> None:
     """The interpreter of each role exists, and the rollout workers' one has their engine."""
     if config.compute.backend == "modal":
         return  # where images hold them
-    for role in ("actor", "rollout", "reward"):
-        python = getattr(config.compute.local, role).python
-        if python and shutil.which(python) is None:
-            raise ConfigError(f"compute.local.{role}.python: no such interpreter: {python}")
+    for role in ROLES:
+        check_interpreter(config, role)
     name = config.rollout.engine or ALWAYS_THERE
     kind = engine_kind(name)
     if kind.needs is None:
@@ -171,6 +169,13 @@ def check_interpreters(config: RunConfig) -> None:
             f"{python}, under which rollout workers run, has no pyarrow, in which they write "
             f"completions; install it there: {python} -m pip install pyarrow"
         )
+
+
+def check_interpreter(config: RunConfig, role: Role) -> None:
+    """The interpreter of a role exists."""
+    python = getattr(config.compute.local, role).python
+    if python and shutil.which(python) is None:
+        raise ConfigError(f"compute.local.{role}.python: no such interpreter: {python}")
 
 
 def check_modal(config: RunConfig) -> None:

@@ -20,6 +20,7 @@ from mortal_steps.data import get_batch
 from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.held_out import HeldOut
+from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.runs.activity import Doing
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import policy_version, sampling_version, shard_bounds
@@ -57,6 +58,7 @@ class Session:
         self.compute = compute
         self.doing = Doing()
         """What the run does just now, for people who look on."""
+        self._judges = Spending(run.store.root)
 
     @property
     def config(self) -> RunConfig:
@@ -102,11 +104,15 @@ class Session:
     def spent_share(self) -> float | None:
         """What part of what the run may cost it has cost; None where there is no limit."""
         limit = self.config.compute.modal.max_cost
-        return None if limit is None else self.compute.spent() / limit
+        return None if limit is None else self.spent() / limit
+
+    def spent(self) -> float:
+        """Dollars that the run has cost so far: its workers and its judges."""
+        return self.compute.spent() + self._judges.so_far().dollars
 
     def overspent(self) -> str | None:
         """What to stop for, if the run has cost what it may cost."""
-        limit, spent = self.config.compute.modal.max_cost, self.compute.spent()
+        limit, spent = self.config.compute.modal.max_cost, self.spent()
         if limit is None or spent < limit:
             return None
         return f"compute.modal.max_cost = {limit:g} dollars ({spent:.2f} spent)"

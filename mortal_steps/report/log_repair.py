@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
 from mortal_steps.report.evaluations import beside, mean_metrics, mean_scores
+from mortal_steps.report.timings import timing_row
 from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, TIMINGS
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
@@ -134,7 +134,7 @@ def _timings_of(run: Run, step: int) -> list[Row]:
         return []
     shards = entry.request.rewards if entry else ()
     timings = [t for shard in shards for t in (shard.generation.timing, shard.timing)]
-    return [dataclasses.asdict(timing) for timing in timings]
+    return [timing_row(timing) for timing in timings]
 
 
 def _evaluation_of(run: Run, step: int) -> Row | None:

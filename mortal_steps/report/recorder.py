@@ -15,6 +15,7 @@ from mortal_steps.report.pace import Pace, recent_steps
 from mortal_steps.report.points import Point
 from mortal_steps.report.progress import StepReport
 from mortal_steps.report.report_files import write_report
+from mortal_steps.report.timings import timing_row
 from mortal_steps.report.watch import Watch
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
 from mortal_steps.runs.run import Run
@@ -72,7 +73,7 @@ class Recorder:
 
     def timing(self, *timings: StageTiming) -> None:
         """Note where time went."""
-        self._run.append(TIMINGS, *(dataclasses.asdict(timing) for timing in timings))
+        self._run.append(TIMINGS, *map(timing_row, timings))
 
     def step(self, batch: BatchRef, rewards: Sequence[RewardRef], result: StepResult) -> StepReport:
         """A train step ended: one line of metrics, and the timings of its stages."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.report.markdown import bar, code, fenced, table
+from mortal_steps.report.reward_functions import WINDOW, FunctionRow, function_cells
 from mortal_steps.report.rivals import Rival
 from mortal_steps.report.samples import Sample, prompt_text
 from mortal_steps.report.summary import RunSummary
@@ -59,6 +60,7 @@ def report_markdown(facts: RunFacts) -> str:
     parts = [
         *_heading(facts),
         *_rewards(facts),
+        *_functions(facts.summary.functions),
         *_evaluations(facts.evaluations, facts.rival),
         *_timings(facts),
         *_samples(facts.samples),
@@ -109,6 +111,22 @@ def _rewards(facts: RunFacts) -> Iterator[str]:
         )
 
 
+def _functions(rows: Sequence[FunctionRow]) -> Iterator[str]:
+    if not rows:
+        return
+    cells = function_cells(rows)
+    yield "## Reward functions"
+    yield table(
+        list(cells[0]),
+        [[code(name), *numbers] for name, *numbers in (cell.values() for cell in cells)],
+        "l" + "r" * (len(cells[0]) - 1),
+    )
+    yield (
+        f"Mean and standard deviation of the scores over the last {WINDOW} steps; failures over "
+        "all of them; latency: the mean time for a shard."
+    )
+
+
 def _evaluations(rows: Sequence[Mapping[str, Any]], rival: Rival | None) -> Iterator[str]:
     """The last evaluation beside the first and the best, by their reward, and beside that of the
     best other run."""
@@ -149,8 +167,10 @@ def _timings(facts: RunFacts) -> Iterator[str]:
     rows = [StageRow(stage=stage, **numbers) for stage, numbers in timings.items()]
     cells = []
     for row, texts in zip(rows, table_cells(rows), strict=True):
-        priced = {"cost": f"${cost['by_stage'].get(row.stage, 0.0):.2f}"} if cost else {}
-        cells.append({**texts, **priced, "": bar(row.share)})
+        price = "" if row.is_part or not cost else f"${cost['by_stage'].get(row.stage, 0.0):.2f}"
+        priced = {"cost": price} if cost else {}
+        cell = code(row.stage) if row.is_part else row.stage
+        cells.append({**texts, "stage": cell, **priced, "": bar(row.share)})
     yield "## Where the time went"
     yield table(
         list(cells[0]),
@@ -168,6 +188,8 @@ def _samples(samples: Sequence[Sample]) -> Iterator[str]:
         reward = f"reward {number(sample.reward)}" if sample.kind != "masked" else "no reward"
         yield f"### {sample.kind.capitalize()}: {reward}"
         yield f"Problem {code(sample.problem_id)} · {scores}"
+        for why in sample.why:
+            yield code(why)
         yield fenced(prompt_text(sample.prompt))
         yield "was answered with"
         yield fenced(sample.text)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal, get_args
 
 from mortal_steps.errors import DataError
 from mortal_steps.policy import journal
 from mortal_steps.policy.rollout_files import pruned_before
 from mortal_steps.runs.run import Run
-from mortal_steps.types import Prompt
+from mortal_steps.types import Prompt, RewardedShard, RewardFailure, RolloutGroup
 
 Kind = Literal["best", "worst", "masked"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -31,6 +32,11 @@ class Sample:
     """Weighted sum; None where no function scored it."""
     rewards: Mapping[str, float | None]
     """Score of each reward function."""
+    relative: float | None = None
+    """The reward less the mean reward of its group: its advantage, before TRL scales it. None where
+    it has no reward."""
+    why: Sequence[str] = ()
+    """Of a masked one, what each function did that failed on it; empty where all abstained."""
 
 
 def prompt_text(prompt: Prompt) -> str:
@@ -74,12 +80,24 @@ def samples_of(
     return _chosen(run, entry, most, kinds)
 
 
+def told_steps(run: Run, most: int) -> list[int]:
+    """Steps, counted from 1, that have completions: the `most` at the most, spread evenly from the
+    first to the last."""
+    first = max(run.info.first_step, pruned_before(run.store)) + 1
+    known = range(first, run.manifest.step + 1)
+    if len(known) <= most:
+        return list(known)
+    apart = (len(known) - 1) / max(1, most - 1)
+    return sorted({known[-1 - round(apart * place)] for place in range(most)})
+
+
 def _chosen(
     run: Run, entry: journal.JournalEntry, most: int, kinds: Sequence[Kind]
 ) -> list[Sample]:
     batch = journal.read_batch(run.store, run.config, entry.request)
-    everything = [(group.problem, rollout) for group in batch.groups for rollout in group.rollouts]
+    everything = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
     rewards = [rollout.reward for _, rollout in everything]
+    reasons = _reasons(run, entry)
     ranked = sorted(
         ((reward, place) for place, reward in enumerate(rewards) if reward is not None),
         key=lambda scored: -scored[0],
@@ -90,7 +108,8 @@ def _chosen(
     places: dict[Kind, list[int]] = {"best": best, "worst": worst, "masked": masked}
 
     def sample(kind: Kind, place: int) -> Sample:
-        problem, rollout = everything[place]
+        group, rollout = everything[place]
+        problem = group.problem
         return Sample(
             kind=kind,
             step=entry.request.step + 1,
@@ -99,6 +118,30 @@ def _chosen(
             text=rollout.completion.text,
             reward=rollout.reward,
             rewards=rollout.rewards,
+            relative=_relative(rollout.reward, group),
+            why=reasons.get(problem.id, []) if kind == "masked" else [],
         )
 
     return [sample(kind, place) for kind in KINDS if kind in kinds for place in places[kind]]
+
+
+def _relative(reward: float | None, group: RolloutGroup) -> float | None:
+    if reward is None:
+        return None
+    return reward - fmean(each.reward for each in group.rollouts if each.reward is not None)
+
+
+def _reasons(run: Run, entry: journal.JournalEntry) -> dict[str, list[str]]:
+    """By problem: what the functions did that failed on it."""
+    reasons: dict[str, list[str]] = {}
+    for shard in entry.request.rewards:
+        if shard.masked:
+            for failure in run.store.read_record(shard.file, RewardedShard).failures:
+                reasons.setdefault(failure.problem_id, []).append(told(failure))
+    return reasons
+
+
+def told(failure: RewardFailure) -> str:
+    """What a function did, such as `correct raised KeyError: 'x' (exception, 3 calls)`."""
+    calls = f"{failure.attempts} calls" if failure.attempts > 1 else "1 call"
+    return f"{failure.function} {failure.message} ({failure.kind}, {calls})"

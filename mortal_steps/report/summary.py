@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.report.points import Point, thinned
-from mortal_steps.report.timings import stage_totals
+from mortal_steps.report.reward_functions import FunctionRow, function_rows
+from mortal_steps.report.timings import StageRow, stage_totals
 from mortal_steps.report.units import drawn
+from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.source_record import find_history
-from mortal_steps.runs.costs import COSTS, add_up
+from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.identity import check_config
 from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
 from mortal_steps.runs.run import Run
@@ -88,8 +90,12 @@ class RunSummary:
     fingerprint: str
     timings: Mapping[str, Mapping[str, Any]]
     """Stage -> calls, total_s, mean_s, share, wait_s."""
+    functions: list[FunctionRow]
+    """How each reward function does in training."""
     cost: Mapping[str, Any] | None
-    """Of a run on Modal, in dollars: total, by_kind and by_stage."""
+    """In dollars: total, by_kind and by_stage; None where it cost nothing."""
+    judge: Mapping[str, Any] | None
+    """What its judges took: answers, prompt_tokens, completion_tokens, dollars; None: none did."""
     quarantined: list[Quarantined]
     """Problems left out because a reward function failed on them, the most frequent first."""
     changed_rewards: list[Mapping[str, Any]]
@@ -116,6 +122,7 @@ def summarize(run: Run) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""
     manifest, store, parent = run.manifest, run.store, run.info.parent
     metrics, config = run.metrics(), _config(run)
+    stages = stage_totals(run.timings()).rows()
     rewards = [row["reward"] for row in metrics]
     steps = [checkpoint.step for checkpoint in manifest.checkpoints]
     return RunSummary(
@@ -143,8 +150,10 @@ def summarize(run: Run) -> RunSummary:
         run_dir=str(store.root.absolute()),
         report=PAGE if store.path(PAGE).exists() else None,
         fingerprint=run.info.fingerprint,
-        timings=_timings(run),
+        timings=_timings(stages),
+        functions=function_rows(metrics, stages),
         cost=_cost(run),
+        judge=_judge(run),
         quarantined=_quarantined(run.logs.read(QUARANTINE)),
         changed_rewards=_changed_rewards(run),
         curve={
@@ -191,7 +200,7 @@ def _drawn(config: RunConfig | None) -> dict[str, str]:
     }
 
 
-def _timings(run: Run) -> dict[str, dict[str, Any]]:
+def _timings(stages: Iterable[StageRow]) -> dict[str, dict[str, Any]]:
     return {
         row.stage: {
             "calls": row.calls,
@@ -200,7 +209,7 @@ def _timings(run: Run) -> dict[str, dict[str, Any]]:
             "share": row.share,
             "wait_s": row.wait_s,
         }
-        for row in stage_totals(run.timings()).rows()
+        for row in stages
     }
 
 
@@ -225,10 +234,15 @@ def _changed_rewards(run: Run) -> list[Mapping[str, Any]]:
 
 
 def _cost(run: Run) -> dict[str, Any] | None:
-    costs = add_up(run.store.path(COSTS))
+    costs = add_up(run.store.root)
     if costs is None:
         return None
     return {"total": costs.total, "by_kind": costs.by_kind, "by_stage": costs.by_stage}
+
+
+def _judge(run: Run) -> dict[str, Any] | None:
+    spent = Spending(run.store.root).so_far()
+    return asdict(spent) if spent.answers else None
 
 
 def _quarantined(rows: Iterable[Mapping[str, Any]]) -> list[Quarantined]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from mortal_steps.types import StageTiming
 
 STAGES = (
     "warm_start",
@@ -26,6 +28,7 @@ class StageRow:
     """One line of the timing table."""
 
     stage: str
+    """Of a part of the stage before, `<stage>: <part>`, such as `reward: exact_match`."""
     calls: int
     total_s: float
     """Seconds inside workers; parallel calls add up."""
@@ -35,6 +38,11 @@ class StageRow:
     wait_s: float
     """Seconds waiting for a free worker and for answers."""
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part of a stage above, which has no price of its own."""
+        return self.stage not in STAGES
+
 
 class StageTotals:
     """Adds timings up as they come; its size does not grow with the run."""
@@ -43,36 +51,60 @@ class StageTotals:
         self._busy: dict[str, float] = defaultdict(float)
         self._wait: dict[str, float] = defaultdict(float)
         self._calls: dict[str, int] = defaultdict(int)
+        self._parts: dict[str, dict[str, list[float]]] = defaultdict(dict)
 
-    def add(self, stage: str, busy_s: float, wait_s: float) -> None:
-        """One call of a stage."""
+    def add(
+        self, stage: str, busy_s: float, wait_s: float, functions: Mapping[str, float] | None = None
+    ) -> None:
+        """One call of a stage, and the seconds of it in each reward function."""
         self._calls[stage] += 1
         self._busy[stage] += busy_s
         self._wait[stage] += wait_s
+        for name, seconds in (functions or {}).items():
+            part = self._parts[stage].setdefault(name, [0, 0.0])
+            part[0] += 1
+            part[1] += seconds
 
     def rows(self) -> list[StageRow]:
-        """The table, in the order of `STAGES`."""
-        everything = sum(self._busy.values()) or 1.0
-        return [
-            StageRow(
-                stage=stage,
-                calls=self._calls[stage],
-                total_s=self._busy[stage],
-                mean_s=self._busy[stage] / self._calls[stage],
-                share=self._busy[stage] / everything,
-                wait_s=self._wait[stage],
-            )
-            for stage in STAGES
-            if self._calls[stage]
-        ]
+        """The table, in the order of `STAGES`; below each stage its parts, which it includes."""
+        found = []
+        for stage in STAGES:
+            if self._calls[stage]:
+                calls, busy, wait = self._calls[stage], self._busy[stage], self._wait[stage]
+                found.append(self._row(stage, calls, busy, wait))
+                for name, (times, seconds) in self._parts[stage].items():
+                    found.append(self._row(part_of(stage, name), int(times), seconds, 0.0))
+        return found
+
+    def _row(self, stage: str, calls: int, busy_s: float, wait_s: float) -> StageRow:
+        return StageRow(
+            stage=stage,
+            calls=calls,
+            total_s=busy_s,
+            mean_s=busy_s / calls,
+            share=busy_s / (sum(self._busy.values()) or 1.0),
+            wait_s=wait_s,
+        )
 
 
 def stage_totals(timings: Iterable[Mapping[str, Any]]) -> StageTotals:
     """Rows of timings.jsonl added up."""
     totals = StageTotals()
     for timing in timings:
-        totals.add(timing["stage"], timing["busy_s"], timing["wait_s"])
+        functions = timing.get("functions")
+        totals.add(timing["stage"], timing["busy_s"], timing["wait_s"], functions)
     return totals
+
+
+def part_of(stage: str, function: str) -> str:
+    """What the table calls the part of a stage that was spent in a reward function."""
+    return f"{stage}: {function}"
+
+
+def timing_row(timing: StageTiming) -> dict[str, Any]:
+    """A line of timings.jsonl; `functions` stands there where there are any."""
+    row = asdict(timing)
+    return row if row["functions"] else {k: v for k, v in row.items() if k != "functions"}
 
 
 def table_cells(rows: Iterable[StageRow]) -> list[dict[str, str]]:

@@ -43,6 +43,8 @@ class CallScores:
     """What it said through `log_metric`, by name."""
     extra: Mapping[str, Sequence[Plain]]
     """What it said through `log_extra`, by column."""
+    seconds: float = 0.0
+    """How long the call took."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +60,8 @@ class CallFailure:
     """A sentence on what to do."""
     trace: str = ""
     """Where in the function it was, if that is known."""
+    seconds: float = 0.0
+    """How long the call took."""
 
 
 Outcome = CallScores | CallFailure

@@ -11,12 +11,14 @@ import functools
 import inspect
 import math
 import threading
+import time
 import traceback
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from mortal_steps.errors import MortalError, SandboxError
+from mortal_steps.errors import JudgeError, MortalError, SandboxError
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.calls import CallArguments, CallFailure, CallScores, Outcome, Plain
 from mortal_steps.rewards.columns import DatasetRowError
@@ -47,11 +49,11 @@ def call_functions(
     from inside. A `MortalError` that a function raises is raised: it says itself what is wrong, and
     whether another try may help.
     """
-    outcomes = {
-        name: _call(function, arguments)
-        for name, function in functions.items()
-        if not is_async(function)
-    }
+    outcomes: dict[str, Outcome] = {}
+    for name, function in functions.items():
+        if not is_async(function):
+            started = time.perf_counter()
+            outcomes[name] = _took(started, _call(function, arguments))
     waiting = {name: function for name, function in functions.items() if is_async(function)}
     if waiting:
         outcomes |= _call_together(waiting, arguments, timeout_s)
@@ -109,6 +111,8 @@ def _call(function: RewardFunction, arguments: CallArguments) -> Outcome:
         return _checked(function(**arguments.by_name, **log.functions()), log, arguments)
     except SandboxError as error:
         return _sandbox_lost(error)
+    except JudgeError as error:
+        return _judge_failed(error)
     except MortalError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is its failure
@@ -119,7 +123,7 @@ def _call_together(
     functions: Mapping[str, RewardFunction], arguments: CallArguments, timeout_s: float
 ) -> dict[str, Outcome]:
     async def call_all() -> list[Any]:
-        calls = (_awaited(function, arguments, timeout_s) for function in functions.values())
+        calls = (_timed(_awaited(each, arguments, timeout_s)) for each in functions.values())
         return await asyncio.gather(*calls, return_exceptions=True)
 
     outcomes = asyncio.run_coroutine_threadsafe(call_all(), _event_loop()).result()
@@ -137,12 +141,23 @@ async def _awaited(function: Any, arguments: CallArguments, timeout_s: float) ->
         return _checked(output, log, arguments)
     except SandboxError as error:
         return _sandbox_lost(error)
+    except JudgeError as error:
+        return _judge_failed(error)
     except MortalError:
         raise
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
         if limit.expired():
             return timed_out(timeout_s, _trace(error))
         return _raised(error, arguments)
+
+
+async def _timed(call: Awaitable[Outcome]) -> Outcome:
+    started = time.perf_counter()
+    return _took(started, await call)
+
+
+def _took(started: float, outcome: Outcome) -> Outcome:
+    return replace(outcome, seconds=time.perf_counter() - started)
 
 
 @functools.cache
@@ -168,6 +183,15 @@ def _sandbox_lost(error: SandboxError) -> CallFailure:
         kind="sandbox",
         message=_line(f"lost its sandbox: {error}", LONGEST_MESSAGE),
         remedy="`mortal doctor` says whether this machine can shut programs in.",
+    )
+
+
+def _judge_failed(error: JudgeError) -> CallFailure:
+    return CallFailure(
+        kind="judge",
+        message=_line(f"got no score of its judge: {error}", LONGEST_MESSAGE),
+        remedy="What was answered is kept, so the next attempt asks for the rest alone. A larger "
+        "rewards.timeout_s waits for longer.",
     )
 
 

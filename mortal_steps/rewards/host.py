@@ -23,6 +23,7 @@ from mortal_steps.rewards import functions as our_functions
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.calls import CallArguments, Outcome
 from mortal_steps.rewards.dispatch import call_functions, is_async
+from mortal_steps.rewards.judge.place import JudgePlace, use_place
 from mortal_steps.rewards.loading import load_term
 from mortal_steps.rewards.wire import HostAnswer, encode_answer, told
 from mortal_steps.system.frames import HEADER, Request, receive_frame
@@ -73,16 +74,18 @@ class RewardHost:
         stacks: int,
         gym_rows: bool,
         sandbox: SandboxSettings,
+        judge: JudgePlace,
     ) -> dict[str, Any]:
         """Import what `terms` gives under each name.
 
         `stacks` is the descriptor of a file that learns where in its code the process was when a
         call took too long or crashed; `gym_rows`: the rows come from reasoning_gym itself;
-        `sandbox`: how programs may be run.
+        `sandbox`: how programs may be run; `judge`: where judges keep what they paid for.
         """
         faulthandler.enable(stacks)
         our_functions.trust_gym_rows(gym_rows)
         execution.use_settings(sandbox)
+        use_place(judge)
         self._stacks = stacks
         self._functions = {name: load_term(term) for name, term in terms.items()}
         return {}

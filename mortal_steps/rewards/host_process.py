@@ -18,12 +18,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mortal_steps.config.rewards import RewardTerm, SandboxSettings
 from mortal_steps.errors import MortalError, RewardError, WorkerLostError
 from mortal_steps.rewards.calls import CallArguments, CallFailure, Outcome
 from mortal_steps.rewards.host_loss import SPOILT, HostLost, ending, failure, stack_of
+from mortal_steps.rewards.judge.place import JudgePlace
 from mortal_steps.rewards.visible import visible_environment
 from mortal_steps.rewards.wire import (
     LARGEST_ANSWER,
@@ -55,9 +57,10 @@ class HostProcess:
     """Runs reward functions in a process of their own, started at the first need and again after
     it was lost. `terms` gives what to load under each name.
 
-    `gym_rows`: the rows come from reasoning_gym itself; `sandbox`: how programs may be run. Of the
-    environment, what drives the run and its credentials are
-    left out, but for the names in `passed_on`. `before_start` is called before each start.
+    `gym_rows`: the rows come from reasoning_gym itself; `sandbox`: how programs may be run;
+    `judge`: where judges keep what they paid for. Of the environment, what drives the run and its
+    credentials are left out, but for the names in `passed_on`. `before_start` is called before each
+    start.
 
     On Linux the host ends with the thread that started it, so one thread uses this, to its end.
     """
@@ -68,12 +71,14 @@ class HostProcess:
         *,
         gym_rows: bool = False,
         sandbox: SandboxSettings | None = None,
+        judge: JudgePlace | None = None,
         passed_on: Collection[str] = (),
         before_start: Callable[[], None] | None = None,
     ) -> None:
         self._terms = dict(terms)
         self._gym_rows = gym_rows
         self._sandbox = sandbox or SandboxSettings()
+        self._judge = judge or JudgePlace()
         self._passed_on = frozenset(passed_on)
         self._before_start = before_start
         self._process: subprocess.Popen[bytes] | None = None
@@ -101,6 +106,7 @@ class HostProcess:
                 stacks=self._stacks.fileno(),
                 gym_rows=self._gym_rows,
                 sandbox=self._sandbox,
+                judge=self._judge,
             )
             self._turns = [list(turn) for turn in self._ask("turns", IMPORT_TIMEOUT_S).turns or ()]
         except HostLost as lost:
@@ -148,17 +154,20 @@ class HostProcess:
         After a failure the next call gets its arguments afresh. Raises the `MortalError` that a
         function raised.
         """
+        started = time.monotonic()
         num_completions = len(arguments.problem_ids)
         limit_s = max(self._terms[n].time_limit_s(num_completions, timeout_s) for n in names)
         try:
             self._hand_over(arguments)
+            started = time.monotonic()
             answer = self._ask("call", limit_s + GRACE_S, names=names, timeout_s=limit_s)
             outcomes = self._outcomes(answer, names, arguments)
         except HostLost as lost:
             if len(names) > 1:  # which of them it was shows when each is called alone
                 alone = [self.call([name], arguments, timeout_s=timeout_s) for name in names]
                 return dict(itertools.chain.from_iterable(each.items() for each in alone))
-            return {names[0]: failure(lost, limit_s)}
+            took = time.monotonic() - started
+            return {names[0]: replace(failure(lost, limit_s), seconds=took)}
         if any(isinstance(outcome, CallFailure) for outcome in outcomes.values()):
             self._taken = None
         return outcomes

@@ -12,7 +12,7 @@ import itertools
 import logging
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +52,8 @@ class Scores:
     """What was masked, and why."""
     failed_calls: Mapping[str, int]
     """Calls that failed, by function."""
+    seconds: Mapping[str, float]
+    """How long the calls took, those that failed included, by function."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +73,14 @@ class _Part:
         return CallScores(scores=[None] * size, metrics={}, extra={})
 
 
+class _Calls:
+    """The calls that a shard has taken, by function."""
+
+    def __init__(self) -> None:
+        self.failed: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+
 class Scorer:
     """Scores shards with the functions of a host, called `names` in this order."""
 
@@ -86,22 +96,22 @@ class Scorer:
         `MortalError` that a function raised.
         """
         whole = arguments_of(shard.groups, trainer_state)
-        failed_calls: Counter[str] = Counter()
+        calls = _Calls()
         parts: dict[str, list[_Part]] = {}
         for turn in self._host.turns():
-            for name, outcome in self._call_with_retries(turn, whole, failed_calls).items():
-                part = _Part(groups=shard.groups, outcome=outcome, attempts=failed_calls[name])
+            for name, outcome in self._call_with_retries(turn, whole, calls).items():
+                part = _Part(groups=shard.groups, outcome=outcome, attempts=calls.failed[name])
                 parts[name] = [part]
                 if isinstance(outcome, CallScores):
                     continue
                 if self._config.on_error == "raise":
                     raise _reward_error(name, outcome, shard, part.attempts)
                 if len(shard.groups) > 1:
-                    parts[name] = self._isolate(name, part, trainer_state, failed_calls)
-        return _put_together(shard, {name: parts[name] for name in self._names}, failed_calls)
+                    parts[name] = self._isolate(name, part, trainer_state, calls)
+        return _put_together(shard, {name: parts[name] for name in self._names}, calls)
 
     def _call_with_retries(
-        self, turn: Sequence[str], arguments: CallArguments, failed_calls: Counter[str]
+        self, turn: Sequence[str], arguments: CallArguments, calls: _Calls
     ) -> dict[str, Outcome]:
         """The last outcome of each function of a turn."""
         outcomes: dict[str, Outcome] = {}
@@ -109,36 +119,37 @@ class Scorer:
         for attempt in range(1 + self._config.retries):
             if attempt:
                 time.sleep(min(FIRST_DELAY_S * 2 ** (attempt - 1), LONGEST_DELAY_S))
-            outcomes |= self._call(left, arguments, failed_calls)
+            outcomes |= self._call(left, arguments, calls)
             left = [name for name in left if isinstance(outcomes[name], CallFailure)]
             if not left:
                 break
         return outcomes
 
     def _isolate(
-        self, name: str, whole: _Part, trainer_state: TrainerState, failed_calls: Counter[str]
+        self, name: str, whole: _Part, trainer_state: TrainerState, calls: _Calls
     ) -> list[_Part]:
         """Call a function that failed on the shard for each problem alone: which are to blame?"""
         parts = []
         for group in whole.groups:
             alone = arguments_of([group], trainer_state)
-            outcome = self._call([name], alone, failed_calls)[name]
+            outcome = self._call([name], alone, calls)[name]
             parts.append(_Part(groups=[group], outcome=outcome, attempts=whole.attempts + 1))
         return parts
 
     def _call(
-        self, names: Sequence[str], arguments: CallArguments, failed_calls: Counter[str]
+        self, names: Sequence[str], arguments: CallArguments, calls: _Calls
     ) -> dict[str, Outcome]:
         outcomes = self._host.call(names, arguments, timeout_s=self._config.timeout_s)
         for name, outcome in outcomes.items():
+            calls.seconds[name] += outcome.seconds
             if isinstance(outcome, CallFailure):
-                failed_calls[name] += 1
+                calls.failed[name] += 1
                 logger.warning("reward function %r %s\n%s", name, outcome.message, outcome.trace)
         return outcomes
 
 
 def _put_together(
-    shard: GeneratedShard, parts: Mapping[str, Sequence[_Part]], failed_calls: Mapping[str, int]
+    shard: GeneratedShard, parts: Mapping[str, Sequence[_Part]], calls: _Calls
 ) -> Scores:
     failures = tuple(_failures(parts))
     masked = {failure.problem_id for failure in failures}
@@ -154,7 +165,8 @@ def _put_together(
         metrics=_mean_metrics(parts),
         extra=_extra_columns(parts),
         failures=failures,
-        failed_calls=dict(sorted(failed_calls.items())),
+        failed_calls=dict(sorted(calls.failed.items())),
+        seconds={name: calls.seconds[name] for name in parts},
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.host_process import HostProcess
+from mortal_steps.rewards.judge.place import JudgePlace
 from mortal_steps.rewards.scoring import Scorer, Scores
 from mortal_steps.rewards.source_record import check_files
 from mortal_steps.scores import reward_names, reward_weights, total_reward
@@ -40,13 +42,18 @@ MADE_UP_TEXT = "a made-up completion"
 class _Functions:
     """The reward functions of a configuration, in a host of their own."""
 
-    def __init__(self, config: RunConfig, before_start: Callable[[], None]) -> None:
+    def __init__(self, config: RunConfig, run_dir: Path, before_start: Callable[[], None]) -> None:
         self._config = config.rewards
         self._names = reward_names(config)
         self._host = HostProcess(
             dict(zip(self._names, config.rewards.all_terms, strict=True)),
             gym_rows=comes_from_gym(config.data),
             sandbox=config.rewards.sandbox,
+            judge=JudgePlace(
+                run_dir=str(run_dir.absolute()),
+                call_timeout_s=config.rewards.timeout_s,
+                api_url=os.environ.get("PREFECT_API_URL"),
+            ),
             passed_on={*config.compute.local.reward.env, *config.rewards.credentials},
             before_start=before_start,
         )
@@ -95,9 +102,9 @@ class RewardWorker:
         def check() -> None:
             check_files(self._store, config, Path.cwd())
 
-        self._training = self._evaluating = _Functions(config, check)
+        self._training = self._evaluating = _Functions(config, self._store.root, check)
         if config.evaluation.functions is not None:
-            self._evaluating = _Functions(config.for_evaluation(), check)
+            self._evaluating = _Functions(config.for_evaluation(), self._store.root, check)
 
     def start(self) -> None:
         """Import the functions of training; raises `RewardError` if one cannot be."""
@@ -130,7 +137,11 @@ class RewardWorker:
         started = time.perf_counter()
         request = replace(request, output=file_in_use(self._store, request.output))
         generation = request.generation
-        file, rewarded = self._committed(request) or self._score(request)
+        seconds: Mapping[str, float] = {}
+        found = self._committed(request)
+        if found is None:
+            found, seconds = self._score(request)
+        file, rewarded = found
         reward_sum, num_scored = total_reward(rewarded, self._asked(request).weights)
         masked: Counter[str] = Counter()
         for failure in rewarded.failures:
@@ -147,6 +158,7 @@ class RewardWorker:
                 step=generation.step,
                 index=generation.shard,
                 busy_s=time.perf_counter() - started,
+                functions=seconds,
             ),
             failed_calls=rewarded.failed_calls,
             masked=dict(masked),
@@ -163,7 +175,10 @@ class RewardWorker:
             return found
         return None
 
-    def _score(self, request: RewardRequest) -> tuple[FileRef, RewardedShard]:
+    def _score(
+        self, request: RewardRequest
+    ) -> tuple[tuple[FileRef, RewardedShard], Mapping[str, float]]:
+        """The scores, committed, and the seconds in each function, which are no part of them."""
         generation = request.generation
         shard = self._store.read_record(generation.file, GeneratedShard)
         scores = self._asked(request).score(shard, self._trainer_state(shard.step))
@@ -177,7 +192,8 @@ class RewardWorker:
             failures=scores.failures,
             failed_calls=scores.failed_calls,
         )
-        return self._store.write_record(request.output, rewarded, RewardedShard), rewarded
+        file = self._store.write_record(request.output, rewarded, RewardedShard)
+        return (file, rewarded), scores.seconds
 
     def _asked(self, request: RewardRequest) -> _Functions:
         return self._evaluating if request.stage == "evaluate" else self._training

@@ -7,7 +7,7 @@
     lease      the one process that may drive it                       lock, lease.json
     activity   what it does just now                                   activity.json
     flow_log   what the process that drives it has logged              logs/flow.log
-    costs      what it has cost on Modal                               costs.jsonl
+    costs      what it has cost                                        costs.jsonl
     run        all of these together: `find_run`, `Run`
     verify     every file against its digest, and the chain of steps
     retention  which runs may go: rules over what `survey` knows of each

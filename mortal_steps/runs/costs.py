@@ -1,4 +1,5 @@
-"""What a run has cost, added up from costs.jsonl; see `mortal_steps.compute.modal.meter`."""
+"""What a run has cost: its containers, from costs.jsonl (`mortal_steps.compute.modal.meter`), and
+its judges (`mortal_steps.rewards.judge.ledger`)."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.runs.logs import read_lines
 
 COSTS = "costs.jsonl"
@@ -19,7 +21,7 @@ class Costs:
 
     total: float
     by_kind: dict[str, float]
-    """useful, start_up, idle, repeated."""
+    """useful, start_up, idle, repeated, of containers; judge."""
     by_stage: dict[str, float]
 
 
@@ -35,15 +37,18 @@ def merge_costs(one: bytes, other: bytes) -> bytes:
     return b"".join(dict.fromkeys([*whole[0], *whole[1]]))
 
 
-def add_up(path: Path) -> Costs | None:
+def add_up(run_dir: Path) -> Costs | None:
     """The costs of a run; None for one that cost nothing."""
-    rows = read_costs(path)
-    if not rows:
+    rows, judged = read_costs(run_dir / COSTS), Spending(run_dir).so_far()
+    if not rows and not judged.dollars:
         return None
-    by_kind: dict[str, float] = dict.fromkeys(KINDS, 0.0)
+    by_kind: dict[str, float] = dict.fromkeys(KINDS if rows else (), 0.0)
     by_stage: dict[str, float] = defaultdict(float)
     for row in rows:
         by_kind[row["kind"]] += row["dollars"]
         by_stage[row["stage"]] += row["dollars"]
-    total = sum(row["dollars"] for row in rows)
+    if judged.dollars:
+        by_kind["judge"] = judged.dollars
+        by_stage["reward"] += judged.dollars
+    total = judged.dollars + sum(row["dollars"] for row in rows)
     return Costs(total=total, by_kind=by_kind, by_stage=dict(by_stage))

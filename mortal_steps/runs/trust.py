@@ -42,3 +42,6 @@ def _programs(config: RunConfig) -> Iterator[str]:
             yield f"compute.local.{name}.python = {role.python!r}"
         if role.env:
             yield f"compute.local.{name}.env with {', '.join(sorted(role.env))}"
+    for term in config.rewards.all_terms:
+        if term.sends is not None:
+            yield f"rewards.terms with {term.sends}"

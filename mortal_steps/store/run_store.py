@@ -19,6 +19,7 @@
       notices.jsonl        what was told of the run, to whoever is responsible for it
       reward_curve.png report.md report.html
       logs/                what each worker printed, and the flow
+      judge/               answers of judges, and what they cost
       costs.jsonl calls/ settings/   of a run on Modal: what it cost, its calls, its workers
 
 Everything is written beside its place, synced to disk, then renamed, so a partial file is never

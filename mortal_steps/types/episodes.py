@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-FailureKind = Literal["exception", "timeout", "crash", "invalid", "sandbox"]
+FailureKind = Literal["exception", "timeout", "crash", "invalid", "sandbox", "judge"]
 """How a call failed: it raised; it gave no answer in time; its process ended; what it returned
-cannot be used; the sandbox that it needs was lost."""
+cannot be used; the sandbox that it needs was lost; the judge that it asks gave no score."""
 
 Boundary = Literal["environment", "tool", "sandbox", "judge", "gateway"]
 """What the failed call had to cross."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
 
 from mortal_steps.types.paths import Below
 from mortal_steps.types.rollouts import PolicyVersion
@@ -26,6 +29,11 @@ class StageTiming:
     """Inside the worker's method."""
     wait_s: float = 0.0
     """Waiting for a free worker and for the answer's way back."""
+    functions: Annotated[Mapping[str, float], Field(exclude_if=lambda value: not value)] = field(
+        default_factory=dict
+    )
+    """Of a reward: seconds in the calls of each function, retries included. Where scores are there
+    already, none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

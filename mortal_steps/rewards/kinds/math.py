@@ -33,9 +33,12 @@ class Math(RewardTerm, extra="forbid"):
     column: Annotated[str, Affects.SCORES] = "answer"
     """The dataset's column with the right answer, in LaTeX or plain; a number will do."""
     cpu_s: Annotated[float, Affects.SCORES] = Field(3.0, gt=0)
-    """CPU time of one comparison in seconds; a completion that takes more gets 0. A call with many
-    such completions takes `cpu_s` for each of them, divided by the cores: `rewards.timeout_s` has
-    to allow for that."""
+    """CPU time of one comparison in seconds; a completion that takes more gets 0."""
+
+    def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
+        """Enough for completions and right answers that all run out of time, one after the other,
+        with half a core: their own limit holds."""
+        return max(timeout_s, 2 * 2 * num_completions * self.cpu_s)
 
     def load(self) -> Callable[..., list[float]]:
         """The reward function. Raises `RewardError` where math-verify is missing."""

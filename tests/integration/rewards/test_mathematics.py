@@ -181,3 +181,8 @@ def test_without_math_verify_the_remedy_is_told_before_anything_is_scored(
         Math().load()
     with pytest.raises(RewardError, match=r"pip install 'mortal\[math\]'"):
         MathProcess().compare([Comparison(gold="1", said="1")], cpu_s=1.0)
+
+
+def test_a_term_has_the_time_for_a_shard_whose_answers_are_all_stopped():
+    assert Math(cpu_s=2.0).time_limit_s(64, 60.0) >= 2 * 64 * 2.0
+    assert Math(cpu_s=2.0).time_limit_s(1, 60.0) == 60.0

@@ -100,6 +100,8 @@ def test_scores_are_committed_beside_their_generations(store: RunStore, make_wor
     assert ref.generation == request.generation
     assert (ref.timing.stage, ref.timing.step, ref.timing.index) == ("reward", 4, 0)
     assert ref.timing.busy_s > 0
+    assert set(ref.timing.functions) == {"counted", "if_long"}
+    assert 0 < sum(ref.timing.functions.values()) < ref.timing.busy_s
 
 
 def test_trainer_state_counts_optimizer_updates(store: RunStore, make_worker: Any) -> None:

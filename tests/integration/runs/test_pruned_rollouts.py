@@ -11,7 +11,7 @@ from mortal_steps.orchestration.fork import fork_run
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.policy.rollout_files import pruned_before
 from mortal_steps.report.log_repair import restore_logs
-from mortal_steps.report.samples import last_samples, samples_of
+from mortal_steps.report.samples import last_samples, samples_of, told_steps
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from tests.support.bare_flow import Killed, go_on, project_config
@@ -102,7 +102,9 @@ def test_the_completions_of_any_step_that_has_them_can_be_read(whole, pruned):
         samples_of(whole, 1, step=10)
     with pytest.raises(DataError, match=r"step 8 are not kept any more .* of steps 9 to 9"):
         samples_of(pruned, 1, step=8)
-    assert samples_of(pruned, 1, step=9)
+    best, worst = samples_of(pruned, 1, step=9)
+    assert best.relative >= 0 >= worst.relative
+    assert told_steps(pruned, 3) == [9] and told_steps(whole, 2) == [1, 9]
 
 
 @pytest.mark.parametrize("unlinks", [0, 1, 4])

@@ -39,12 +39,20 @@ def run(tmp_path):
     rewards = RewardsConfig(functions=("m:a",), on_error="mask")
     run = Run(RunStore(tmp_path / "run"), RunConfig(rewards=rewards), run_info(tmp_path))
     run.update(status="created")
-    counts = {"num_sampled_tokens": 1000, "rewards/a/failed_calls": 1, "rewards/a/masked": 2}
+    counts = {
+        "num_sampled_tokens": 1000,
+        "rewards/a/mean": 0.25,
+        "rewards/a/std": 0.125,
+        "rewards/a/failed_calls": 1,
+        "rewards/a/masked": 2,
+    }
     for step in range(1, 5):
         run.append("metrics.jsonl", {"step": step, "reward": step / 10, **counts})
         timings = {"generate": 0.6, "reward": 0.0, "train_step": 0.4}
         for stage, busy_s in timings.items():
             row = {"step": step, "stage": stage, "busy_s": busy_s, "wait_s": 0.1}
+            if stage == "reward":
+                row["functions"] = {"a": 0.002}
             run.append("timings.jsonl", row)
     for step, reward in ((0, 0.1), (2, 0.9), (4, 0.5)):
         run.append("evaluations.jsonl", {"step": step, "a": reward, "reward": reward})
@@ -93,6 +101,10 @@ def test_the_report_tells_how_a_run_stands(run):
         "| score | first, step 0 | best, step 2 | last, step 4 |",
         "| `reward` | 0.100 | 0.900 | 0.500 |",
         "| generate | 4 | 2.40 s | 600.0 ms | 60.0 % | 0.40 s | ████████████ |",
+        "| reward function | mean | std | failed calls | masked | latency |",
+        "| `a` | 0.250 | 0.125 | 4 | 8 | 2.0 ms |",
+        "| reward | 4 | 0.00 s | 0.0 ms | 0.0 % | 0.40 s |",
+        "| `reward: a` | 4 | 0.01 s | 2.0 ms | 0.2 % | 0.00 s |",
         "- began 3 times",
         "- 4 failed calls of reward functions",
         "- 8 completions masked",
@@ -175,6 +187,7 @@ def test_a_price_stands_beside_each_stage(run):
     report = report_markdown(facts_of(run))
     assert "$1.50, estimated" in report
     assert "60.0 % | 0.40 s | $1.50 | ████████████ |" in report
+    assert "| `reward: a` | 4 | 0.01 s | 2.0 ms | 0.2 % | 0.00 s |  | ▏ |" in report
 
 
 @pytest.mark.parametrize("text", NASTY)

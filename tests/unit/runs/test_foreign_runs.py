@@ -32,9 +32,9 @@ def store(tmp_path):
     return RunStore(tmp_path / "runs" / "run")
 
 
-def written(store, local=LOCAL):
+def written(store, local=LOCAL, **values):
     """A run directory that has begun."""
-    values = {"run_id": "run", "compute": {"local": local}, "model": {"new": {}}}
+    values = {"run_id": "run", "compute": {"local": local}, "model": {"new": {}}, **values}
     write_identity(store, parse_config(values), [Problem(id="p", prompt="a")], [])
     return read_identity(store)
 
@@ -120,6 +120,14 @@ def test_a_run_from_elsewhere_that_names_no_programs_just_goes_on(store):
     info = written(store, local={})
     store.write_record(IDENTITY_FILE, dataclasses.replace(info, host="elsewhere"), RunInfo)
     check_trusted(find_run(store.root.parent, "run"))
+
+
+def test_a_judge_to_which_a_run_from_elsewhere_sends_a_key_is_asked_about(store):
+    judge = {"type": "judge", "model": "m", "base_url": "http://other/v1", "api_key_env": "AWS_KEY"}
+    info = written(store, local={}, rewards={"terms": [judge]})
+    store.write_record(IDENTITY_FILE, dataclasses.replace(info, host="elsewhere"), RunInfo)
+    with pytest.raises(StoreError, match=r"api_key_env = 'AWS_KEY' for http://other/v1\. Read it"):
+        check_trusted(find_run(store.root.parent, "run"))
 
 
 def test_settings_with_values_for_the_environment_are_for_the_owner_alone(store, tmp_path):

@@ -1,0 +1,99 @@
+"""`rewards test`: the command that tries reward functions out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mortal.cli.arguments import AsJson, Overrides
+from mortal_steps.report.spinner import spinner
+
+app = typer.Typer(no_args_is_help=True, help="Try reward functions out, without training.")
+
+EXAMPLES = """A line of FILE is a completion to score:
+
+{"prompt": "2+2=", "completion": "4", "answer": "4"}
+
+{"problem_id": "train-7", "completion": "4"}
+
+Prompt and completion are text or chat messages, and all other fields are
+columns of the dataset, such as `answer`. `problem_id` takes prompt and columns
+from the dataset of CONFIG. `completion_ids`, a list of token ids, is empty
+where it is not given. Completions of one problem are scored together.
+"""
+
+CompletionsFile = Annotated[
+    Path,
+    typer.Option(
+        "--completions",
+        metavar="FILE",
+        help="JSON lines, as below, or a generations-N.parquet of a run.",
+    ),
+]
+OneByOne = Annotated[
+    bool,
+    typer.Option(
+        "--one-by-one", help="Call the functions for each problem alone: which one is slow?"
+    ),
+]
+Logs = Annotated[
+    bool,
+    typer.Option("--logs", help="Also print what the functions print, and where they failed."),
+]
+
+
+@app.callback()
+def rewards() -> None:
+    """Try reward functions out, without training."""
+
+
+@app.command(epilog=EXAMPLES)
+def test(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="Configuration file with the reward functions.")
+    ],
+    completions: CompletionsFile,
+    overrides: Overrides = None,
+    evaluation: Annotated[
+        bool, typer.Option("--evaluation", help="Score with evaluation.functions.")
+    ] = False,
+    one_by_one: OneByOne = False,
+    logs: Logs = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score completions from a file as a run would, without training.
+
+    The same reward worker calls the functions with the same time limits,
+    retries and masking; it needs no GPU, no model and no Prefect server.
+    Seconds are those of the calls that scored a completion, together with the
+    others of its shard.
+
+    Exit code 1: a function failed on some completion.
+    """
+    from mortal.terminal.trial import conclusions, show_trial
+    from mortal_steps.config.loader import load_config
+    from mortal_steps.orchestration.trial import read_given, try_rewards
+
+    settings = load_config(config, overrides or ())
+    if evaluation:
+        settings = settings.for_evaluation()
+    spinner.show("reading the completions")
+    given = read_given(settings, completions)
+    spinner.show("calling the reward functions")
+    trial = try_rewards(settings, given, one_by_one=one_by_one)
+    spinner.stop()
+    if logs:
+        typer.echo(trial.log, err=True)
+    if as_json:
+        told = dataclasses.asdict(trial)
+        del told["log"]
+        typer.echo(json.dumps({**told, "conclusions": conclusions(trial)}, indent=1))
+    else:
+        show_trial(trial)
+        if trial.num_masked and not logs:
+            typer.echo("--logs prints where in their code the functions failed", err=True)
+    raise typer.Exit(1 if trial.num_masked else 0)

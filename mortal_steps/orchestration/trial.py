@@ -1,0 +1,226 @@
+"""Completions scored without training, by the reward worker of a run, as a run does it.
+
+They are dealt out in shards as large as the run's, so that a function is called with as many
+problems at a time; each call has the run's timeout and retries. Failures are masked whatever
+`rewards.on_error` says: who tries functions out wants to see all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mortal_steps.compute.local import REHEARSAL, call_in_turn
+from mortal_steps.compute.roles import worker_specs
+from mortal_steps.config import RunConfig
+from mortal_steps.data.problems import load_problems
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.preflight import check_interpreter
+from mortal_steps.report.samples import told
+from mortal_steps.rewards.completions_file import GivenGroup, read_completions
+from mortal_steps.scores import reward_weights, weighted_sum
+from mortal_steps.store import RunStore
+from mortal_steps.store.shard_files import shard_file
+from mortal_steps.types import (
+    GeneratedShard,
+    GenerationRef,
+    PolicyVersion,
+    Problem,
+    Prompt,
+    RewardedShard,
+    RewardRef,
+    RewardRequest,
+    StageTiming,
+)
+
+FOLDER = "steps/000000"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TriedCompletion:
+    """A completion and what the functions said."""
+
+    place: str
+    """Where it stands in the file, such as `line 3`."""
+    problem_id: str
+    prompt: Prompt
+    text: str
+    rewards: Mapping[str, float | None]
+    """Score of each function; None where it abstained, and everywhere on a masked completion."""
+    reward: float | None
+    """Weighted sum; None where no function scored it."""
+    masked: Sequence[str]
+    """Why it has no scores: what each function that failed on it did; empty where none did."""
+    seconds: float
+    """How long the calls took that scored it, together with the other completions of its shard."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TriedFunction:
+    """A reward function over all completions."""
+
+    name: str
+    weight: float
+    mean: float | None
+    """Of its scores; None where it gave none."""
+    std: float | None
+    """Standard deviation of its scores, that of a sample; None below two."""
+    num_scored: int
+    num_abstained: int
+    """Completions that it returned None for."""
+    num_failed: int
+    """Completions masked because it failed on them."""
+    failed_calls: int
+    """Calls that failed, those that went well when tried again included."""
+    seconds: float
+    """In all its calls."""
+    latency_s: float
+    """Mean seconds for a shard."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """What came of it."""
+
+    completions: Sequence[TriedCompletion]
+    functions: Sequence[TriedFunction]
+    num_shards: int
+    stops: bool
+    """Whether a run would stop here: something failed, and `rewards.on_error` is `raise`."""
+    log: str
+    """What the functions printed, and where in their code they failed."""
+
+    @property
+    def num_masked(self) -> int:
+        """Completions without scores because a function failed on them."""
+        return sum(bool(each.masked) for each in self.completions)
+
+
+def read_given(config: RunConfig, path: Path) -> list[GivenGroup]:
+    """The completions of a file; see `read_completions`. The dataset of the configuration is read
+    where a row names a problem of it."""
+
+    @functools.cache
+    def dataset() -> dict[str, Problem]:
+        train, held_out = load_problems(config.data, config.seed)
+        return {problem.id: problem for problem in (*train, *held_out)}
+
+    return read_completions(path, config.data.prompt_column, dataset)
+
+
+def try_rewards(
+    config: RunConfig, given: Sequence[GivenGroup], *, one_by_one: bool = False
+) -> Trial:
+    """Score the groups; with `one_by_one`, each in calls of its own.
+
+    Raises `RewardError` for a function that cannot be imported, and the `MortalError` that one
+    raises itself.
+    """
+    if not config.rewards.all_terms:
+        raise ConfigError("[rewards] names no functions; name at least one to try")
+    check_interpreter(config, "reward")
+    size = 1 if one_by_one else math.ceil(config.training.batch_size / config.num_shards)
+    shards = [given[start : start + size] for start in range(0, len(given), size)]
+    rewards = config.rewards.model_copy(update={"on_error": "mask"})
+    with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
+        store = RunStore(Path(folder))
+        spec = worker_specs(
+            config.model_copy(update={"rewards": rewards}),
+            run_dir=store.root,
+            fingerprint="",
+            model_path="",
+            num_steps=1,
+        )["reward"]
+        requests = [_request(store, number, shard) for number, shard in enumerate(shards)]
+        payloads = [{"request": request} for request in requests]
+        found: list[RewardRef] = call_in_turn(spec, "reward", payloads, store.path("logs"))
+        scored = [store.read_record(each.file, RewardedShard) for each in found]
+        log = store.path(f"logs/{REHEARSAL}.log").read_text(encoding="utf-8", errors="replace")
+    weights = reward_weights(config)
+    completions = [
+        each
+        for shard, reference, rewarded in zip(shards, found, scored, strict=True)
+        for each in _completions(shard, reference, rewarded, weights)
+    ]
+    return Trial(
+        completions=completions,
+        functions=[
+            _function(name, weight, completions, found, scored) for name, weight in weights.items()
+        ],
+        num_shards=len(shards),
+        stops=config.rewards.on_error == "raise" and any(each.failures for each in scored),
+        log=log,
+    )
+
+
+def _request(store: RunStore, number: int, groups: Sequence[GivenGroup]) -> RewardRequest:
+    version = PolicyVersion(0)
+    shard = GeneratedShard(
+        step=0, shard=number, policy_version=version, groups=[each.group for each in groups]
+    )
+    file = store.write_record(shard_file(FOLDER, "generations", number), shard, GeneratedShard)
+    generation = GenerationRef(
+        step=0,
+        shard=number,
+        file=file,
+        num_completions=sum(len(group.completions) for group in shard.groups),
+        num_tokens=0,
+        policy_version=version,
+        timing=StageTiming(stage="generate", step=0),
+    )
+    output = shard_file(FOLDER, "rewards", number)
+    return RewardRequest(stage="reward", generation=generation, output=output)
+
+
+def _completions(
+    shard: Sequence[GivenGroup],
+    reference: RewardRef,
+    rewarded: RewardedShard,
+    weights: Mapping[str, float],
+) -> Iterator[TriedCompletion]:
+    for given, scores in zip(shard, rewarded.rewards, strict=True):
+        problem = given.group.problem
+        why = [told(each) for each in rewarded.failures if each.problem_id == problem.id]
+        for place, completion, rewards in zip(
+            given.places, given.group.completions, scores, strict=True
+        ):
+            yield TriedCompletion(
+                place=place,
+                problem_id=problem.id,
+                prompt=problem.prompt,
+                text=completion.text,
+                rewards=rewards,
+                reward=weighted_sum(rewards, weights),
+                masked=why,
+                seconds=sum(reference.timing.functions.values()),
+            )
+
+
+def _function(
+    name: str,
+    weight: float,
+    completions: Sequence[TriedCompletion],
+    references: Sequence[RewardRef],
+    scored: Sequence[RewardedShard],
+) -> TriedFunction:
+    said = [each.rewards[name] for each in completions if not each.masked]
+    scores = [score for score in said if score is not None]
+    seconds = sum(each.timing.functions[name] for each in references)
+    failures = [failure for each in scored for failure in each.failures]
+    return TriedFunction(
+        name=name,
+        weight=weight,
+        mean=statistics.fmean(scores) if scores else None,
+        std=statistics.stdev(scores) if len(scores) > 1 else None,
+        num_scored=len(scores),
+        num_abstained=len(said) - len(scores),
+        num_failed=sum(each.num_completions for each in failures if each.function == name),
+        failed_calls=sum(each.failed_calls.get(name, 0) for each in scored),
+        seconds=seconds,
+        latency_s=seconds / len(references),
+    )

@@ -1,0 +1,78 @@
+"""How each reward function does: what it gives, how often it fails, how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mortal_steps.report.timings import StageRow, part_of
+from mortal_steps.report.units import number
+
+WINDOW = 20
+"""Steps at the end of a run that scores are averaged over."""
+KEY = "rewards/"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FunctionRow:
+    """A reward function in training."""
+
+    name: str
+    mean: float | None
+    """Of its scores over the last 20 steps; None where it gave none."""
+    std: float | None
+    """Standard deviation over a batch, as TRL has it: its mean over the last 20 steps."""
+    failed_calls: int
+    """Over all steps; those that went well when called again are counted, too."""
+    masked: int
+    """Completions left out because it failed on them, over all steps."""
+    latency_s: float | None
+    """Mean seconds that it takes for a shard, further calls after a failure included; None where
+    no time was noted."""
+
+
+def function_rows(
+    metrics: Sequence[Mapping[str, Any]], stages: Iterable[StageRow]
+) -> list[FunctionRow]:
+    """A row for each function that metrics.jsonl knows of; `stages`: the timing table."""
+    took = {row.stage: row.mean_s for row in stages}
+    named = dict.fromkeys(
+        key.removeprefix(KEY).rpartition("/")[0]
+        for row in metrics
+        for key in row
+        if key.startswith(KEY) and key.endswith(("/mean", "/failed_calls", "/masked"))
+    )
+    return [
+        FunctionRow(
+            name=name,
+            mean=_mean(metrics[-WINDOW:], f"{KEY}{name}/mean"),
+            std=_mean(metrics[-WINDOW:], f"{KEY}{name}/std"),
+            failed_calls=sum(row.get(f"{KEY}{name}/failed_calls", 0) for row in metrics),
+            masked=sum(row.get(f"{KEY}{name}/masked", 0) for row in metrics),
+            latency_s=took.get(part_of("reward", name)),
+        )
+        for name in named
+    ]
+
+
+def function_cells(rows: Iterable[FunctionRow]) -> list[dict[str, str]]:
+    """The table as text cells under the headings that users see."""
+    return [
+        {
+            "reward function": row.name,
+            "mean": number(row.mean),
+            "std": number(row.std),
+            "failed calls": f"{row.failed_calls:,}",
+            "masked": f"{row.masked:,}",
+            "latency": "-" if row.latency_s is None else f"{1000 * row.latency_s:.1f} ms",
+        }
+        for row in rows
+    ]
+
+
+def _mean(rows: Iterable[Mapping[str, Any]], key: str) -> float | None:
+    """TRL writes NaN where a function scored nothing, and MORTAL None."""
+    values = [row[key] for row in rows if row.get(key) is not None]
+    known = [value for value in values if value == value]
+    return sum(known) / len(known) if known else None

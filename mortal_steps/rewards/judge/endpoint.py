@@ -1,0 +1,186 @@
+"""One request to an OpenAI-compatible API, and what each way to fail means."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from time import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from mortal_steps.errors import ConfigError
+from mortal_steps.rewards.judge.question import SCHEMA, Question
+from mortal_steps.rewards.judge.tls import trusted
+from mortal_steps.rewards.texts import printable
+
+AGAIN = frozenset({408, 409, 425, 429})
+"""Statuses after which the same request may succeed, besides those from 500 on."""
+
+REFUSED = frozenset({400, 415, 422, 501})
+"""Statuses by which an endpoint refuses a request that asks for a JSON schema."""
+
+SHOWN = 200
+"""Characters of an endpoint's own words in a message."""
+
+
+class UnavailableError(Exception):
+    """No answer this time; `retry_after_s`: how long the endpoint wants to be left alone."""
+
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class RefusedError(Exception):
+    """The endpoint will never answer this request."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    """What an endpoint answered, and what that took."""
+
+    text: object
+    """As it came; a judge's answer only if it is text."""
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class Endpoint:
+    """The API at `base_url`, for several threads. `key_variable` names the environment variable
+    with its key; None: it takes none."""
+
+    def __init__(self, base_url: str, key_variable: str | None) -> None:
+        if urlsplit(base_url).username is not None:
+            raise ConfigError(
+                "base_url of a judge holds a user name or a key, which a run would record; leave "
+                "it out there, and name an environment variable with the key in api_key_env"
+            )
+        self.base_url = base_url.rstrip("/")
+        self._key_variable = key_variable
+        self._key = _key(key_variable, self.base_url)
+        self._client = httpx.Client(headers=self._headers(), verify=trusted())
+        self._plain = threading.Event()
+        """Set once it refused a schema and then answered the same request without one."""
+
+    def ask(self, question: Question, timeout_s: float) -> Reply:
+        """The answer. The request demands JSON of a schema, unless the endpoint refuses that.
+
+        Raises `UnavailableError` for what may succeed later, `RefusedError` for what will not, and
+        `ConfigError` for a wrong key, address or model.
+        """
+        if self._plain.is_set():
+            return self._reply(question, self._post(question, {}, timeout_s))
+        response = self._post(question, {"response_format": SCHEMA}, timeout_s)
+        if response.status_code not in REFUSED:
+            return self._reply(question, response)
+        reply = self._reply(question, self._post(question, {}, timeout_s))
+        self._plain.set()
+        return reply
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
+    def _headers(self) -> dict[str, str]:
+        authorization = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        return {"Content-Type": "application/json", **authorization}
+
+    def _post(
+        self, question: Question, further: Mapping[str, Any], timeout_s: float
+    ) -> httpx.Response:
+        body = {
+            "model": question.model,
+            "messages": [dict(message) for message in question.messages],
+            **question.parameters,
+            **further,
+        }
+        address = f"{self.base_url}/chat/completions"
+        try:
+            # In ASCII: a completion may hold halves of surrogate pairs, which UTF-8 does not.
+            return self._client.post(address, content=json.dumps(body), timeout=timeout_s)
+        except httpx.TimeoutException:
+            raise UnavailableError(f"no answer within {timeout_s:.3g} s") from None
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise ConfigError(f"base_url = {self.base_url!r} of a judge: {error}") from None
+        except httpx.TransportError as error:
+            raise UnavailableError(f"{type(error).__name__}: {error}") from None
+
+    def _reply(self, question: Question, response: httpx.Response) -> Reply:
+        status = response.status_code
+        if status in AGAIN or status >= 500:
+            raise UnavailableError(self._words(response), _retry_after(response))
+        if status in (401, 403):
+            raise self._wrong_key(status)
+        if status == 404:
+            raise ConfigError(
+                f"model = {question.model!r} of a judge: {self.base_url} has no such model, or is "
+                f"no OpenAI-compatible API ({self._words(response)}); correct model or base_url"
+            )
+        if status != 200:
+            raise RefusedError(self._words(response))
+        return _parsed(response)
+
+    def _wrong_key(self, status: int) -> ConfigError:
+        """Without the endpoint's own words, which may repeat the key."""
+        if self._key_variable is None:
+            return ConfigError(
+                f"api_key_env of a judge is not set: {self.base_url} wants a key (status "
+                f"{status}); name the environment variable that holds one in api_key_env"
+            )
+        return ConfigError(
+            f"api_key_env = {self._key_variable!r} of a judge: {self.base_url} refuses the key in "
+            f"that environment variable (status {status}); put a key there that may use the model"
+        )
+
+    def _words(self, response: httpx.Response) -> str:
+        said = printable(" ".join(response.text[: 4 * SHOWN].split()))
+        if self._key:
+            said = said.replace(self._key, "***")
+        return f"status {response.status_code}: {said[:SHOWN]}".rstrip(": ")
+
+
+def _key(variable: str | None, base_url: str) -> str | None:
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ConfigError(
+            f"api_key_env = {variable!r} of a judge: there is no such environment variable where "
+            f"reward functions run; set it to a key for {base_url}, and name it in "
+            "rewards.credentials if it is one that they do not see"
+        )
+    return key
+
+
+def _retry_after(response: httpx.Response) -> float:
+    """Seconds; 0 where the header is missing or says nothing that can be read."""
+    said = response.headers.get("retry-after", "")
+    try:
+        return max(0.0, float(said))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(said).timestamp() - time())
+    except ValueError:
+        return 0.0
+
+
+def _parsed(response: httpx.Response) -> Reply:
+    """Raises `UnavailableError` for a body that no such API sends: what stands in between may."""
+    try:
+        body = response.json()
+        choice = body["choices"][0]
+        usage = body.get("usage") or {}
+        return Reply(
+            text=choice["message"].get("content"),
+            prompt_tokens=int(usage.get("prompt_tokens") or 0),
+            completion_tokens=int(usage.get("completion_tokens") or 0),
+        )
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        raise UnavailableError("status 200 with a body that is no chat completion") from None

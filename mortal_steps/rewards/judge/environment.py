@@ -1,0 +1,131 @@
+"""The reward environment that lets a language model score completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mortal_steps.rewards.environments import RewardEnvironment
+from mortal_steps.rewards.judge.endpoint import Endpoint
+from mortal_steps.rewards.judge.judge import Judge, Patience, Prices
+from mortal_steps.rewards.judge.limits import Allowed, Clock
+from mortal_steps.rewards.judge.place import limits_of, place, shared_ledger
+from mortal_steps.rewards.judge.question import (
+    DEFAULT_PROMPT,
+    DEFAULT_RUBRIC,
+    Question,
+    messages_for,
+)
+
+OPENAI = "https://api.openai.com/v1"
+OPENAI_KEY = "OPENAI_API_KEY"
+THREADS = 8
+"""Requests at a time where nothing is said."""
+
+CLOCK = Clock()
+
+
+class LLMJudgeEnvironment(RewardEnvironment):
+    """The score that a model gives a completion, behind any OpenAI-compatible API.
+
+    `rubric` says what to judge by; `prompt` is the user's message, in which `{prompt}`,
+    `{completion}` and `{column}` of the dataset are replaced. `api_key_env` names the environment
+    variable with the key; for OpenAI's own address `OPENAI_API_KEY` by default, else none.
+    `parameters` are further fields of a request. `prices`: dollars for a million tokens of `input`
+    and of `output`. Limits that are None are not set, but that `THREADS` requests run at a time.
+    `timeout`: seconds for one request; `tries`: unusable answers that are paid for one question.
+    """
+
+    name = "LLMJudge"
+
+    def __init__(
+        self,
+        model: str,
+        score_range: tuple[float, float] = (0.0, 10.0),
+        *,
+        rubric: str = DEFAULT_RUBRIC,
+        prompt: str = DEFAULT_PROMPT,
+        base_url: str = OPENAI,
+        api_key_env: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        prices: Mapping[str, float] | None = None,
+        concurrency: int | None = None,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
+        timeout: float = 30.0,
+        tries: int = 3,
+        clock: Clock = CLOCK,
+    ) -> None:
+        self.model = model
+        self.low, self.high = score_range
+        if not self.low < self.high:
+            raise ValueError(
+                f"score_range = {list(score_range)} of a judge: the first must be the lower one"
+            )
+        self.rubric, self.prompt = rubric, prompt
+        self.parameters = {"temperature": 0.0} if parameters is None else dict(parameters)
+        if api_key_env is None and base_url.rstrip("/") == OPENAI:
+            api_key_env = OPENAI_KEY
+        self._endpoint = Endpoint(base_url, api_key_env)
+        allowed = Allowed(
+            concurrency=concurrency,
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+        )
+        self._judge = Judge(
+            self._endpoint,
+            limits_of(model, self._endpoint.base_url, allowed, clock),
+            shared_ledger(),
+            prices=Prices(**(prices or {})),
+            patience=Patience(
+                patience_s=place().patience_s,
+                request_s=timeout,
+                tries=tries,
+                threads=concurrency or THREADS,
+            ),
+        )
+
+    def score(self, completion: str, prompt: str, **kwargs: Any) -> float:
+        """See `score_batch`."""
+        columns = {name: [value] for name, value in kwargs.items() if not callable(value)}
+        return self.score_batch([completion], [prompt], **columns)[0]
+
+    def score_batch(
+        self, completions: Sequence[str], prompts: Sequence[str], **kwargs: Any
+    ) -> list[float]:
+        """The judge's score of each completion; equal questions are asked once. Its reasons become
+        the logged column `judge_reason`.
+
+        Raises `JudgeError` if one has no score after all tries, `ConfigError` for a wrong key,
+        address or model, and `ValueError` for a prompt with a place that has no column.
+        """
+        questions = [
+            self.question(completion, prompt, _row(kwargs, row, len(completions)))
+            for row, (completion, prompt) in enumerate(zip(completions, prompts, strict=True))
+        ]
+        grades = self._judge.grades(questions) if questions else []
+        if "log_extra" in kwargs:
+            kwargs["log_extra"]("judge_reason", [grade.reason for grade in grades])
+        return [grade.score for grade in grades]
+
+    def question(self, completion: str, prompt: str, columns: Mapping[str, Any]) -> Question:
+        """What the judge is asked about a completion."""
+        values = {**columns, "prompt": prompt, "completion": completion}
+        return Question(
+            base_url=self._endpoint.base_url,
+            model=self.model,
+            messages=messages_for(
+                rubric=self.rubric, prompt=self.prompt, low=self.low, high=self.high, values=values
+            ),
+            low=self.low,
+            high=self.high,
+            parameters=self.parameters,
+        )
+
+
+def _row(columns: Mapping[str, Any], row: int, length: int) -> dict[str, Any]:
+    return {
+        name: column[row]
+        for name, column in columns.items()
+        if isinstance(column, list | tuple) and len(column) == length
+    }

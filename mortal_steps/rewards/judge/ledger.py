@@ -1,0 +1,168 @@
+"""Answers of judges and what they cost, in the run directory, so that a resumed run pays once.
+
+    judge/20261122T132501-4711-3fa2c19b.jsonl
+        {"question": "9f2c...", "score": 7.0, "reason": "...", "model": "gpt-4o-mini",
+         "prompt_tokens": 412, "completion_tokens": 31, "dollars": 8e-05, "check": "1a2b..."}
+
+A line is one paid answer: written when it has come, before anything is made of it. An answer
+without a usable score has the score null. Each process that pays has a file of its own. `check` is
+the beginning of the sha256 of the rest: a line that a kill has cut short, or that was altered,
+does not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from mortal_steps.rewards.judge.reading import Grade
+from mortal_steps.store.files import writing
+
+FOLDER = "judge"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Payment:
+    """One answer of a judge."""
+
+    question: str
+    """Digest of what was asked."""
+    score: float | None
+    """None: it holds no score."""
+    reason: str
+    """The judge's, or why its answer cannot be used."""
+    model: str
+    prompt_tokens: int
+    completion_tokens: int
+    dollars: float
+    """0 where no prices are known."""
+
+
+_payments = TypeAdapter(Payment)
+
+
+@dataclass(kw_only=True, slots=True)
+class Spent:
+    """What a run's judges have cost."""
+
+    answers: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    dollars: float = 0.0
+
+    def add(self, payment: Payment) -> None:
+        """Count one more answer."""
+        self.answers += 1
+        self.prompt_tokens += payment.prompt_tokens
+        self.completion_tokens += payment.completion_tokens
+        self.dollars += payment.dollars
+
+
+class PaymentFiles:
+    """Reads the files of a folder as they grow."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+        """Bytes of each file that are read."""
+
+    def new(self) -> Iterator[Payment]:
+        """Whole lines since the last call, the oldest file's first."""
+        for path in sorted(self._folder.glob("*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                content = file.read()
+            whole = content[: content.rfind(b"\n") + 1]
+            self._read[path] = self._read.get(path, 0) + len(whole)
+            for line in whole.splitlines():
+                payment = _payment(line)
+                if payment is not None:
+                    yield payment
+
+
+class Spending:
+    """What the judges of a run have cost so far; asked again, it reads what is new alone."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._files = PaymentFiles(run_dir / FOLDER)
+        self._spent = Spent()
+
+    def so_far(self) -> Spent:
+        """Over all attempts of the run."""
+        for payment in self._files.new():
+            self._spent.add(payment)
+        return self._spent
+
+
+class Ledger:
+    """The answers that a process knows and pays, for several threads. Without a run directory it
+    remembers them as long as it lives."""
+
+    def __init__(self, run_dir: Path | None) -> None:
+        self._folder = None if run_dir is None else run_dir / FOLDER
+        self._files = None if self._folder is None else PaymentFiles(self._folder)
+        self._grades: dict[str, Grade] = {}
+        self._descriptor: int | None = None
+        self._writing = threading.Lock()
+
+    def refresh(self) -> None:
+        """Learn what others have paid meanwhile."""
+        if self._files is not None:
+            for payment in self._files.new():
+                self._learn(payment)
+
+    def find(self, question: str) -> Grade | None:
+        """The grade that is known for a question."""
+        return self._grades.get(question)
+
+    def pay(self, payment: Payment) -> None:
+        """Keep an answer; raises `StoreError` where it cannot be written."""
+        with self._writing:
+            if self._folder is not None:
+                self._write(self._folder, payment)
+            self._learn(payment)
+
+    def _learn(self, payment: Payment) -> None:
+        if payment.score is not None:
+            grade = Grade(score=payment.score, reason=payment.reason)
+            self._grades.setdefault(payment.question, grade)
+
+    def _write(self, folder: Path, payment: Payment) -> None:
+        with writing(folder):
+            if self._descriptor is None:
+                folder.mkdir(exist_ok=True)
+                when = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+                path = folder / f"{when}-{os.getpid()}-{uuid.uuid4().hex[:8]}.jsonl"
+                self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            line = _line(payment)
+            if os.write(self._descriptor, line) < len(line):
+                raise OSError(f"only a part of {len(line)} bytes was written")
+
+
+def _line(payment: Payment) -> bytes:
+    said = asdict(payment)
+    return json.dumps({**said, "check": _check(payment)}).encode() + b"\n"
+
+
+def _payment(line: bytes) -> Payment | None:
+    try:
+        said = json.loads(line)
+        check = said.pop("check")
+        payment = _payments.validate_python(said)
+    except (ValueError, ValidationError, KeyError, TypeError, AttributeError):
+        return None
+    return payment if check == _check(payment) else None
+
+
+def _check(payment: Payment) -> str:
+    content = json.dumps(asdict(payment), sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,80 @@
+"""Where the judges of this process work: the run that pays, and who else asks the same model."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from mortal_steps.rewards.judge.ledger import Ledger
+from mortal_steps.rewards.judge.limits import Allowed, Clock, Limits, ProcessLimits
+from mortal_steps.store.identity import IDENTITY_FILE
+
+SHARE = 0.8
+"""Of the time of a call, what a judge may use: it says itself what it waited for."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgePlace:
+    """What a process is told of the run that it scores."""
+
+    run_dir: str | None = None
+    """Keeps answers and what they cost, once the run is in it."""
+    call_timeout_s: float = 60.0
+    """Time limit of one call of a reward function."""
+    api_url: str | None = None
+    """Of a Prefect server, over whose runs limits are shared."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long the questions of one call may take together."""
+        return SHARE * self.call_timeout_s
+
+
+_place = JudgePlace()
+_limits: dict[tuple[str, str, Allowed], Limits] = {}
+_ledger: Ledger | None = None
+_making = threading.Lock()
+
+
+def use_place(place: JudgePlace) -> None:
+    """Set it for this process."""
+    global _place, _ledger
+    with _making:
+        _place, _ledger = place, None
+        _limits.clear()
+
+
+def place() -> JudgePlace:
+    """The one of this process."""
+    return _place
+
+
+def shared_ledger() -> Ledger:
+    """Of all judges of this process."""
+    global _ledger
+    with _making:
+        if _ledger is None:
+            # A dry run scores before there is a run directory, and must not begin one.
+            there = _place.run_dir is not None and (Path(_place.run_dir) / IDENTITY_FILE).exists()
+            _ledger = Ledger(Path(_place.run_dir) if there and _place.run_dir else None)
+        return _ledger
+
+
+def limits_of(model: str, base_url: str, allowed: Allowed, clock: Clock) -> Limits:
+    """Of all judges of this process that ask this model, within the same limits."""
+    # Here for its HTTP client: every reward host has a place, and few have a judge.
+    from mortal_steps.rewards.judge.shared_limits import SharedLimits, orchestrator
+
+    with _making:
+        key = (model, base_url, allowed)
+        if key not in _limits:
+            server = orchestrator(_place.api_url, os.environ)
+            limited = allowed != Allowed()
+            _limits[key] = (
+                SharedLimits(allowed, clock, server, model=model, base_url=base_url)
+                if server is not None and limited
+                else ProcessLimits(allowed, clock)
+            )
+        return _limits[key]

@@ -1,0 +1,194 @@
+"""The limits of a judge over all runs of a Prefect server, as its global concurrency limits.
+
+    mortal-judge MODEL at HOST concurrency     slots, each under a lease that ends by itself
+    mortal-judge MODEL at HOST requests        slots that decay: a rate limit
+    mortal-judge MODEL at HOST tokens          the same
+
+They are made at the first need. One that is there already stays as it is, so that what somebody set
+in Prefect's pages holds for every run. Spoken to by HTTP: the library knows no orchestrator. A
+server that is away stops nobody; the limits of the process hold in any case.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from mortal_steps.rewards.judge.limits import (
+    WINDOW_S,
+    Allowed,
+    Clock,
+    NoRoomError,
+    ProcessLimits,
+    Taken,
+)
+from mortal_steps.rewards.judge.tls import trusted
+
+logger = logging.getLogger(__name__)
+
+ANSWER_S = 5.0
+"""How long the server may take."""
+
+LEFT_ALONE_S = 30.0
+"""How long a server that did not answer is not asked again."""
+
+LONGEST_WAIT_S = 5.0
+"""Between two requests for room; the server asks for more where many wait."""
+
+LEASE_S = 300.0
+"""After which a place is free again whose holder was killed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Orchestrator:
+    """A Prefect server; headers as its API wants them."""
+
+    api_url: str
+    headers: Mapping[str, str] = field(repr=False)
+
+
+def orchestrator(api_url: str | None, environment: Mapping[str, str]) -> Orchestrator | None:
+    """The server at `api_url`, with the credentials that an environment holds, if any."""
+    if not api_url:
+        return None
+    key, password = environment.get("PREFECT_API_KEY"), environment.get("PREFECT_API_AUTH_STRING")
+    headers = {}
+    if key:
+        headers = {"Authorization": f"Bearer {key}"}
+    elif password:
+        headers = {"Authorization": f"Basic {base64.b64encode(password.encode()).decode()}"}
+    return Orchestrator(api_url=api_url.rstrip("/"), headers=headers)
+
+
+class _AwayError(Exception):
+    """The server gave no answer that helps."""
+
+
+class SharedLimits:
+    """`ProcessLimits`, and beyond these what the server of all runs allows."""
+
+    def __init__(
+        self, allowed: Allowed, clock: Clock, server: Orchestrator, *, model: str, base_url: str
+    ) -> None:
+        self._own = ProcessLimits(allowed, clock)
+        self._allowed = allowed
+        self._name = limit_name(model, base_url)
+        self._client = httpx.Client(
+            base_url=f"{server.api_url}/v2/concurrency_limits",
+            headers=dict(server.headers),
+            timeout=ANSWER_S,
+            verify=trusted(),
+        )
+        self._made = False
+        self._most: dict[str, int] = {}
+        """Slots of each limit: more cannot be asked for at once."""
+        self._making = threading.Lock()
+        self._alone_until = float("-inf")
+
+    @property
+    def clock(self) -> Clock:
+        """See `Limits.clock`."""
+        return self._own.clock
+
+    @contextlib.contextmanager
+    def permit(self, tokens: int, until: float) -> Iterator[Taken]:
+        """See `Limits.permit`."""
+        with self._own.permit(tokens, until) as taken:
+            lease = self._ask_for_all(tokens, until)
+            try:
+                yield taken
+            finally:
+                if lease is not None:
+                    self._give_back(lease)
+
+    def _ask_for_all(self, tokens: int, until: float) -> str | None:
+        """Room in every limit; the lease of the place, if places are limited."""
+        if self.clock.now() < self._alone_until:
+            return None
+        try:
+            self._make()
+            if self._allowed.requests_per_minute is not None:
+                self._wait_for("requests", 1, until)
+            if self._allowed.tokens_per_minute is not None:
+                self._wait_for("tokens", tokens, until)
+            if self._allowed.concurrency is not None:
+                return str(self._wait_for("concurrency", 1, until)["lease_id"])
+        except (_AwayError, httpx.HTTPError) as error:
+            self._alone_until = self.clock.now() + LEFT_ALONE_S
+            self._made = False  # somebody may have changed them
+            logger.warning(
+                "a judge's limits are not shared with other runs for %g s, those of this process "
+                "hold: %s",
+                LEFT_ALONE_S,
+                error,
+            )
+        return None
+
+    def _wait_for(self, what: str, slots: int, until: float) -> Any:
+        slots = max(1, min(slots, self._most[what]))
+        body: dict[str, Any] = {"slots": slots, "names": [f"{self._name} {what}"]}
+        if what == "concurrency":
+            path, body["lease_duration"] = "/increment-with-lease", LEASE_S
+        else:
+            path, body["mode"] = "/increment", "rate_limit"
+        while True:
+            response = self._client.post(path, json=body)
+            if response.status_code == httpx.codes.OK:
+                return response.json()
+            if response.status_code != httpx.codes.LOCKED:
+                raise _AwayError(f"{path} answers with status {response.status_code}")
+            wait = min(float(response.headers.get("retry-after", 1.0)), LONGEST_WAIT_S)
+            if self.clock.now() + wait > until:
+                raise NoRoomError(f"the limit {self._name} {what} leaves no room in time")
+            self.clock.sleep(wait)
+
+    def _give_back(self, lease: str) -> None:
+        try:
+            self._client.post("/decrement-with-lease", json={"lease_id": lease})
+        except httpx.HTTPError as error:  # it ends by itself
+            logger.warning("a place among a judge's limits was not given back: %s", error)
+
+    def _make(self) -> None:
+        """Let the limits be there."""
+        with self._making:
+            if self._made:
+                return
+            if self._allowed.concurrency is not None:
+                self._create("concurrency", {"limit": self._allowed.concurrency})
+            if self._allowed.requests_per_minute is not None:
+                self._create("requests", _rate(self._allowed.requests_per_minute))
+            if self._allowed.tokens_per_minute is not None:
+                self._create("tokens", _rate(self._allowed.tokens_per_minute))
+            self._made = True
+
+    def _create(self, what: str, settings: Mapping[str, Any]) -> None:
+        name = f"{self._name} {what}"
+        response = self._client.post("/", json={"name": name, **settings})
+        if response.status_code == httpx.codes.CONFLICT:
+            response = self._client.get(f"/{name}")
+        if response.status_code not in (httpx.codes.CREATED, httpx.codes.OK):
+            raise _AwayError(f"it has no limit {name!r} and makes none ({response.status_code})")
+        self._most[what] = int(response.json()["limit"])
+
+
+def limit_name(model: str, base_url: str) -> str:
+    """How the limits of a model are called, without what Prefect takes in no name."""
+    name = f"mortal-judge {model} at {urlsplit(base_url).netloc}"
+    return "".join("-" if character in "/%&<>" else character for character in name)
+
+
+def _rate(per_minute: int) -> dict[str, Any]:
+    """Slots, and how many are free again each second: no 60 seconds have more than `per_minute`."""
+    at_once = max(1, per_minute // 2)
+    return {
+        "limit": at_once,
+        "slot_decay_per_second": max(1, per_minute - at_once) / WINDOW_S,
+    }

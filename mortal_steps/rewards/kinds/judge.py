@@ -1,0 +1,85 @@
+"""`type = "judge"`: let a language model score completions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from mortal_steps.config.marks import Affects
+from mortal_steps.config.rewards import RewardTerm
+from mortal_steps.config.section import Options, Section
+from mortal_steps.rewards.base import RewardFunction
+
+ENVIRONMENT = "mortal_steps.rewards.judge.environment:LLMJudgeEnvironment"
+
+
+class JudgePrices(Section):
+    """Dollars for a million tokens."""
+
+    input: Annotated[float, Affects.NOTHING] = Field(0.0, ge=0)
+    output: Annotated[float, Affects.NOTHING] = Field(0.0, ge=0)
+
+
+class JudgeTerm(RewardTerm, extra="forbid"):
+    """The score that a model gives, behind any OpenAI-compatible API."""
+
+    model: Annotated[str, Affects.SCORES] = Field(min_length=1)
+    score_range: Annotated[tuple[float, float], Affects.SCORES] = (0.0, 10.0)
+    """The lowest and the highest score."""
+    rubric: Annotated[str | None, Affects.SCORES] = None
+    """What to judge by."""
+    prompt: Annotated[str | None, Affects.SCORES] = None
+    """The user's message to the judge; `{prompt}`, `{completion}` and `{column}` of the dataset are
+    replaced."""
+    base_url: Annotated[str, Affects.SCORES] = "https://api.openai.com/v1"
+    """Address of the API, without `/chat/completions`."""
+    api_key_env: Annotated[str | None, Affects.NOTHING] = Field(None, pattern=r"^[A-Za-z_]\w*$")
+    """Environment variable that holds the API key; for the default `base_url` `OPENAI_API_KEY`, for
+    another address none."""
+    parameters: Annotated[Options, Affects.SCORES] = Field(
+        default_factory=lambda: {"temperature": 0.0}
+    )
+    """Further fields of each request."""
+    prices: Annotated[JudgePrices, Affects.NOTHING] = JudgePrices()
+    """Dollars for a million tokens of `input` and of `output`; what is paid is counted by them."""
+    concurrency: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
+    """Requests at a time; default: 8 in each process. This and the two below hold for all runs of a
+    Prefect server together."""
+    requests_per_minute: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
+    tokens_per_minute: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
+    """Tokens of requests and answers."""
+    timeout: Annotated[float, Affects.NOTHING] = Field(30.0, gt=0)
+    """Seconds for one request."""
+    tries: Annotated[int, Affects.NOTHING] = Field(3, ge=1)
+    """Answers without a usable score that are paid for one completion, before that is a failure."""
+
+    @model_validator(mode="after")
+    def _lower_first(self) -> Self:
+        if self.score_range[0] >= self.score_range[1]:
+            raise ValueError(f"score_range = {list(self.score_range)}: write the lower one first")
+        return self
+
+    @property
+    def called(self) -> str:
+        """See `RewardTerm.called`."""
+        return ENVIRONMENT
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """See `RewardTerm.code`."""
+        return (ENVIRONMENT,)
+
+    @property
+    def sends(self) -> str | None:
+        """See `RewardTerm.sends`."""
+        if self.api_key_env is None:
+            return None
+        return f"api_key_env = {self.api_key_env!r} for {self.base_url}"
+
+    def load(self) -> RewardFunction:
+        """The environment. Raises `ConfigError` where there is no key."""
+        from mortal_steps.rewards.loading import load_environment
+
+        options = self.model_dump(exclude={"type", "weight", "name"}, exclude_none=True)
+        return load_environment(ENVIRONMENT, options)

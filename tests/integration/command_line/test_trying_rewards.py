@@ -1,0 +1,105 @@
+"""`mortal rewards test`: completions of a file through the reward path of a run."""
+
+import json
+
+import pytest
+
+from mortal_steps.config import RunConfig
+from mortal_steps.orchestration.trial import read_given, try_rewards
+
+SOURCE = """
+import os
+
+def correct(completions, answer, **kwargs):
+    print("called with", len(completions))
+    if "raise" in completions:
+        raise ValueError("odd")
+    if "exit" in completions:
+        os._exit(3)
+    return [float(text == right) for text, right in zip(completions, answer)]
+
+async def if_long(completions, **kwargs):
+    return [1.0 if len(text) > 2 else None for text in completions]
+"""
+CONFIG = """
+[data]
+source = "train.jsonl"
+[rewards]
+functions = ["my_rewards.py:correct", "my_rewards.py:if_long"]
+weights = [1.0, 0.5]
+retries = 1
+[training]
+batch_size = 4
+num_generations = 2
+[rollout]
+num_shards = 2
+"""
+ROWS = [
+    {"prompt": "a", "completion": "ba", "answer": "ba"},
+    {"prompt": "a", "completion": "long", "answer": "ba"},
+    {"problem_id": "train-0", "completion": "x"},
+    {"prompt": "b", "completion": "raise", "answer": "y"},
+    {"prompt": "b", "completion": "y", "answer": "y"},
+    {"prompt": "c", "completion": "exit", "answer": "y"},
+]
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_rewards.py").write_text(SOURCE)
+    (tmp_path / "c.toml").write_text(CONFIG)
+    (tmp_path / "train.jsonl").write_text('{"prompt": "p", "answer": "x"}\n')
+    return tmp_path
+
+
+def write(path, rows):
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def test_what_fails_is_masked_and_the_rest_is_scored(mortal, project):
+    file = write(project / "some.jsonl", ROWS)
+    code, output, _ = mortal("rewards", "test", "c.toml", "--completions", file, "--json")
+    found = json.loads(output)
+    scored = [(each["place"], each["reward"]) for each in found["completions"]]
+    assert (code, found["stops"], found["num_shards"]) == (1, True, 2)
+    assert scored == [
+        ("line 1", 1.0),
+        ("line 2", 0.5),
+        ("line 3", 1.0),
+        ("line 4", None),
+        ("line 5", None),
+        ("line 6", None),
+    ]
+    assert found["completions"][4]["masked"] == [
+        "correct raised ValueError: odd (exception, 3 calls)"
+    ]
+    assert "ended its process (exit code 3)" in found["completions"][5]["masked"][0]
+    correct, if_long = found["functions"]
+    assert (correct["mean"], correct["num_scored"], correct["num_failed"]) == (2 / 3, 3, 3)
+    assert (if_long["mean"], if_long["num_abstained"], if_long["failed_calls"]) == (1.0, 2, 0)
+    assert correct["latency_s"] > 0 and correct["seconds"] > correct["latency_s"]
+
+
+def test_in_a_pipe_it_prints_values_and_says_that_all_is_well(mortal, project):
+    file = write(project / "some.jsonl", ROWS[:3])
+    command = ("rewards", "test", "c.toml", "--completions", file, "--one-by-one", "--logs")
+    code, output, errors = mortal(*command)
+    completions, functions = (part.splitlines() for part in output.split("\n\n"))
+    assert (code, [line.split("\t")[2] for line in completions]) == (
+        0,
+        ["reward", "1.000", "0.500", "1.000"],
+    )
+    assert [line.split("\t")[0] for line in functions] == ["function", "correct", "if_long"]
+    assert "called with 2" in errors and "called with 1" in errors and "masked" not in errors
+
+
+def test_the_functions_of_an_evaluation_can_be_tried(project):
+    config = RunConfig(
+        rewards={"functions": ["my_rewards.py:correct"]},
+        evaluation={"functions": ["my_rewards.py:if_long"]},
+    ).for_evaluation()
+    trial = try_rewards(config, read_given(config, write(project / "some.jsonl", ROWS[3:])))
+    assert [each.name for each in trial.functions] == ["if_long"]
+    assert (trial.num_masked, trial.stops) == (0, False)

@@ -1,0 +1,40 @@
+"""The table of reward functions, from the logs of a run."""
+
+from mortal_steps.report.reward_functions import function_cells, function_rows
+from mortal_steps.report.timings import stage_totals, timing_row
+from mortal_steps.types import StageTiming
+
+
+def test_scores_are_of_the_last_steps_and_failures_of_all():
+    metrics = [{"rewards/a/mean": 9.0, "rewards/a/std": 9.0, "rewards/a/failed_calls": 2}]
+    metrics += [{"rewards/a/mean": 0.25, "rewards/a/std": 0.5, "rewards/b/masked": 1}] * 20
+    timing = {"stage": "reward", "busy_s": 1.0, "wait_s": 0.0, "functions": {"a": 0.5}}
+    timings = [timing, {**timing, "functions": {"a": 1.0}}]
+    first, second = function_rows(metrics, stage_totals(timings).rows())
+    assert (first.name, first.mean, first.std, first.latency_s) == ("a", 0.25, 0.5, 0.75)
+    assert (first.failed_calls, first.masked) == (2, 0)
+    assert (second.name, second.mean, second.masked, second.latency_s) == ("b", None, 20, None)
+    assert list(function_cells([second])[0].values()) == ["b", "-", "-", "0", "20", "-"]
+
+
+def test_a_step_in_which_a_function_scored_nothing_does_not_count():
+    (row,) = function_rows([{"rewards/a/mean": float("nan")}, {"rewards/a/mean": 1.0}], [])
+    assert row.mean == 1.0
+
+
+def test_a_line_of_the_log_names_functions_where_there_are_any():
+    plain = StageTiming(stage="generate", step=1)
+    assert "functions" not in timing_row(plain)
+    scored = StageTiming(stage="reward", step=1, functions={"a": 0.5})
+    assert timing_row(scored)["functions"] == {"a": 0.5}
+
+
+def test_the_parts_of_a_stage_are_no_stages_of_their_own():
+    rows = stage_totals(
+        [{"stage": "reward", "busy_s": 2.0, "wait_s": 1.0, "functions": {"a": 1.5, "b": 0.5}}]
+    ).rows()
+    assert [(row.stage, row.share, row.is_part) for row in rows] == [
+        ("reward", 1.0, False),
+        ("reward: a", 0.75, True),
+        ("reward: b", 0.25, True),
+    ]

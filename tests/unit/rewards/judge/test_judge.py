@@ -1,0 +1,357 @@
+"""mortal_steps.rewards.judge: right scores through every fault, and no request too many.
+
+Against a server that speaks as OpenAI's does; time passes where the judge sleeps.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mortal.rewards.examples import LLMJudgeEnvironment
+from mortal_steps.errors import ConfigError, JudgeError
+from mortal_steps.rewards.judge.ledger import FOLDER, Spending
+from mortal_steps.rewards.judge.place import JudgePlace, use_place
+from mortal_steps.store.identity import IDENTITY_FILE
+from tests.support.clock import FakeClock
+from tests.support.judge_stub import Answer, JudgeStub, by_length, judged
+
+TEXTS = ["", "a", "bb", "ccc", "dddd", "eeeee"]
+SCORES = [float(len(text)) for text in TEXTS]
+BUSY = Answer(status=503, body="overloaded")
+
+
+@pytest.fixture
+def stub() -> Iterator[JudgeStub]:
+    with JudgeStub() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def run_dir(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / IDENTITY_FILE).write_text("{}")
+    in_run(tmp_path)
+    yield tmp_path
+    use_place(JudgePlace())
+
+
+def in_run(run_dir: Path, call_timeout_s: float = 60.0) -> None:
+    """As in a new process of the run."""
+    use_place(JudgePlace(run_dir=str(run_dir), call_timeout_s=call_timeout_s))
+
+
+def make(stub: JudgeStub, time: FakeClock | None = None, **options: Any) -> LLMJudgeEnvironment:
+    clock = (time or FakeClock()).clock
+    return LLMJudgeEnvironment("m", **{"base_url": stub.url, "clock": clock, **options})
+
+
+def ask(judge: LLMJudgeEnvironment, texts: list[str] = TEXTS, **columns: Any) -> Any:
+    return judge(prompts=["1 + 1"] * len(texts), completions=texts, **columns)
+
+
+def asked_twice(body: Any, seen: set[str], answer: Answer) -> Answer | None:
+    """`answer` to the first request about each completion."""
+    first = judged(body) not in seen
+    seen.add(judged(body))
+    return answer if first else None
+
+
+def test_each_completion_has_its_own_score(stub: JudgeStub) -> None:
+    assert ask(make(stub)) == SCORES
+    assert sorted(stub.paid) == TEXTS
+
+
+def test_the_judge_sees_the_rubric_the_range_and_the_columns(stub: JudgeStub) -> None:
+    judge = make(
+        stub,
+        score_range=(1, 5),
+        rubric="Is it {polite}?",
+        prompt='{prompt} is {answer}, {"a": 1}\n<answer>\n{completion}\n</answer>',
+        parameters={"temperature": 0.5, "seed": 3},
+    )
+    stub.score = lambda body: 4.5
+    assert ask(judge, ["{prompt}"], answer=["2"], trainer_state=object()) == [4.5]
+    (body,) = stub.requests
+    system, user = body["messages"]
+    assert "Is it {polite}?" in system["content"]
+    assert "from 1 to 5" in system["content"]
+    assert user["content"] == '1 + 1 is 2, {"a": 1}\n<answer>\n{prompt}\n</answer>'
+    assert (body["model"], body["temperature"], body["seed"]) == ("m", 0.5, 3)
+    assert body["response_format"]["type"] == "json_schema"
+
+
+def test_a_place_without_a_column_is_named(stub: JudgeStub) -> None:
+    with pytest.raises(ValueError, match=r"place \{answr\}.* answer, completion, prompt"):
+        ask(make(stub, prompt="{answr}"), ["a"], answer=["2"])
+    assert not stub.requests
+
+
+def test_its_reasons_are_logged_beside_the_completions(stub: JudgeStub) -> None:
+    logged: dict[str, Any] = {}
+    ask(make(stub), ["a", "bb", "a"], log_extra=logged.__setitem__)
+    assert logged == {"judge_reason": ["1 long", "2 long", "1 long"]}
+    assert make(stub).score("a", "1 + 1", log_extra=logged.__setitem__) == 1.0
+
+
+def test_equal_questions_are_asked_once(stub: JudgeStub) -> None:
+    assert ask(make(stub), ["aa", "b", "aa", "aa"]) == [2.0, 1.0, 2.0, 2.0]
+    assert sorted(stub.paid) == ["aa", "b"]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        BUSY,
+        Answer(status=500),
+        Answer(status=502, body="<html>"),
+        Answer(status=429),
+        Answer(status=408),
+        Answer(hang_up=True),
+        Answer(body="no JSON"),
+        Answer(body='{"choices": []}'),
+        Answer(body='{"choices": [{"message": "text"}]}'),
+    ],
+)
+def test_what_may_pass_is_asked_again(stub: JudgeStub, fault: Answer) -> None:
+    seen: set[str] = set()
+    stub.always = lambda body: asked_twice(body, seen, fault)
+    assert ask(make(stub)) == SCORES
+    assert sorted(stub.paid) == TEXTS
+    assert len(stub.requests) == 2 * len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    "says",
+    ["7 of 10", '{"score": 11}', "", '{"score": "0"}', '{"reason": "I must not judge this"}'],
+)
+def test_an_unusable_answer_is_asked_again_and_never_0(stub: JudgeStub, says: str) -> None:
+    seen: set[str] = set()
+    stub.always = lambda body: asked_twice(body, seen, Answer(says=says))
+    assert ask(make(stub)) == SCORES
+    assert len(stub.paid) == 2 * len(TEXTS)
+
+
+def test_who_never_gives_a_score_has_failed_and_is_paid_three_times_in_all(
+    stub: JudgeStub,
+) -> None:
+    stub.always = lambda body: Answer(says="fine!") if judged(body) == "bb" else None
+    judge = make(stub)
+    for _ in range(3):
+        with pytest.raises(JudgeError, match=r"1 of 6 questions to m .* no JSON object: fine!"):
+            ask(judge)
+    assert stub.paid.count("bb") == 3
+    assert len(stub.paid) == 3 + 5
+    assert ask(judge, [text for text in TEXTS if text != "bb"]) == [0.0, 1.0, 3.0, 4.0, 5.0]
+    assert len(stub.paid) == 8
+
+
+def test_an_outage_ends_in_a_failure_within_the_time_of_the_call(stub: JudgeStub) -> None:
+    stub.always = lambda body: BUSY
+    time = FakeClock()
+    with pytest.raises(JudgeError, match=r"6 of 6 .* status 503: overloaded"):
+        ask(make(stub, time))
+    assert time.now() <= 48
+    assert len(stub.requests) < 100
+
+
+def test_ten_minutes_of_outage_are_waited_out_where_the_call_may_take_longer(
+    stub: JudgeStub, run_dir: Path
+) -> None:
+    in_run(run_dir, call_timeout_s=1800)
+    time = FakeClock()
+    stub.always = lambda body: BUSY if time.now() < 600 else None
+    assert ask(make(stub, time, concurrency=1)) == SCORES
+    assert 600 <= time.now() < 640
+    assert sorted(stub.paid) == TEXTS
+    assert len(stub.requests) < 100
+
+
+def test_what_was_answered_before_an_outage_is_not_paid_again(stub: JudgeStub) -> None:
+    stub.always = lambda body: BUSY if len(stub.paid) >= 3 else None
+    judge = make(stub, concurrency=1)
+    with pytest.raises(JudgeError, match="3 of 6"):
+        ask(judge)
+    stub.always = lambda body: None
+    assert ask(judge) == SCORES
+    assert sorted(stub.paid) == TEXTS
+
+
+def test_a_judge_that_says_when_to_come_back_is_left_alone_until_then(stub: JudgeStub) -> None:
+    time = FakeClock()
+    stub.next.append(Answer(status=429, headers={"Retry-After": "17"}))
+    assert ask(make(stub, time), ["a"]) == [1.0]
+    assert time.slept == [17.0]
+
+
+def test_a_date_to_come_back_at_is_understood(stub: JudgeStub) -> None:
+    time = FakeClock()
+    stub.next.append(Answer(status=503, headers={"Retry-After": "Fri, 01 Jan 2100 00:00:00 GMT"}))
+    with pytest.raises(JudgeError, match="status 503"):
+        ask(make(stub, time), ["a"])
+    assert time.slept == []
+
+
+def test_delays_grow_and_end_at_twenty_seconds(stub: JudgeStub, run_dir: Path) -> None:
+    in_run(run_dir, call_timeout_s=300)
+    time = FakeClock()
+    stub.next.extend([BUSY] * 9)
+    assert ask(make(stub, time), ["a"]) == [1.0]
+    longest = [0.5, 1, 2, 4, 8, 16, 20, 20, 20]
+    assert len(time.slept) == len(longest)
+    for slept, most in zip(time.slept, longest, strict=True):
+        assert most / 2 <= slept <= most
+
+
+def test_a_slow_answer_is_given_up_and_asked_again(stub: JudgeStub) -> None:
+    stub.next.append(Answer(after_s=1.0))
+    assert ask(make(stub, timeout=0.1), ["a"]) == [1.0]
+    assert len(stub.requests) == 2
+
+
+def test_an_endpoint_that_refuses_schemas_is_asked_without_from_then_on(stub: JudgeStub) -> None:
+    stub.takes_schema = False
+    judge = make(stub, concurrency=1)
+    assert ask(judge) == SCORES
+    with_schema = ["response_format" in body for body in stub.requests]
+    assert with_schema == [True] + [False] * len(TEXTS)
+
+
+def test_a_refused_question_fails_alone_and_is_not_asked_twice(stub: JudgeStub) -> None:
+    long = Answer(status=400, body="the context is too long")
+    stub.always = lambda body: long if judged(body) == "ccc" else None
+    judge = make(stub, concurrency=1)
+    for _ in range(2):
+        with pytest.raises(JudgeError, match=r"1 of 6 .* status 400: the context is too long"):
+            ask(judge)
+    assert [judged(body) for body in stub.requests].count("ccc") == 2  # with a schema, without
+    assert sorted(stub.paid) == [text for text in TEXTS if text != "ccc"]
+    assert "response_format" in stub.requests[-1]
+
+
+def test_a_wrong_key_stops_at_once_and_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, run_dir: Path
+) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret")
+    with JudgeStub(key="sk-other") as stub:
+        judge = make(stub, api_key_env="MY_KEY", concurrency=1)
+        with pytest.raises(ConfigError, match=r"api_key_env = 'MY_KEY'.*status 401") as raised:
+            ask(judge)
+        assert len(stub.requests) == 1
+        assert "sk-secret" not in str(raised.value)
+        stub.key = "sk-secret"
+        assert ask(judge) == SCORES
+    for path in (run_dir / FOLDER).iterdir():
+        assert "sk-secret" not in path.read_text()
+
+
+def test_an_endpoint_that_repeats_the_key_does_not_bring_it_into_a_message(
+    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret")
+    stub.always = lambda body: Answer(status=503, body="no room for sk-secret")
+    with pytest.raises(JudgeError, match=r"no room for \*\*\*"):
+        ask(make(stub, api_key_env="MY_KEY"))
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_key_that_is_missing_is_asked_for(stub: JudgeStub, status: int) -> None:
+    stub.always = lambda body: Answer(status=status)
+    with pytest.raises(ConfigError, match="api_key_env of a judge is not set"):
+        ask(make(stub))
+
+
+def test_a_wrong_model_stops_at_once(stub: JudgeStub) -> None:
+    stub.always = lambda body: Answer(status=404, body="no model m")
+    with pytest.raises(ConfigError, match=r"model = 'm' .*status 404: no model m"):
+        ask(make(stub, concurrency=1))
+    assert len(stub.requests) == 1
+
+
+def test_a_variable_that_is_not_there_is_named_before_anything_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match=r"api_key_env = 'OPENAI_API_KEY' .* no such environment"):
+        LLMJudgeEnvironment(model="gpt-4o-mini", score_range=(0, 10))
+
+
+def test_the_key_for_openai_is_sent_to_nobody_else(
+    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    stub.key = "sk-secret"
+    with pytest.raises(ConfigError, match="is not set"):
+        ask(make(stub))
+
+
+def test_a_resumed_run_pays_once_and_gets_the_same_scores(stub: JudgeStub, run_dir: Path) -> None:
+    assert ask(make(stub, prices={"input": 10_000.0, "output": 50_000.0})) == SCORES
+    stub.score = lambda body: 10.0 - by_length(body)
+    in_run(run_dir)
+    assert ask(make(stub)) == SCORES
+    assert len(stub.paid) == len(TEXTS)
+    spent = Spending(run_dir).so_far()
+    assert (spent.answers, spent.prompt_tokens, spent.completion_tokens) == (6, 600, 120)
+    assert spent.dollars == pytest.approx(6 * (1.0 + 1.0))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rubric": "another"},
+        {"score_range": (0, 9)},
+        {"parameters": {"temperature": 1.0}},
+        {"prompt": "<answer>\n{completion}\n</answer>"},
+    ],
+)
+def test_another_question_is_asked_anew(
+    stub: JudgeStub, run_dir: Path, options: dict[str, Any]
+) -> None:
+    ask(make(stub), ["a"])
+    in_run(run_dir)
+    ask(make(stub, **options), ["a"])
+    assert stub.paid == ["a", "a"]
+
+
+def test_a_dry_run_leaves_nothing_where_no_run_is(stub: JudgeStub, tmp_path: Path) -> None:
+    in_run(tmp_path / "none")
+    assert ask(make(stub)) == SCORES
+    assert not (tmp_path / "none").exists()
+
+
+def test_no_more_requests_run_at_a_time_than_allowed(stub: JudgeStub) -> None:
+    stub.always = lambda body: Answer(after_s=0.02)
+    assert ask(make(stub, concurrency=2)) == SCORES
+    assert stub.most_at_a_time == 2
+
+
+def test_limits_count_what_is_asked_again(stub: JudgeStub, run_dir: Path) -> None:
+    in_run(run_dir, call_timeout_s=600)
+    time = FakeClock()
+    stub.next.extend([BUSY] * 2)
+    assert ask(make(stub, time, concurrency=1, requests_per_minute=4)) == SCORES
+    assert 60 <= time.now() < 70  # 8 requests
+
+
+def test_limits_that_leave_no_time_are_named(stub: JudgeStub) -> None:
+    with pytest.raises(JudgeError, match=r"2 of 6 .* requests_per_minute leaves no room"):
+        ask(make(stub, concurrency=1, requests_per_minute=4))
+    assert len(stub.paid) == 4
+
+
+def test_a_completion_of_any_characters_is_judged(stub: JudgeStub) -> None:
+    texts = ["half a pair \ud83d", "\x00\x1b[31m", "\N{GRINNING FACE}</answer>"]
+    stub.score = lambda body: float(texts.index(judged(body)))
+    assert ask(make(stub), texts) == [0.0, 1.0, 2.0]
+
+
+def test_an_address_with_a_key_in_it_is_refused_and_not_told() -> None:
+    with pytest.raises(ConfigError, match="base_url of a judge holds a user name") as raised:
+        LLMJudgeEnvironment("m", base_url="http://me:sk-secret@host/v1")
+    assert "sk-secret" not in str(raised.value)
+
+
+def test_a_range_without_room_is_refused(stub: JudgeStub) -> None:
+    with pytest.raises(ValueError, match=r"score_range = \[5, 5\]"):
+        make(stub, score_range=(5, 5))

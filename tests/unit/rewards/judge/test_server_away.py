@@ -1,0 +1,75 @@
+"""mortal_steps.rewards.judge.shared_limits where the server of the limits is away, or strange."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from mortal_steps.rewards.judge.limits import Allowed, NoRoomError
+from mortal_steps.rewards.judge.shared_limits import (
+    LEFT_ALONE_S,
+    Orchestrator,
+    SharedLimits,
+    limit_name,
+    orchestrator,
+)
+from tests.support.clock import FakeClock
+from tests.support.judge_stub import Answer, JudgeStub
+
+NOBODY = "http://127.0.0.1:9/api"
+ALL = Allowed(concurrency=1, requests_per_minute=2, tokens_per_minute=1000)
+
+
+def limits(url: str, time: FakeClock) -> SharedLimits:
+    server = Orchestrator(api_url=url, headers={})
+    return SharedLimits(ALL, time.clock, server, model="m", base_url="http://h/v1")
+
+
+def test_a_server_that_is_away_stops_nobody_and_the_limits_of_the_process_hold(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    time = FakeClock()
+    shared = limits(NOBODY, time)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            with shared.permit(10, until=50):
+                pass
+        with pytest.raises(NoRoomError, match="requests_per_minute"), shared.permit(10, until=50):
+            pass
+    assert time.now() == 0
+    assert len(caplog.records) == 1, "it is left alone for a while"
+
+
+@pytest.mark.parametrize("status", [401, 404, 500])
+def test_a_server_that_refuses_is_left_alone_for_a_while_and_asked_again(status: int) -> None:
+    time = FakeClock()
+    with JudgeStub() as stub:
+        stub.always = lambda body: Answer(status=status)
+        shared = limits(stub.url, time)
+        for after in (0.0, 1.0, LEFT_ALONE_S):
+            time.sleep(after)
+            with shared.permit(10, until=1000):
+                pass
+        assert len(stub.requests) == 2
+
+
+def test_an_address_and_credentials_come_from_different_places() -> None:
+    def headers(environment: Mapping[str, str]) -> Any:
+        server = orchestrator("http://h/api/", environment)
+        assert server is not None
+        assert server.api_url == "http://h/api"
+        assert "secret" not in repr(server)
+        return dict(server.headers)
+
+    assert orchestrator(None, {"PREFECT_API_KEY": "secret"}) is None
+    assert headers({}) == {}
+    assert headers({"PREFECT_API_KEY": "secret"}) == {"Authorization": "Bearer secret"}
+    assert headers({"PREFECT_API_AUTH_STRING": "a:secret"}) == {
+        "Authorization": "Basic YTpzZWNyZXQ="
+    }
+
+
+def test_names_of_limits_hold_nothing_that_prefect_refuses() -> None:
+    name = limit_name("org/model<a>&b%", "https://api.example.com/v1")
+    assert name == "mortal-judge org-model-a--b- at api.example.com"
