@@ -226,8 +226,10 @@ def _quiet(house: House, night: Night, folder: Path) -> Mapping[str, Any]:
     registry = Registry(house.project / "models", NAME)
     version = _began_with(house, find_run(house.runs, night.run_id))
     link = place / "models" / NAME / "production"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(registry.store.path(version.path))
+    same = link.parent / version.path  # by which its run is told from one with another model
+    same.parent.mkdir(parents=True)
+    same.symlink_to(registry.store.path(version.path).absolute())
+    link.symlink_to(version.path)
     job = {
         "folder": str(place),
         "config": settings(night.plan.steps, night.plan.kind),
