@@ -21,7 +21,7 @@ from prefect import State, flow
 from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
-from prefect.states import Cancelled, Completed
+from prefect.states import Cancelled, Completed, Crashed
 
 from mortal_flows.lateness import missed_its_time
 from mortal_flows.project_folder import enter_project_folder
@@ -31,13 +31,15 @@ from mortal_flows.takeover import flow_run_url, wait_for_driver
 from mortal_flows.terminal import leave_terminal
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import MortalError, RunStoppedError
+from mortal_steps.errors import DiskFullError, MortalError, RunStoppedError, TransientError
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run
+from mortal_steps.store.files import is_full_disk
+from mortal_tasks.notices import NoticeEvents
 from mortal_tasks.reporter import reporting
 from mortal_tasks.results import drop_results, use_result_folder
 from mortal_tasks.segments import in_segments
@@ -68,7 +70,8 @@ async def grpo_train(
     Its last state has the run's `RunSummary`, and says in a line what was reached. Without a
     `run_id` the run is named after the flow run, so that a Retry finds it again.
 
-    Raises the `MortalError` that ended the run; the run goes on when the flow runs again. Asked to
+    Raises the `MortalError` that ended the run; the run goes on when the flow runs again. A
+    deployment's run that a lost worker, an outage or a full disk has ended is Crashed. Asked to
     stop, it saves its state and ends Cancelled; a deployment's run that gets SIGTERM leaves it to
     Prefect, which tells its own cancellation (Cancelled) from a machine that is taken away
     (Crashed).
@@ -96,11 +99,20 @@ async def grpo_train(
 
 async def train(config: RunConfig) -> State[Any]:
     """Begin the run that `config` names, or go on with it, inside a flow run; see `grpo_train`."""
-    run = open_run(config)
-    if run.is_complete():
-        get_run_logger().warning("run %s was complete before; nothing is trained", config.run_id)
-        return _completed(run, "complete before, so nothing was trained: ")
-    return await drive(run)
+    try:
+        run = open_run(config)
+        if run.is_complete():
+            get_run_logger().warning(
+                "run %s was complete before; nothing is trained", config.run_id
+            )
+            await tell_the_end(run)
+            return _completed(run, "complete before, so nothing was trained: ")
+        return await drive(run)
+    except (MortalError, OSError) as ended:
+        if not (is_deployed() and is_of_the_machine(ended)):
+            raise
+        get_run_logger().error("%s", ended)
+        return Crashed(message=str(ended))
 
 
 async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> State[Any]:
@@ -132,10 +144,23 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
         if stop.terminated is not None:
             get_run_logger().warning("%s", ended)
             raise stop.terminated from None
-        if not isinstance(ended, RunStoppedError):
-            raise
-        return Cancelled(message=str(ended))
+        if isinstance(ended, RunStoppedError):
+            return Cancelled(message=str(ended))
+        raise
     return _completed(run)
+
+
+def is_of_the_machine(ended: Exception) -> bool:
+    """Whether the run is not to blame: a deployment's flow run that such an error ends is Crashed,
+    not Failed, and so `mortal automate` brings it back. Prefect has files on that disk, too."""
+    return isinstance(ended, (TransientError, DiskFullError)) or is_full_disk(ended)
+
+
+async def tell_the_end(run: Run) -> None:
+    """Tell what a process that was killed between the run's end and its own did not get to: what
+    waits for the run to finish, such as the gate before its model is used, hears it from that."""
+    async with watch_server(run.config.logging.server_timeout_s) as server:
+        await NoticeEvents(run, server).close()
 
 
 def _completed(run: Run, said: str = "") -> State[Any]:

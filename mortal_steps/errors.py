@@ -42,6 +42,10 @@ class StoreError(MortalError):
     """The run directory cannot be used, or contradicts what is asked of it."""
 
 
+class DiskFullError(StoreError):
+    """There is no room for a file; the same write may succeed when somebody has made some."""
+
+
 class CorruptFileError(StoreError):
     """A committed file is missing, truncated or altered; the message names it."""
 

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.jobs import ROOT
+from benchmarks.nights.receiver import Receiver
 from benchmarks.screenshots.night import Prefect, train
 from benchmarks.screenshots.pages import take
 from benchmarks.server import own_server
@@ -32,7 +33,9 @@ def main() -> None:
     if not options.chromium:
         parser.error("no chromium on this machine: apt-get install chromium, or --chromium PATH")
     with tempfile.TemporaryDirectory() as folder, own_server(Path(folder)) as server:
-        night = train(Prefect(server.api_url), server.ui_url, Path(folder), options.steps)
+        receiver = Receiver()
+        prefect = Prefect(server.api_url)
+        night = train(prefect, server.ui_url, Path(folder), options.steps, receiver)
         for path in take(night, options.chromium, options.output):
             print(path)
 

@@ -15,10 +15,12 @@ from typing import Any
 import httpx
 
 from benchmarks.jobs import ROOT
+from benchmarks.nights.receiver import Receiver
 
 RUN_ID = "letters"
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 LOOK_EVERY_S = 2.0
+RECEIVED_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +35,8 @@ class Night:
     report_id: str
     """The artifact with the run's report."""
     run_dir: Path
+    receiver_url: str
+    """Shows the notices that were received."""
 
 
 class Prefect:
@@ -69,13 +73,14 @@ class Prefect:
         return self.http.get(path).raise_for_status().json()
 
 
-def train(prefect: Prefect, ui_url: str, folder: Path, steps: int) -> Night:
+def train(prefect: Prefect, ui_url: str, folder: Path, steps: int, receiver: Receiver) -> Night:
     """Deploy what the project ships and let `grpo-train/local` train the demo, to the end."""
     for pool in ("local", "modal"):
         prefect.run("prefect", "work-pool", "create", pool, "--type", "process")
     deploy = ("deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
     prefect.run("prefect", "--no-prompt", *deploy)
-    prefect.run("mortal", "automate")
+    block = receiver.make_block(str(prefect.http.base_url).rstrip("/"), "ops")
+    prefect.run("mortal", "automate", "--notify", block)
     deployment = prefect.get("/deployments/name/grpo-train/local")["id"]
     overrides = [f"run_id={RUN_ID}", f"runs_dir={folder / 'runs'}", f"training.max_steps={steps}"]
     wanted = {"state": {"type": "SCHEDULED"}, "parameters": {"overrides": overrides}}
@@ -89,6 +94,7 @@ def train(prefect: Prefect, ui_url: str, folder: Path, steps: int) -> Night:
         deployment_id=deployment,
         report_id=_report(prefect),
         run_dir=folder / "runs" / RUN_ID,
+        receiver_url=_received(receiver),
     )
 
 
@@ -97,6 +103,16 @@ def _wait_for_its_end(prefect: Prefect, flow_run_id: str) -> None:
         time.sleep(LOOK_EVERY_S)
     if state["type"] != "COMPLETED":
         raise RuntimeError(f"the run ended {state['name']}: {state['message']}")
+
+
+def _received(receiver: Receiver) -> str:
+    """The receiver's page, once there is something on it."""
+    deadline = time.monotonic() + RECEIVED_WITHIN_S
+    while not receiver.received:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no notice was received within {RECEIVED_WITHIN_S:g} s")
+        time.sleep(LOOK_EVERY_S)
+    return receiver.url
 
 
 def _middle_segment(prefect: Prefect) -> str:

@@ -29,6 +29,8 @@ class Picture:
     """What to click once the page is there."""
     whole: bool = False
     """As long as the page is, not as high as a window."""
+    part: str | None = None
+    """A CSS selector of what is taken of the page."""
 
 
 def _zoom_in(page: Page) -> None:
@@ -58,6 +60,7 @@ PICTURES = (
         address=lambda n: f"{n.ui_url}/deployments/deployment/{n.deployment_id}/run",
     ),
     Picture(name="automations", address=lambda n: f"{n.ui_url}/automations"),
+    Picture(name="notification", address=lambda n: n.receiver_url, part="main"),
     Picture(name="report-html", address=lambda n: (n.run_dir / "report.html").as_uri(), whole=True),
 )
 
@@ -75,9 +78,15 @@ def take(night: Night, chromium: str, output: Path) -> Iterator[Path]:
                 picture.before(page)
                 page.wait_for_timeout(SETTLED_MS)
             path = output / f"{picture.name}.png"
-            path.write_bytes(_in_few_colours(page.screenshot(full_page=picture.whole)))
+            path.write_bytes(_in_few_colours(_shot(page, picture)))
             yield path
         browser.close()
+
+
+def _shot(page: Page, picture: Picture) -> bytes:
+    if picture.part is not None:
+        return page.locator(picture.part).screenshot()
+    return page.screenshot(full_page=picture.whole)
 
 
 def _in_few_colours(picture: bytes) -> bytes:

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from mortal.keeping.finding import Finding, ok, problem, warning
 from mortal.server.api import check_serves, client_of
-from mortal.server.automations import CRASHED, FLOWS, RECOVERING, SILENT, deployments_of
+from mortal.server.automations import ALL, FLOWS, deployments_of
 from mortal_steps.errors import ServerError
 
 BUFFER = "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER"
@@ -68,7 +68,7 @@ def _deployments(
         yield ok("deployments", none)
         return
     yield ok("deployments", ", ".join(sorted(found)))
-    names = {"automations": {"name": {"any_": [SILENT, CRASHED, RECOVERING]}}}
+    names = {"automations": {"name": {"any_": list(ALL)}}}
     made = client.request("POST", "/automations/filter", json=names).json()
     yield automations({each["name"]: each["enabled"] for each in made})
     if settings is not None:
@@ -85,7 +85,7 @@ def _deployments(
 
 def automations(found: Mapping[str, bool]) -> Finding:
     """Whether crashed runs of deployments come back; says of each automation if it is enabled."""
-    if len(found) == len((SILENT, CRASHED, RECOVERING)) and all(found.values()):
+    if len(found) == len(ALL) and all(found.values()):
         return ok("automations", "runs of deployments that crash come back")
     off = [name for name, enabled in found.items() if not enabled]
     lacking = f"switched off: {', '.join(off)}" if off else "some are not there"

@@ -1,6 +1,7 @@
 """The automations of a Prefect server that bring the runs of deployments back by themselves.
 
     Running, then silence -> Crashed -> Recovering, unless started too often -> AwaitingRetry
+    AwaitingRetry, but another run of a deployment with CANCEL_NEW goes -> HeldUp -> AwaitingRetry
 
 Silence is what is left of a run whose machine was lost together with its worker. Recovering is a
 name of Crashed, and lasts a while: a process worker reports a death twice, the second time when it
@@ -43,10 +44,16 @@ FLOWS = ("promote", FLOW)
 SILENT = "mortal: a silent run has crashed"
 CRASHED = "mortal: a crashed run recovers"
 RECOVERING = "mortal: a recovering run is scheduled again"
+CANCELLED = "mortal: a run that comes back is held up by another one"
+HELD_UP = "mortal: a run that was held up is scheduled again"
+ALL = (SILENT, CRASHED, RECOVERING, CANCELLED, HELD_UP)
+"""Names of the automations."""
 
 HEARTBEAT_SETTING = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY"
 HEARTBEAT_DEFAULT_S = 180
 """Prefect's own, where a deployment sets none."""
+
+MADE_FOR_ALL = f"`mortal automate` made this for the deployments of {' and '.join(FLOWS)}."
 
 
 def _events(*names: str) -> set[str]:
@@ -66,6 +73,10 @@ SILENCE = "No sign of life any more."
 RUN_COUNT = "prefect.run-count"
 """Label of a state's event: how often the flow run has been Running."""
 MESSAGE = "prefect.state-message"
+LIMIT_REACHED = "Deployment concurrency limit reached*"
+"""With which Prefect cancels a run, where the deployment says CANCEL_NEW."""
+PATIENCE = 15
+"""Pauses between two tries of a run that is held up: another one may go for hours."""
 MEMORY = timedelta(days=30)
 """How long the server remembers the crashes of a flow run."""
 
@@ -123,10 +134,18 @@ def automate(recovery: Recovery) -> Iterator[str]:
                 "heartbeat or a start"
             )
         client.create_automation(_crashed(recovery))
-        client.create_automation(_recovering(recovery))
+        client.create_automation(
+            _scheduled_again(RECOVERING, "Recovering", recovery.pause_s, recovery)
+        )
+        client.create_automation(_cancelled(recovery))
+        held_up_s = PATIENCE * recovery.pause_s
+        client.create_automation(_scheduled_again(HELD_UP, "HeldUp", held_up_s, recovery))
         yield (
             f"made {CRASHED!r} and {RECOVERING!r}: {_names(deployments)}, "
             f"{recovery.attempts} starts of a flow run at most"
+        )
+        yield (
+            f"made {CANCELLED!r} and {HELD_UP!r}: such a run is tried again every {held_up_s:g} s"
         )
         for deployment in deployments:
             if deployment not in watched:
@@ -154,11 +173,7 @@ def remove() -> Iterator[str]:
 
 
 def _remove(client: SyncPrefectClient) -> list[str]:
-    found = [
-        automation
-        for name in (SILENT, CRASHED, RECOVERING)
-        for automation in client.read_automations_by_name(name)
-    ]
+    found = [automation for name in ALL for automation in client.read_automations_by_name(name)]
     for automation in found:
         client.delete_automation(automation.id)
     return [automation.name for automation in found]
@@ -233,7 +248,7 @@ def _crashed(recovery: Recovery) -> AutomationCore:
     ]
     return AutomationCore(
         name=CRASHED,
-        description=f"`mortal automate` made this for the deployments of {' and '.join(FLOWS)}.",
+        description=MADE_FOR_ALL,
         trigger=CompoundTrigger(triggers=crashes, require="any", within=None),
         # Forced, for Prefect leaves no Crashed state for another one.
         actions=[
@@ -247,12 +262,39 @@ def _crashed(recovery: Recovery) -> AutomationCore:
     )
 
 
-def _recovering(recovery: Recovery) -> AutomationCore:
-    """After Recovering nothing more, such as a Retry by hand: AwaitingRetry."""
+def _cancelled(recovery: Recovery) -> AutomationCore:
+    """Cancelled because another run of its deployment goes, but begun before: HeldUp.
+
+    A run that a schedule makes meanwhile has not begun, and stays Cancelled.
+    """
+    begun = {RUN_COUNT: [str(count) for count in range(1, recovery.attempts)]}
     return AutomationCore(
-        name=RECOVERING,
-        description=f"`mortal automate` made this for the deployments of {' and '.join(FLOWS)}.",
-        trigger=_nothing_after(_events("Recovering"), recovery.pause_s, ANY_DEPLOYED_RUN),
+        name=CANCELLED,
+        description=MADE_FOR_ALL,
+        trigger=EventTrigger(
+            **{**ANY_DEPLOYED_RUN, "match": {**ONE_RUN["match"], **begun, MESSAGE: LIMIT_REACHED}},
+            expect=_events("Cancelled"),
+            posture=Posture.Reactive,
+            threshold=1,
+            within=timedelta(0),
+        ),
+        actions=[
+            ChangeFlowRunState(
+                state=StateType.CRASHED,
+                name="HeldUp",
+                message="Another run of the deployment goes; this one comes back after it.",
+                force=True,
+            )
+        ],
+    )
+
+
+def _scheduled_again(name: str, state: str, pause_s: float, recovery: Recovery) -> AutomationCore:
+    """After this state nothing more, such as a Retry by hand: AwaitingRetry."""
+    return AutomationCore(
+        name=name,
+        description=MADE_FOR_ALL,
+        trigger=_nothing_after(_events(state), pause_s, ANY_DEPLOYED_RUN),
         actions=[
             ChangeFlowRunState(
                 state=StateType.SCHEDULED,

@@ -57,6 +57,9 @@ SERVER_SETTINGS = {
     # whom it expected a heartbeat from, to mark that run Crashed; by default it forgets in a
     # minute, and the run stays Running for ever.
     "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER": "P1D",
+    # And that it crashed must reach the automations, though the server has forgotten what came
+    # before that.
+    "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "mortal.server.ordering",
     # What `prefect deployment run --watch` and `prefect flow-run watch` print of a run.
     "PREFECT_SERVER_LOGS_STREAM_OUT_ENABLED": "true",
     "PREFECT_SERVER_LOGS_STREAM_PUBLISHING_ENABLED": "true",

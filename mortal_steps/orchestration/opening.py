@@ -17,6 +17,7 @@ from mortal_steps.config.run import NAME
 from mortal_steps.errors import ConfigError, RunNotFoundError, StoreError
 from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
+from mortal_steps.orchestration.production_link import follow_as_before, follow_link
 from mortal_steps.orchestration.settling import settle
 from mortal_steps.rewards.source_record import accept_present_sources, check_sources
 from mortal_steps.runs.identity import (
@@ -52,11 +53,11 @@ def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run
         _bring_here(config, root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
-        config = settle(config)
+        config = settle(follow_link(config))
         problems = preflight.check(config, say=say)
         create_run(root, config, *problems)
     run = find_run(root.parent, root.name)
-    config = config.settled_like(run.config)
+    config = follow_as_before(config, run.config).settled_like(run.config)
     # Both as this code reads them: a key that is newer than the run has the same default in both.
     changed = list(differences(run.config.identity(), config.identity()))
     if changed:

@@ -30,7 +30,8 @@ def flow_log(folder: Path) -> Iterator[None]:
         yield
     finally:
         logging.getLogger().removeHandler(handler)
-        handler.close()
+        with contextlib.suppress(OSError):  # what a full disk has not taken yet is lost as well
+            handler.close()
 
 
 class _FlowLog(logging.FileHandler):

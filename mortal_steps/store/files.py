@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.errors import CorruptFileError, DiskFullError, StoreError
 
 FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -92,7 +92,7 @@ def failed_write(path: Path, error: BaseException) -> StoreError:
             "with `mortal resume`"
         )
     place = next(folder for folder in path.absolute().parents if folder.exists())
-    return StoreError(
+    return DiskFullError(
         f"cannot write {path}: the disk is full or a limit is reached ({error}); "
         f"{shutil.disk_usage(place).free:,} bytes are free there. Nothing half-written counts: "
         "free space, then continue with `mortal resume`"

@@ -10,11 +10,12 @@ from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 
 from mortal.server import notifications
+from mortal_flows.grpo_train import tell_the_end
 from mortal_flows.takeover import flow_run_url
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.report.watch import Watch
-from mortal_steps.runs.notices import NOTICES, untold
+from mortal_steps.runs.notices import NOTICES, new_notice, note, read_notices, untold
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_tasks.reporter import reporting
@@ -55,6 +56,20 @@ async def goes_on(folder: Path, rewards: list[float]) -> str:
                 reporter.tell()
         run.update(status="stopped")
     return str(run.manifest.ui_url)
+
+
+@flow
+async def finds_it_complete(folder: Path) -> None:
+    """An attempt after one that was killed once the run was complete, but before it had told so."""
+    run = Run(RunStore(folder), RunConfig(), replace(run_info(folder), uid=folder.name))
+    note(run, new_notice(run, "mortal.run.finished", "news", "trained", step=9))
+    await tell_the_end(run)
+
+
+def test_that_a_run_has_finished_is_told_though_its_process_was_killed(there, tmp_path):
+    asyncio.run(finds_it_complete(tmp_path))
+    assert [each.event for each in read_notices(RunStore(tmp_path))] == ["mortal.run.finished"]
+    assert untold(RunStore(tmp_path)) == []
 
 
 def test_a_collapse_arrives_at_a_webhook_once(there, webhook, tmp_path):

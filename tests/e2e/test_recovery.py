@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mortal.server.automations import ALL
 from mortal.server.database import VARIABLE
 from tests.support.command import Mortal
 from tests.support.database import writing_to
@@ -29,13 +30,35 @@ def automations(mortal, prefect):
     times = ("--silence-s", str(SILENCE_S), "--pause-s", "10")
     mortal("automate", "--attempts", "2")
     yield mortal("automate", *times, "--attempts", str(ATTEMPTS))
-    assert mortal("automate", "--remove").count("removed") == 3
+    assert mortal("automate", "--remove").count("removed") == len(ALL)
 
 
 def test_the_automations_watch_every_deployment_that_trains(automations):
     watched, silence = automations.partition(f" after {SILENCE_S} s")[:2]
     assert silence
     assert all(f"grpo-train/{name}" in watched for name in ("local", "nightly", "resume"))
+
+
+def test_a_run_that_comes_back_while_the_next_one_goes_is_not_given_up(
+    prefect, mortal, automations
+):
+    """One run at a time, and a new one is cancelled: so says `nightly`."""
+    config = tiny_config(mortal.folder, "nobody-runs-this-either")
+    before, next_one, another = (prefect.run_deployment(config, "nightly") for _ in range(3))
+    try:
+        for state in ("PENDING", "RUNNING", "CRASHED"):
+            prefect.set_state(before, state)
+        prefect.wait_for(before, "Recovering")
+        prefect.set_state(next_one, "PENDING")
+        for refused in (before, another):
+            for state in ("SCHEDULED", "PENDING"):
+                wanted = {"state": {"type": state}}
+                prefect.http.post(f"/flow_runs/{refused}/set_state", json=wanted)
+        assert "Cancelled" in prefect.wait_for(before, "HeldUp")
+        assert prefect.states(another)[-1] == "Cancelled", "it has never begun"
+    finally:
+        for run in (before, next_one, another):
+            prefect.http.delete(f"/flow_runs/{run}")
 
 
 def test_a_busy_database_neither_loses_nor_doubles_a_crash(prefect, mortal, automations):

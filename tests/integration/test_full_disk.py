@@ -1,5 +1,6 @@
 """A full disk stops the run with a message; nothing half-written counts, and it goes on later."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import StoreError
+from mortal_steps.runs.flow_log import FLOW_LOG, flow_log
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.logs import METRICS, RunLogs
 from mortal_steps.store import RunStore
@@ -56,6 +58,12 @@ def test_records_and_logs_stay_as_they_were(tiny_disk):
     assert RunLogs(tiny_disk).marks() == logs.marks() == marks
     logs.append(METRICS, {"step": 2})
     assert logs.read(METRICS) == [{"step": 1}, {"step": 2}]
+
+
+def test_what_a_flow_logs_onto_a_full_disk_is_lost_and_ends_nothing(tiny_disk):
+    with flow_log(tiny_disk):
+        logging.getLogger("mortal_steps").warning("x" * 2 * SIZE)
+    assert (tiny_disk / FLOW_LOG).stat().st_size <= SIZE
 
 
 async def test_no_room_for_a_log_or_a_lock_is_named(tiny_disk):

@@ -51,14 +51,7 @@ class FlowProcess:
 
     def process_ids(self, victim: str) -> list[int]:
         """The process that goes by this name, if it is there: the flow, a worker, the host."""
-        if victim == "flow":
-            return [self._process.pid]
-        workers = {_log_of(pid): pid for pid in _containers(self._process.pid)}
-        if victim == "host":
-            owners = [workers["reward-0"]] if "reward-0" in workers else []
-            wardens = [pid for owner in owners for pid in _started_by(owner, WARDEN)]
-            return [pid for warden in wardens for pid in _started_by(warden, WARDEN)]
-        return [workers[victim]] if victim in workers else []
+        return process_ids(self._process.pid, victim)
 
     def kill(self) -> bool:
         """SIGKILL; returns when its workers, which it takes along, are gone too.
@@ -71,6 +64,18 @@ class FlowProcess:
         for pid in workers:
             _wait_until_gone(pid)
         return killed
+
+
+def process_ids(flow: int, victim: str) -> list[int]:
+    """The process of this flow's that goes by this name, if it is there."""
+    if victim == "flow":
+        return [flow] if _lives(flow) else []
+    workers = {_log_of(pid): pid for pid in _containers(flow)}
+    if victim == "host":
+        owners = [workers["reward-0"]] if "reward-0" in workers else []
+        wardens = [pid for owner in owners for pid in _started_by(owner, WARDEN)]
+        return [pid for warden in wardens for pid in _started_by(warden, WARDEN)]
+    return [workers[victim]] if victim in workers else []
 
 
 def kill(pid: int) -> bool:

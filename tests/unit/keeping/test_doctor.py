@@ -6,7 +6,7 @@ import pytest
 
 from mortal.keeping import doctor, history, machine
 from mortal.keeping.finding import ok, problem, warning
-from mortal.server.automations import CRASHED, RECOVERING, SILENT
+from mortal.server.automations import ALL, CRASHED, SILENT
 from mortal.server.database import VARIABLE, FileUse
 from mortal_steps.sandbox.levels import Level
 from mortal_steps.store.files import hidden_beside
@@ -123,7 +123,7 @@ def test_what_a_server_forgets_over_a_restart_is_a_warning(server):
 
 
 def test_automations_that_are_missing_or_switched_off_are_told(server):
-    all_of_them = dict.fromkeys((SILENT, CRASHED, RECOVERING), True)
+    all_of_them = dict.fromkeys(ALL, True)
     assert server.automations(all_of_them).level == "ok"
     assert "some are not there" in server.automations({SILENT: True}).word
     assert f"switched off: {CRASHED}" in server.automations({**all_of_them, CRASHED: False}).word

@@ -1,0 +1,1 @@
+"""Seven nights that nobody watches, with a fault every few seconds: what is left in the morning?"""

@@ -1,0 +1,138 @@
+"""Seven nights that nobody watches: scheduled runs under fire, notices, promotions.
+
+    python -m benchmarks.nights                          # 7 nights, 31 faults: some 20 minutes
+    python -m benchmarks.nights --nights 2 --faults 6
+
+A Prefect server and a worker run as units of a machine that starts them again when they end. The
+schedule of the deployment `nightly` fires a run every few minutes, each from the model in
+production; `promote` is fired by its own trigger and decides by a threshold. Faults come at steps
+that a seed has chosen. Two nights are planted: in one the policy falls apart, in the other it
+unlearns what the held-out problems ask for. Afterwards each night is trained once more in a quiet
+place. Exits with 1 if a night was lost or ended with other bits, a notice or a promotion is
+missing, or a planted night was promoted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from benchmarks.nights.house import BLOCK, PAUSE_S, SILENCE_S, House, house
+from benchmarks.nights.judge import LATENCY_S
+from benchmarks.nights.morning import Morning, judged, wait_for_promotion
+from benchmarks.nights.night import Night, Watch, flow_runs, next_night
+from benchmarks.nights.plan import FAULTS, NightPlan, plan
+from benchmarks.nights.project import (
+    DEPLOYMENTS,
+    settings,
+    write_deployments,
+    write_settings,
+)
+from benchmarks.nights.table import faults_table, nights_table
+from benchmarks.output import add_output_option, console, write_results
+
+EVENING_STEPS = 3
+"""The run of the evening before is so many times as long as a night."""
+
+
+def main() -> None:
+    """Spend the nights, judge them, print, write down."""
+    args = _parse()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    plans = plan(args.nights, args.faults, args.steps, args.seed, args.without)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="nights-") as name:
+        folder = Path(name)
+        with house(folder, with_disk="disk" not in args.without) as here:
+            _evening(here, args.steps, args.interval_s)
+            here.judge.latency_s = LATENCY_S
+            nights, skipped, promotions = _nights(here, plans)
+            here.judge.latency_s = 0.0
+            mornings = judged(here, nights, promotions, folder)
+    _report(args, mornings, skipped, time.monotonic() - began)
+    sys.exit(1 if any(morning.faults for morning in mornings) else 0)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.nights",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--nights", type=int, default=7)
+    parser.add_argument("--faults", type=int, default=31, help="over all nights")
+    parser.add_argument("--steps", type=int, default=16, help="train steps of a night")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults and their steps")
+    parser.add_argument(
+        "--interval-s", type=float, default=150.0, help="seconds from one night to the next"
+    )
+    parser.add_argument(
+        "--without", nargs="+", default=[], choices=FAULTS, help="kinds of faults to leave out"
+    )
+    add_output_option(parser, "nights")
+    return parser.parse_args()
+
+
+def _evening(here: House, steps: int, interval_s: float) -> None:
+    """What the user does before the first night: a model to begin with, and the deployments."""
+    _say("the evening before: a first model")
+    write_settings(here.project, settings(EVENING_STEPS * steps, "good", first=True))
+    here.command("mortal", "train", "nights.toml", "--run-id", "evening")
+    here.command("mortal", "promote", "evening", "--yes")
+    anchor = datetime.now(UTC) + timedelta(seconds=30)
+    write_deployments(here.project, interval_s, anchor.isoformat())
+    write_settings(here.project, settings(steps, "good"))
+    here.command("prefect", "--no-prompt", "deploy", "--all", "--prefect-file", DEPLOYMENTS)
+    times = ("--silence-s", f"{SILENCE_S:g}", "--pause-s", f"{PAUSE_S:g}")
+    here.command("mortal", "automate", *times, "--notify", f"custom-webhook/{BLOCK}")
+
+
+def _nights(here: House, plans: Sequence[NightPlan]) -> tuple[list[Night], int, dict[str, str]]:
+    """The nights, how many were skipped because another one still went, and what was decided."""
+    nightly = here.ask("GET", "/deployments/name/grpo-train/nightly")["id"]
+    promote = here.ask("GET", "/deployments/name/promote/promote")["id"]
+    nights: list[Night] = []
+    for each in plans:
+        write_settings(here.project, settings(each.steps, each.kind))
+        night = next_night(here, nightly, time.time(), each)
+        _say(f"night {each.number} ({each.kind}): {night.run_id}, {len(each.faults)} faults")
+        nights.append(Watch(here, night, _say).to_its_end())
+        _say(f"night {each.number}: {night.state} after {night.seconds:.0f} s")
+    promotions = {night.run_id: wait_for_promotion(here, night, promote) for night in nights}
+    skipped = [
+        each
+        for each in flow_runs(here, nightly)
+        if each["state"]["type"] == "CANCELLED" and not each["run_count"]
+    ]
+    return nights, len(skipped), promotions
+
+
+def _say(line: str) -> None:
+    console.print(f"{time.strftime('%H:%M:%S')}  {line}", markup=False)
+
+
+def _report(
+    args: argparse.Namespace, mornings: Sequence[Morning], skipped: int, seconds: float
+) -> None:
+    for table in (nights_table(mornings), faults_table(mornings)):
+        console.print(f"\n{table}", markup=False)
+    struck = sum(len(morning.night.struck) for morning in mornings)
+    console.print(
+        f"\n{len(mornings)} nights, {struck} faults, {skipped} nights skipped because one still "
+        f"went, seed {args.seed}, {seconds / 60:.1f} minutes"
+    )
+    for morning in mornings:
+        for fault in morning.faults:
+            console.print(f"  night {morning.night.plan.number}: {fault}", markup=False)
+    results = {"seed": args.seed, "seconds": seconds, "skipped": skipped, "nights": list(mornings)}
+    write_results(args.output, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""The morning after: what each night left, beside the same night in a quiet place."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.nights.house import House
+from benchmarks.nights.night import Night
+from benchmarks.nights.project import NAME, settings, write_project
+from benchmarks.nights.receiver import Received
+from mortal_steps.registry.registry import Registry
+from mortal_steps.registry.versions import ModelVersion
+from mortal_steps.runs.run import Run, find_run
+from mortal_steps.runs.verify import check_run
+from mortal_steps.store.files import digest_file
+from tests.support.chaos.comparison import digests, work_of
+from tests.support.chaos.worker_logs import read_events
+
+PAGE = 200
+PROMOTED_WITHIN_S = 180.0
+NOTICED_WITHIN_S = 60.0
+SUBJECTS = {"collapse": "reward collapsed", "regression": "evaluation regressed"}
+UNFINISHED = {"PENDING", "RUNNING", "SCHEDULED", "PAUSED", "CANCELLING"}
+REFERENCES_AT_ONCE = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Morning:
+    """A night, judged."""
+
+    night: Night
+    began_with: str
+    """The run whose model it began with."""
+    steps: int
+    lost: int
+    doubled: int
+    differs: tuple[str, ...]
+    """What is not as in the quiet place."""
+    held_out: tuple[float, float]
+    """Reward before the first step and after the last."""
+    notices: Mapping[str, int]
+    """How many of each were received, by what they are about."""
+    notice_s: float | None
+    """From when the planted change showed to when the notice of it was received."""
+    promotion: str
+    """promoted, refused, or what else came of it."""
+    task_runs: int
+    """Task runs of the night in Prefect's database."""
+    holes: tuple[str, ...]
+    """Stages that the database does not know as Completed, and task runs that never ended. A
+    machine that loses its power takes along what the server had not written down yet."""
+    faults: tuple[str, ...]
+    """What is not as it should be; empty if nothing."""
+
+
+def judged(
+    house: House, nights: Sequence[Night], promotions: Mapping[str, str], folder: Path
+) -> list[Morning]:
+    """Each night beside its quiet one, which is trained now."""
+    with ThreadPoolExecutor(REFERENCES_AT_ONCE) as pool:
+        quiet = pool.map(lambda night: _quiet(house, night, folder), nights)
+        return [
+            _judged(house, night, whole, promotions)
+            for night, whole in zip(nights, quiet, strict=True)
+        ]
+
+
+def wait_for_promotion(house: House, night: Night, deployment: str) -> str:
+    """What its own flow run decided about the night's model."""
+    wanted = {"deployments": {"id": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"}
+    deadline = time.monotonic() + PROMOTED_WITHIN_S
+    state = "nothing asked for it"
+    while time.monotonic() < deadline:
+        found = house.ask("POST", "/flow_runs/filter", wanted)
+        mine = [each for each in found if each["parameters"]["run_id"] == night.run_id]
+        for each in mine:
+            state = str(each["state"]["message"] or each["state"]["name"])
+            if each["state"]["type"] in ("COMPLETED", "FAILED", "CANCELLED"):
+                return state
+        time.sleep(1.0)
+    return state
+
+
+def _judged(
+    house: House, night: Night, whole: Mapping[str, Any], promotions: Mapping[str, str]
+) -> Morning:
+    run = find_run(house.runs, night.run_id)
+    root, steps = run.store.root, run.info.num_steps
+    updates = run.config.training.optimizer_steps_per_batch
+    work = work_of(root, read_events(root / "logs"), steps, updates)
+    ended = night.state == "COMPLETED"
+    found = digests(root, steps) if ended else {}
+    differs = tuple(_differences(whole["digests"], found))
+    history = [(each["name"], each["state_type"]) for each in _task_runs(house, night.run_id)]
+    received = [each for each in house.receiver.received if night.run_id in each.subject]
+    evaluations = [row["reward"] for row in run.logs.read("evaluations.jsonl")]
+    holes = tuple(_holes(history, steps, run.config.num_shards))
+    said = promotions[night.run_id]
+    morning = Morning(
+        night=night,
+        began_with=_began_with(house, run).run_id,
+        steps=run.manifest.step,
+        lost=work.lost,
+        doubled=work.doubled,
+        differs=differs,
+        held_out=(evaluations[0], evaluations[-1]),
+        notices=_counted(received),
+        notice_s=_notice_s(night, received),
+        promotion=said,
+        task_runs=len(history),
+        holes=holes,
+        faults=(),
+    )
+    damaged = [f"{file.path} {file.damage}" for file in _damaged(run)]
+    return _with_faults(morning, damaged)
+
+
+def _with_faults(morning: Morning, damaged: Sequence[str]) -> Morning:
+    night = morning.night
+    faults = [
+        *([f"ended {night.state}"] if night.state != "COMPLETED" else []),
+        *([f"{morning.lost} steps lost"] if morning.lost else []),
+        *([f"{morning.doubled} steps doubled"] if morning.doubled else []),
+        *(f"other {name} than undisturbed" for name in morning.differs),
+        *([] if "machine" in [each.fault for each in night.struck] else morning.holes),
+        *damaged,
+        *_wrong_promotion(morning),
+        *_wrong_notice(morning),
+    ]
+    return dataclasses.replace(morning, faults=tuple(faults))
+
+
+def _wrong_promotion(morning: Morning) -> Iterator[str]:
+    wanted = "promoted" if morning.night.plan.kind == "good" else "refused"
+    if not morning.promotion.startswith(wanted):
+        yield f"should have been {wanted}: {morning.promotion}"
+
+
+def _wrong_notice(morning: Morning) -> Iterator[str]:
+    if morning.night.plan.kind == "good":
+        return
+    if morning.notice_s is None:
+        yield "no notice of what was planted"
+    elif morning.notice_s > NOTICED_WITHIN_S:
+        yield f"the notice came after {morning.notice_s:.0f} s"
+
+
+def _notice_s(night: Night, received: Sequence[Received]) -> float | None:
+    about = SUBJECTS.get(night.plan.kind)
+    found = [each.at for each in received if about is not None and about in each.subject]
+    if not found or night.visible_at is None:
+        return None
+    return found[0] - night.visible_at
+
+
+def _counted(received: Sequence[Received]) -> dict[str, int]:
+    """By what a subject is about: `RUN: reward collapsed (step 9 of 24)`."""
+    about = [each.subject.partition(": ")[2].partition(" (")[0] for each in received]
+    return {name: about.count(name) for name in sorted(set(about))}
+
+
+def _differences(expected: Mapping[str, str], found: Mapping[str, str]) -> Iterator[str]:
+    return (name for name, digest in expected.items() if found.get(name) != digest)
+
+
+def _damaged(run: Run) -> list[Any]:
+    files = check_run(run.store.root.parent, run.info.run_id).files()
+    return [file for file in files if file.damage]
+
+
+def _task_runs(house: House, run_id: str) -> Iterator[Mapping[str, Any]]:
+    offset = 0
+    wanted = {"flow_runs": {"tags": {"all_": [f"run:{run_id}"]}}, "sort": "ID_DESC"}
+    while page := house.ask("POST", "/task_runs/filter", {**wanted, "offset": offset}):
+        yield from page
+        offset += len(page)
+
+
+def _holes(history: Sequence[tuple[str, str]], steps: int, num_shards: int) -> Iterator[str]:
+    """A stage that a kill has cut off is there twice: Crashed, and Completed later. The shortest
+    stages of a step share a task run, `step 3: get_batch 4 ms, ...`."""
+    completed = {name for name, state in history if state == "COMPLETED"}
+    shared = {name.partition(": ")[0]: name for name in completed if name.startswith("step ")}
+    shards = [f"{step}/{shard}" for step in range(steps) for shard in range(num_shards)]
+    wanted = [
+        *(f"{stage}/{step}" for stage in ("get_batch", "train_step") for step in range(steps)),
+        *(f"{stage}/{place}" for stage in ("generate", "reward") for place in shards),
+    ]
+    missing = [
+        name
+        for name in wanted
+        if name not in completed
+        and name.split("/")[0] not in shared.get(f"step {name.split('/')[1]}", "")
+    ]
+    if missing:
+        yield f"{len(missing)} stages are not in the history: {', '.join(missing)}"
+    unfinished = [name for name, state in history if state in UNFINISHED]
+    if unfinished:
+        yield f"{len(unfinished)} task runs never ended: {', '.join(unfinished)}"
+
+
+def _began_with(house: House, run: Run) -> ModelVersion:
+    """The version whose files the night began with."""
+    registry = Registry(house.project / "models", NAME)
+    weights = run.info.model_files["model.safetensors"]
+    for version in registry.in_use():
+        model = registry.store.path(version.path) / "model.safetensors"
+        if weights.sha256 == digest_file(model):
+            return version
+    raise RuntimeError(f"{run.info.run_id} began with no model that was in production")
+
+
+def _quiet(house: House, night: Night, folder: Path) -> Mapping[str, Any]:
+    place = folder / f"quiet-{night.plan.number}"
+    place.mkdir()
+    write_project(place, house.judge.url)
+    registry = Registry(house.project / "models", NAME)
+    version = _began_with(house, find_run(house.runs, night.run_id))
+    link = place / "models" / NAME / "production"
+    same = link.parent / version.path  # by which its run is told from one with another model
+    same.parent.mkdir(parents=True)
+    same.symlink_to(registry.store.path(version.path).absolute())
+    link.symlink_to(version.path)
+    job = {
+        "folder": str(place),
+        "config": settings(night.plan.steps, night.plan.kind),
+        "run_id": "quiet",
+        "output": str(place / "outcome.json"),
+    }
+    command = [sys.executable, "-m", "benchmarks.nights.reference", json.dumps(job)]
+    log = (place / "log").open("wb")
+    with log:
+        subprocess.run(command, check=True, stdout=log, stderr=log)
+    return dict(json.loads(Path(job["output"]).read_text()))

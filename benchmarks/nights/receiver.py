@@ -1,0 +1,93 @@
+"""Whom notices go to: an HTTP server that keeps each with its time, and shows them as a page."""
+
+from __future__ import annotations
+
+import html
+import json
+import threading
+import time
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+PAGE = """<!doctype html><meta charset="utf-8"><title>Notices</title>
+<style>
+ body {{ font: 16px/1.5 system-ui, sans-serif; background: #f2f3f5; margin: 0 }}
+ main {{ width: 760px; padding: 1px 24px 10px }} h1 {{ font-size: 20px }}
+ article {{ background: #fff; border-left: 5px solid #888; border-radius: 6px; margin: 0 0 14px;
+            padding: 10px 16px; box-shadow: 0 1px 2px #0002; overflow-wrap: anywhere }}
+ h2 {{ font-size: 17px; margin: 0 }} time {{ color: #777; font-size: 13px }}
+ p {{ margin: 6px 0 0 }}
+</style>
+<main><h1>Received at {address}</h1>
+{notices}
+</main>
+"""
+ARTICLE = "<article><h2>{subject}</h2><time>{at}</time>{body}</article>"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Received:
+    """One notice."""
+
+    at: float
+    """Seconds since the epoch."""
+    subject: str
+    body: str
+
+
+class Receiver:
+    """Takes POSTs of `{subject, body}`; GET shows them."""
+
+    def __init__(self) -> None:
+        self.received: list[Received] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                said = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                receiver.received.append(Received(at=time.time(), **said))
+                self.send_response(204)
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                content = receiver.page().encode()
+                self.send_response(200)
+                self.send_header("content-type", "text/html; charset=utf-8")
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, name="receiver", daemon=True).start()
+
+    def make_block(self, api_url: str, name: str) -> str:
+        """A notification block of the server's that posts here; what `--notify` calls it."""
+        with temporary_settings({PREFECT_API_URL: api_url}):
+            template = {"subject": "{{subject}}", "body": "{{body}}"}
+            url = f"{self.url}/notices"
+            block = CustomWebhookNotificationBlock(name=name, url=url, json_data=template)
+            block.save(name, overwrite=True)
+        return f"custom-webhook/{name}"
+
+    def page(self) -> str:
+        """What was received, the newest first."""
+        notices = "\n".join(_article(each) for each in reversed(self.received))
+        return PAGE.format(address=html.escape(self.url), notices=notices)
+
+    def close(self) -> None:
+        """Take nothing more."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _article(notice: Received) -> str:
+    paragraphs = "".join(f"<p>{html.escape(part)}</p>" for part in notice.body.split("\n\n"))
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(notice.at))
+    return ARTICLE.format(subject=html.escape(notice.subject), at=at, body=paragraphs)

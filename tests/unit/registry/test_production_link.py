@@ -1,0 +1,53 @@
+"""A run goes on with the model that it began with, wherever the link has moved since."""
+
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.config import RunConfig
+from mortal_steps.orchestration.production_link import follow_as_before, follow_link
+
+
+@pytest.fixture
+def link(tmp_path, monkeypatch):
+    """`models/letters/production`, which points to one version of two."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("first", "second"):
+        (tmp_path / "models/letters/versions" / name).mkdir(parents=True)
+    link = Path("models/letters/production")
+    link.symlink_to("versions/first")
+    return link
+
+
+def beginning_with(path):
+    return RunConfig.model_validate({"model": {"name_or_path": str(path)}})
+
+
+def test_a_run_keeps_the_model_that_the_link_pointed_to(link):
+    begun = follow_link(beginning_with(link))
+    assert begun.model.name_or_path == "models/letters/versions/first"
+    link.unlink()
+    link.symlink_to("versions/second")
+    assert follow_as_before(beginning_with(link), begun) == begun
+    assert follow_link(beginning_with(link)).model.name_or_path.endswith("second")
+
+
+def test_another_model_is_another_model(link):
+    begun = beginning_with("elsewhere/model")
+    assert follow_as_before(beginning_with(link), begun) == beginning_with(link)
+    folder = beginning_with("models/letters/versions/second")
+    assert follow_as_before(folder, beginning_with("models/letters/versions/first")) == folder
+
+
+def test_a_run_that_was_begun_at_the_link_itself_goes_on(link):
+    """As earlier versions began it."""
+    begun = beginning_with(link)
+    assert follow_as_before(beginning_with(link), begun) == begun
+
+
+def test_another_link_is_not_followed(link):
+    elsewhere = Path("current")
+    elsewhere.symlink_to("models/letters/versions/first")
+    assert follow_link(beginning_with(elsewhere)) == beginning_with(elsewhere)
+    begun = beginning_with("models/letters/versions/first")
+    assert follow_as_before(beginning_with(elsewhere), begun) == beginning_with(elsewhere)
