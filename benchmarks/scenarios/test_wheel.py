@@ -3,8 +3,13 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from mortal_steps.runs.run import find_run
+from tests.modal_plane.isolation import check_namespaces
+from tests.modal_plane.plane import ModalPlane
 from tests.support.deployments import PATIENCE_S, Prefect
+from tests.support.modal.sources import hidden_sources
 from tests.support.wheel import environment, names, project, python, run, server, wheel
 
 __all__ = ["environment", "names", "project", "python", "run", "server", "wheel"]
@@ -49,3 +54,14 @@ def test_a_deployment_runs_in_the_users_folder(run, python, project, environment
     trained = find_run(project / "runs", "trained")
     deployed = find_run(project / "runs", "deployed")
     assert deployed.manifest.final.weights_sha256 == trained.manifest.final.weights_sha256
+
+
+def test_mortal_deploy_works_outside_a_checkout(run, tmp_path):
+    try:
+        check_namespaces(tmp_path / "namespaces")
+    except OSError as error:
+        pytest.skip(str(error))
+    with ModalPlane(tmp_path / "plane", *hidden_sources()) as plane:
+        said = run("mortal", "deploy", **{**plane.env, "PREFECT_API_URL": ""})
+        assert "no Prefect deployments" in said
+        assert [app["name"] for app in plane.state()["apps"]] == ["mortal"]

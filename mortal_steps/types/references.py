@@ -30,7 +30,7 @@ class StageTiming:
     wait_s: float = 0.0
     """Waiting for a free worker and for the answer's way back."""
     functions: Annotated[Mapping[str, float], Field(exclude_if=lambda value: not value)] = field(
-        default_factory=dict
+        default_factory=dict, hash=False
     )
     """Of a reward: seconds in the calls of each function, retries included. Where scores are there
     already, none."""

@@ -1,12 +1,7 @@
 """What a user has who installs a wheel: no checkout, and folders of the project's names."""
 
-import pytest
-
 from mortal_steps.data.problem_files import ProblemFile
 from mortal_steps.runs.run import find_run
-from tests.modal_plane.isolation import check_namespaces
-from tests.modal_plane.plane import ModalPlane
-from tests.support.modal.sources import hidden_sources
 from tests.support.paths import ROOT
 from tests.support.wheel import FOLDERS, environment, names, project, python, run, server, wheel
 
@@ -50,14 +45,3 @@ def test_a_task_of_reasoning_gym_without_the_extra_is_refused_with_the_remedy(ru
     assert "data.source = 'reasoning_gym:spell_backward'" in said
     assert "pip install 'mortal[reasoning-gym]'" in said
     assert not (project / "runs" / "spelled").exists()
-
-
-def test_mortal_deploy_works_outside_a_checkout(run, tmp_path):
-    try:
-        check_namespaces(tmp_path / "namespaces")
-    except OSError as error:
-        pytest.skip(str(error))
-    with ModalPlane(tmp_path / "plane", *hidden_sources()) as plane:
-        said = run("mortal", "deploy", **{**plane.env, "PREFECT_API_URL": ""})
-        assert "no Prefect deployments" in said
-        assert [app["name"] for app in plane.state()["apps"]] == ["mortal"]

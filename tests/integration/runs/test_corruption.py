@@ -89,7 +89,11 @@ def damage(root, pattern):
     (path,) = sorted(
         root.parent.glob(pattern[3:]) if pattern.startswith("../") else [root / pattern]
     )
-    flip_a_bit(path, pattern)
+    if pattern == TIMINGS:  # of which there is no digest: only what nobody can read is noticed
+        content = path.read_bytes()
+        path.write_bytes(bytes([content[0] ^ 0x80]) + content[1:])
+    else:
+        flip_a_bit(path, pattern)
     return path
 
 

