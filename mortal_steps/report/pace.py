@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from mortal_steps.config import RunConfig
 
 RECENT_STEPS = 10
+RECENT_S = 30.0
+"""Of short steps, as many count as fill this time: a pause between two of them is no trend."""
 
 
 def recent_steps(config: RunConfig) -> int:
@@ -40,7 +42,8 @@ class Pace:
         self.speed: Speed | None = None
         """None before the first step has ended."""
         self._now = now
-        self._marks: deque[tuple[float, int]] = deque(maxlen=num_recent + 1)
+        self._num_recent = num_recent
+        self._marks: deque[tuple[float, int]] = deque()
         """When the first step began and each one ended, and the tokens sampled until then."""
 
     def begin(self) -> None:
@@ -51,6 +54,9 @@ class Pace:
     def end(self, num_tokens: int) -> Speed:
         """A step for which so many tokens were sampled ended, with all that follows from it."""
         self._marks.append((self._now(), self._marks[-1][1] + num_tokens))
+        long_ago = self._marks[-1][0] - RECENT_S
+        while len(self._marks) > self._num_recent + 1 and self._marks[1][0] <= long_ago:
+            self._marks.popleft()
         (since, tokens_since), (until, tokens_until) = self._marks[0], self._marks[-1]
         seconds = until - since
         self.speed = Speed(

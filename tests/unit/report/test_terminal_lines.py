@@ -53,16 +53,29 @@ SPEED = Speed(step_s=0.5, tokens_per_s=200.0)
 
 
 def test_the_speed_is_a_mean_over_the_last_steps_and_what_came_between_them():
-    ends = iter([100.0, 104.0, 105.0, 106.0, 110.0])
+    ends = iter([100.0, 140.0, 150.0, 160.0, 200.0])
     pace = Pace(3, now=lambda: next(ends))
     pace.begin()
     assert pace.speed is None
-    assert pace.end(80) == Speed(step_s=4.0, tokens_per_s=20.0)
+    assert pace.end(80) == Speed(step_s=40.0, tokens_per_s=2.0)
     pace.begin()  # the time between two steps counts as well
-    assert pace.end(20) == Speed(step_s=2.5, tokens_per_s=20.0)
+    assert pace.end(20) == Speed(step_s=25.0, tokens_per_s=2.0)
     pace.end(20)
-    assert pace.end(40) == pace.speed == Speed(step_s=2.0, tokens_per_s=80 / 6), "without the first"
-    assert pace.speed.eta_s(30) == 60.0
+    assert pace.end(40) == pace.speed == Speed(step_s=20.0, tokens_per_s=80 / 60), (
+        "without the first"
+    )
+    assert pace.speed.eta_s(30) == 600.0
+
+
+def test_a_pause_between_short_steps_makes_no_speed_of_its_own():
+    ends = iter([0.0, *(0.1 * step for step in range(1, 281)), 30.0, 30.1])
+    pace = Pace(3, now=lambda: next(ends))
+    pace.begin()
+    for _ in range(281):
+        pace.end(1)
+    assert pace.speed.step_s == 30.0 / 281, "and not the 0.7 s of the last three"
+    pace.end(1)
+    assert pace.speed.step_s == (30.1 - 0.1) / 281, "those of half a minute"
 
 
 def test_an_evaluation_always_has_its_share_in_the_speed():
