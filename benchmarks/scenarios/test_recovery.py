@@ -6,38 +6,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from mortal.server.automations import ALL
 from mortal_steps.runs.run import find_run
-from tests.support.command import Mortal, assert_saved, end_driver, wait_for_step
+from tests.support.command import assert_saved, end_driver, wait_for_step
 from tests.support.damage import lose_the_last_step
 from tests.support.deployments import tiny_config
-from tests.support.project import write_project
+from tests.support.recovery import ATTEMPTS, SILENCE_S, automations, mortal
 from tests.support.undisturbed import assert_same, begun, undisturbed
 
 STEPS = 12
-ATTEMPTS = 3
-SILENCE_S = 90  # heartbeats come every 30 s, or later from a slow machine
-
-
-@pytest.fixture(scope="module")
-def mortal(tmp_path_factory, server):
-    folder = tmp_path_factory.mktemp("recovery")
-    write_project(folder)
-    return Mortal(folder, server.api_url)
+__all__ = ["automations", "mortal"]
 
 
 @pytest.fixture(scope="module")
 def whole(mortal):
     return undisturbed(mortal.folder, tiny_config(mortal.folder, "whole", max_steps=STEPS))
-
-
-@pytest.fixture(scope="module")
-def automations(mortal, prefect):
-    """What `mortal automate` says; times as short as may be, three starts of a flow run."""
-    times = ("--silence-s", str(SILENCE_S), "--pause-s", "10")
-    mortal("automate", "--attempts", "2")
-    yield mortal("automate", *times, "--attempts", str(ATTEMPTS))
-    assert mortal("automate", "--remove").count("removed") == len(ALL)
 
 
 def named(states, *names):

@@ -4,33 +4,12 @@ test_schedule.py; a run that is brought back, until its end: `make scenarios`.""
 import os
 from pathlib import Path
 
-import pytest
-
-from mortal.server.automations import ALL
 from mortal.server.database import VARIABLE
-from tests.support.command import Mortal
 from tests.support.database import writing_to
 from tests.support.deployments import tiny_config
-from tests.support.project import write_project
+from tests.support.recovery import ATTEMPTS, SILENCE_S, automations, mortal
 
-ATTEMPTS = 3
-SILENCE_S = 90  # heartbeats come every 30 s, or later from a slow machine
-
-
-@pytest.fixture(scope="module")
-def mortal(tmp_path_factory, server):
-    folder = tmp_path_factory.mktemp("recovery")
-    write_project(folder)
-    return Mortal(folder, server.api_url)
-
-
-@pytest.fixture(scope="module")
-def automations(mortal, prefect):
-    """What `mortal automate` says; times as short as may be, three starts of a flow run."""
-    times = ("--silence-s", str(SILENCE_S), "--pause-s", "10")
-    mortal("automate", "--attempts", "2")
-    yield mortal("automate", *times, "--attempts", str(ATTEMPTS))
-    assert mortal("automate", "--remove").count("removed") == len(ALL)
+__all__ = ["automations", "mortal"]
 
 
 def test_the_automations_watch_every_deployment_that_trains(automations):

@@ -11,20 +11,10 @@ from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.modal.volume_lease import find_lease
 from mortal_steps.errors import StoreError
 from mortal_steps.runs.run import find_run
-from tests.support.modal.detached import begun, detach
+from tests.support.modal.detached import STOP, detach, folder, staying
 from tests.support.modal.project import MORTAL, assert_same, at
 
-STOP = ("stop", "moving", "--volume=mortal-runs")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("begun")
-
-
-@pytest.fixture(scope="module")
-def staying(folder):
-    return begun(folder)
+__all__ = ["folder", "staying"]
 
 
 @pytest.fixture(scope="module")

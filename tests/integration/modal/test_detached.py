@@ -19,22 +19,12 @@ from mortal_steps.report.summary import summarize
 from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.runs.run import find_run
 from tests.modal_plane.lint import lint
-from tests.support.modal.detached import begun, detach
+from tests.support.modal.detached import STOP, detach, folder, staying
 from tests.support.modal.fire import ACTOR, ROLLOUT
 from tests.support.modal.project import STEPS, assert_same
 
 VOLUME = RunsVolume("mortal-runs")
-STOP = ("stop", "moving", "--volume=mortal-runs")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("begun")
-
-
-@pytest.fixture(scope="module")
-def staying(folder):
-    return begun(folder)
+__all__ = ["folder", "staying"]
 
 
 @pytest.fixture(scope="module")

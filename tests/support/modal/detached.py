@@ -10,10 +10,17 @@ from tests.support.modal.project import MORTAL, ON_MODAL, SETTINGS, SHORT, at, p
 SMALL = NewModelConfig(hidden_size=32, num_layers=1, intermediate_size=32)
 MODEL = ("model={}", "model.name_or_path=start", "model.max_model_len=64")
 HERE = (*SHORT, *MODEL)
+STOP = ("stop", "moving", "--volume=mortal-runs")
 TRAIN = ("train", "chaos.toml", "--run-id=moving", "--detach")
 
 
-def begun(folder):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("begun")
+
+
+@pytest.fixture(scope="module")
+def staying(folder):
     """The run of a model from here that stays here; beside it `moving`, killed after a step."""
     with bare_flow.bare_in(folder):
         build_model(folder / "start", SMALL, seed=3)
