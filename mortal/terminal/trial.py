@@ -17,6 +17,8 @@ TEXT_WIDTH = 28
 """Characters of a prompt or a completion in the table, at most."""
 MOST_PLACES = 6
 """Completions that are named beside the reason that masked them."""
+TROUBLES = ("abstained", "failed", "failed_calls")
+"""Columns that a terminal has where there is something to say in them."""
 
 
 def show_trial(trial: Trial) -> None:
@@ -76,12 +78,19 @@ def _completions_table(trial: Trial) -> Table:
 def _functions_table(functions: Sequence[TriedFunction]) -> Table:
     table = Table(title="functions", title_justify="left")
     rows = [_function_values(each) for each in functions]
-    for heading in rows[0]:
+    shown = [
+        name for name in rows[0] if name not in TROUBLES or any(row[name] != "0" for row in rows)
+    ]
+    for name in shown:
+        left = name == "function"
         table.add_column(
-            heading.replace("_", " "), justify="left" if heading == "function" else "right"
+            name.replace("_", " "),
+            justify="left" if left else "right",
+            no_wrap=not left,
+            overflow="fold",
         )
     for row in rows:
-        table.add_row(*row.values())
+        table.add_row(*(row[name] for name in shown))
     return table
 
 
