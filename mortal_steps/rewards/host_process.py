@@ -37,8 +37,6 @@ from mortal_steps.rewards.wire import (
 )
 from mortal_steps.system.frames import HEADER, Request, send_frame
 
-WARDEN = "mortal_steps.rewards.warden"
-
 IMPORT_TIMEOUT_S = 600.0
 """How long importing the functions may take; a judge may load a model there."""
 
@@ -53,6 +51,8 @@ EXIT_S = 5.0
 
 LOOK_EVERY_S = 0.5
 """How often a silent host is looked at: a process forked from it may hold its connection open."""
+
+WARDEN = "mortal_steps.rewards.warden"
 
 
 class HostProcess:
