@@ -98,6 +98,18 @@ def test_a_lane_that_is_killed_is_replaced_and_the_program_runs_again(lanes: Poo
         assert_ends(pid)
 
 
+def test_a_program_that_is_killed_from_outside_runs_again(lanes: Pool) -> None:
+    waiting = Program(code="import time; time.sleep(0.5); print('done')")
+
+    def kill_programs() -> None:
+        for lane in lanes.lane_pids():
+            _, program = _descendants(lane)
+            os.kill(program, signal.SIGKILL)
+
+    threading.Timer(0.2, kill_programs).start()
+    assert [result.stdout for result in lanes.run([waiting, waiting])] == ["done\n", "done\n"]
+
+
 def test_a_lane_that_never_starts_is_an_error_and_no_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
