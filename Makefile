@@ -10,7 +10,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell test test-fast test-postgres scenarios screenshots check docs picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-rewards bench-reward-faults bench-parity chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check docs picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-rewards bench-reward-faults bench-parity chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -20,6 +20,9 @@ train: venv  ## Train the demo on this machine's CPU: a GRPO run that visibly le
 
 train-spell: venv  ## The second demo: reasoning_gym's spell_backward
 	$(BIN)/mortal train deployments/configs/spell_backward.toml
+
+train-code: venv  ## The third demo: Python programs, rewarded for the test cases they pass in the sandbox
+	$(BIN)/mortal train deployments/configs/code.toml
 
 test: venv vllm-env  ## Run the checks and the whole test suite
 	$(MAKE) check

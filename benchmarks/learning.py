@@ -1,10 +1,12 @@
 """Do the shipped demos learn, for three seeds each? Runs them through the `mortal` command.
 
-    python -m benchmarks.learning [--configs demo spell_backward] [--seeds 0 1 2] [--runs-dir DIR]
+    python -m benchmarks.learning [--configs demo code ...] [--seeds 0 1 2] [--runs-dir DIR]
 
 Exit code 1 if a claim does not hold:
     demo             mean reward of the last 20 steps >= first 20 + 0.5; greedy accuracy >= 0.9
     spell_backward   greedy accuracy on held-out words rises by >= 0.1 over the warm start
+    code             mean reward of the last 20 steps >= first 20 + 0.3 and >= 0.8; greedy programs
+                     pass >= 0.8 of the test cases of held-out problems
 """
 
 from __future__ import annotations
@@ -22,6 +24,13 @@ from benchmarks.output import RESULTS, write_results
 
 CONFIGS = Path(__file__).parent.parent / "deployments" / "configs"
 
+ACCURACY = {
+    "demo": "exact_match",
+    "spell_backward": "reasoning_gym_solved",
+    "code": "passed",
+}
+"""By which held-out problems are judged."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
@@ -32,7 +41,7 @@ class Outcome:
     reward_first20: float
     reward_last20: float
     eval_start: float
-    """Greedy accuracy on held-out problems before the first step."""
+    """Greedy accuracy on held-out problems before the first step; of programs, the reward."""
     eval_end: float
     seconds: float
     """Wall time of the whole command."""
@@ -43,6 +52,9 @@ class Outcome:
         """Whether what the README says of this demo is true of this run."""
         if self.config == "demo":
             return self.reward_last20 >= self.reward_first20 + 0.5 and self.eval_end >= 0.9
+        if self.config == "code":
+            risen = self.reward_last20 >= max(0.8, self.reward_first20 + 0.3)
+            return risen and self.eval_end >= 0.8
         return self.eval_end >= self.eval_start + 0.1
 
 
@@ -59,7 +71,7 @@ def run(config: str, seed: int, runs_dir: Path) -> Outcome:
         [*mortal, "show", run_id, *place, "--json"], check=True, capture_output=True
     )
     summary = json.loads(shown.stdout)
-    accuracy = "exact_match" if config == "demo" else "reasoning_gym_solved"
+    accuracy = ACCURACY[config]
     lines = (runs_dir / run_id / "evaluations.jsonl").read_text().splitlines()
     return Outcome(
         config=config,
@@ -78,7 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--configs", nargs="+", default=["demo", "spell_backward"])
+    parser.add_argument("--configs", nargs="+", default=[*ACCURACY])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--runs-dir", type=Path, help="default: a temporary folder")
     arguments = parser.parse_args()

@@ -1,7 +1,8 @@
 """Lanes beside each other: as many programs at a time as there are cores.
 
 Each lane has a thread, which starts the lane's server and waits for it. A lane that is lost is
-replaced and its program run again: a program is a function of its text and its input.
+replaced and its program run again: a program is a function of its text and its input. A program
+that was killed runs again too: what somebody else did to it must not become its score.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import logging
 import os
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +27,10 @@ ATTEMPTS = 3
 """Lanes that a program may lose before that is an error."""
 DELAY_S = 0.2
 """Before a lost lane is replaced; doubled for each that the same program has lost."""
+
+OTHERS_SEND = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP)
+"""Exit codes of a program that a user may have killed, or a machine that shuts down or is out of
+memory. What a program does to itself it does again."""
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +135,13 @@ class _Runner:
         return results
 
     def _run(self, program: Program) -> ExecutionResult:
+        result = self._run_in_a_lane(program)
+        if result.limit is None and result.exit_code in OTHERS_SEND:
+            logger.warning("a program was killed (exit code %d) and runs again", result.exit_code)
+            result = self._run_in_a_lane(program)
+        return result
+
+    def _run_in_a_lane(self, program: Program) -> ExecutionResult:
         for attempt in range(ATTEMPTS):
             if attempt:
                 time.sleep(DELAY_S * 2 ** (attempt - 1))

@@ -48,7 +48,10 @@ class JudgeStub:
     """Answers requests; a context manager. `next` holds what the next requests get, in turn."""
 
     def __init__(
-        self, score: Callable[[Mapping[str, Any]], float] = by_length, key: str | None = None
+        self,
+        score: Callable[[Mapping[str, Any]], float] = by_length,
+        key: str | None = None,
+        port: int = 0,
     ) -> None:
         self.score = score
         self.key = key
@@ -62,7 +65,7 @@ class JudgeStub:
         self.most_at_a_time = 0
         self._now = 0
         self._counting = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self._server.daemon_threads = True
 
     @property

@@ -32,8 +32,11 @@ class SandboxTerm(RewardTerm, extra="forbid"):
         return (ENVIRONMENT,)
 
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
-        """Enough for completions that all run out of time, on one lane: their own limits hold."""
-        return max(timeout_s, num_completions * Limits(cpu_s=self.timeout).deadline_s)
+        """Enough for completions that all run out of time, on one lane: their own limits hold.
+
+        Twice that: one that ends itself by a signal just before is run once more.
+        """
+        return max(timeout_s, 2 * num_completions * Limits(cpu_s=self.timeout).deadline_s)
 
     def load(self) -> RewardFunction:
         """The environment. Raises `RewardError` where it cannot be made."""

@@ -100,6 +100,25 @@ def test_a_lane_that_is_killed_is_replaced_and_the_program_runs_again(lanes: Poo
         assert_ends(pid)
 
 
+def test_a_program_that_is_killed_from_outside_runs_again(lanes: Pool) -> None:
+    waiting = Program(code="import time; time.sleep(1); print('done')")
+    killed: list[int] = []
+
+    def kill_programs() -> None:
+        while len(lanes.lane_pids()) < 2:
+            time.sleep(0.01)
+        for lane in lanes.lane_pids():
+            _, program = _descendants(lane)
+            os.kill(program, signal.SIGKILL)
+            killed.append(program)
+
+    killer = threading.Thread(target=kill_programs)
+    killer.start()
+    assert [result.stdout for result in lanes.run([waiting, waiting])] == ["done\n", "done\n"]
+    killer.join()
+    assert len(killed) == 2
+
+
 def test_a_lane_that_never_starts_is_an_error_and_no_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

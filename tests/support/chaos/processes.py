@@ -73,8 +73,8 @@ def process_ids(flow: int, victim: str) -> list[int]:
     workers = {_log_of(pid): pid for pid in _containers(flow)}
     if victim == "host":
         owners = [workers["reward-0"]] if "reward-0" in workers else []
-        wardens = [pid for owner in owners for pid in _started_by(owner, WARDEN)]
-        return [pid for warden in wardens for pid in _started_by(warden, WARDEN)]
+        wardens = [pid for owner in owners for pid in started_by(owner, WARDEN)]
+        return [pid for warden in wardens for pid in started_by(warden, WARDEN)]
     return [workers[victim]] if victim in workers else []
 
 
@@ -111,13 +111,13 @@ def _containers(owner: int) -> list[int]:
     """Worker processes that `owner` started, or had forked."""
     forked = [
         worker
-        for server in _started_by(owner, FORK_SERVER)
-        for worker in _started_by(server, FORK_SERVER)
+        for server in started_by(owner, FORK_SERVER)
+        for worker in started_by(server, FORK_SERVER)
     ]
-    return _started_by(owner, CONTAINER) + forked
+    return started_by(owner, CONTAINER) + forked
 
 
-def _started_by(owner: int, command: bytes) -> list[int]:
+def started_by(owner: int, command: bytes = b"") -> list[int]:
     """Processes with this in their command line, from whichever of the owner's threads."""
     found = []
     for children in Path(f"/proc/{owner}/task").glob("*/children"):
