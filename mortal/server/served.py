@@ -26,7 +26,7 @@ from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
 from pydantic import ValidationError
 
-from mortal.server.automations import HEARTBEAT_SETTING
+from mortal.server.recovery import HEARTBEAT_SETTING
 from mortal_flows import project_folder, terminal
 from mortal_flows.grpo_resume import grpo_resume
 from mortal_flows.grpo_train import NAME, grpo_train
