@@ -31,8 +31,8 @@ from prefect.events.schemas.automations import (
     CompoundTrigger,
     EventTrigger,
     Posture,
-    ResourceSpecification,
 )
+from prefect.events.schemas.events import ResourceSpecification
 
 FLOWS = ("promote", "grpo-train")
 """Whose deployments' runs come back: all that they do may be done again."""
@@ -145,7 +145,7 @@ def ids_watched(silent: AutomationCore) -> set[str]:
     related = silent.trigger.match_related
     assert isinstance(related, ResourceSpecification)
     prefix = "prefect.deployment."
-    return {each.removeprefix(prefix) for each in related.get("prefect.resource.id", [])}
+    return {each.removeprefix(prefix) for each in related["prefect.resource.id"]}
 
 
 def names(deployments: Sequence[Deployed]) -> str:
