@@ -65,6 +65,8 @@ def _wait_for_whole_history(server: Server, flow_run_id: UUID) -> None:
                 f"{server.api_url} has not written the end of {unfinished} task runs of "
                 f"{flow_run_id} after {HISTORY_TIMEOUT_S:.0f} s"
             )
+    if unfinished is None:
+        raise RuntimeError(f"{server.api_url} does not answer any more")
 
 
 def answer_job(measure: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:

@@ -31,6 +31,7 @@ from prefect.states import Running
 
 from mortal_steps.errors import ServerError
 from mortal_tasks.history import History, history
+from mortal_tasks.place import keep_place
 from mortal_tasks.telling import tell_less
 
 POLL_S = 2.0
@@ -191,6 +192,7 @@ async def watch_server(patience_s: float) -> AsyncIterator[ServerWatch]:
     answered for `patience_s` seconds.
     """
     tell_less()
+    keep_place()
     async with get_client() as client:
         watch = ServerWatch(client, UUID(flow_run.id), patience_s)
         token = history.set(watch.kept)

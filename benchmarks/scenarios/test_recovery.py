@@ -80,3 +80,23 @@ def test_the_deployment_resume_goes_on_to_the_same_bits(prefect, mortal, lost, w
     states = {run["state_type"] for run in task_runs}
     assert "CRASHED" in states, "the segment that was killed"
     assert states <= {"COMPLETED", "CRASHED", "CANCELLED", "FAILED"}, "nothing stays Running"
+
+
+def test_a_night_that_is_held_up_by_the_next_one_goes_on_to_its_end(
+    prefect, mortal, automations, whole
+):
+    config = tiny_config(mortal.folder, "held", max_steps=STEPS)
+    begun(mortal.folder, config, "held")
+    longer = tiny_config(mortal.folder, "next", max_steps=50 * STEPS)
+    with prefect.worker():
+        held = prefect.run_deployment(config, "nightly")
+        wait_for_step(mortal, "held", 3)
+        end_driver(mortal, "held", signal.SIGKILL)
+        prefect.wait_for(held, "Crashed", "Recovering")
+        next_one = prefect.run_deployment(longer, "nightly")
+        prefect.wait_for(held, "HeldUp")
+        prefect.cancel(next_one)
+        states = prefect.wait_for(held, "Completed", "Failed", "Crashed")
+    wanted = ("Running", "Recovering", "HeldUp", "Completed")
+    assert named(states, *wanted)[-2:] == ["Running", "Completed"]
+    assert_same(mortal.folder, "held", whole)

@@ -150,6 +150,7 @@ def automate(
     with prefect_server(port=0, keep=False, say=typer.echo):
         # Prefect reads its settings when it is imported.
         from mortal.server import automations, notifications
+        from mortal.server.recovery import Recovery
 
         def lines() -> Iterator[str]:
             if remove:
@@ -162,7 +163,7 @@ def automate(
                 if not automations.has_deployments():
                     yield "there is no deployment whose runs could be restarted"
                     return
-            recovery = automations.Recovery(silence_s=silence_s, pause_s=pause_s, attempts=attempts)
+            recovery = Recovery(silence_s=silence_s, pause_s=pause_s, attempts=attempts)
             yield from automations.automate(recovery)
 
         for line in lines():

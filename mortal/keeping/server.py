@@ -5,24 +5,41 @@ Prefect reads its settings when it is imported, which this does: see `mortal.ser
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from importlib import metadata
 from typing import Any
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient
+from prefect.events.schemas.automations import AutomationCore
 from pydantic import TypeAdapter
 
 from mortal.keeping.finding import Finding, ok, problem, warning
 from mortal.server.api import check_serves, client_of
-from mortal.server.automations import ALL, FLOWS, deployments_of
+from mortal.server.automations import deployed, deployments_of
+from mortal.server.recovery import (
+    ALL,
+    FLOWS,
+    HEARTBEAT_SETTING,
+    SILENT,
+    Deployed,
+    ids_watched,
+    names,
+)
 from mortal_steps.errors import ServerError
 
 BUFFER = "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER"
 VACUUM = "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED"
-REMEMBERS = timedelta(days=1)
+REMEMBERS = timedelta(days=30)
 """How long a server has to remember whom it expected a sign of life from."""
+ORDERING = "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING"
+OUR_ORDERING = "mortal.server.ordering"
+LEASES = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
+LEASES_IN_MEMORY = "prefect.server.concurrency.lease_storage.memory"
+LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
+OFTEN_ENOUGH_S = 90
+"""Seconds between heartbeats that `mortal automate` watches without an option."""
 
 
 def look_at_server(api_url: str) -> Iterator[Finding]:
@@ -68,9 +85,10 @@ def _deployments(
         yield ok("deployments", none)
         return
     yield ok("deployments", ", ".join(sorted(found)))
-    names = {"automations": {"name": {"any_": list(ALL)}}}
-    made = client.request("POST", "/automations/filter", json=names).json()
-    yield automations({each["name"]: each["enabled"] for each in made})
+    wanted = {"automations": {"name": {"any_": list(ALL)}}}
+    answer = client.request("POST", "/automations/filter", json=wanted).json()
+    made = TypeAdapter(list[AutomationCore]).validate_python(answer)
+    yield automations(made, deployed(client))
     if settings is not None:
         yield memory(settings)
     for pool in sorted({each.work_pool_name for each in found.values() if each.work_pool_name}):
@@ -83,22 +101,45 @@ def _deployments(
         yield online(pool, sum(each["status"] == "ONLINE" for each in workers.json()))
 
 
-def automations(found: Mapping[str, bool]) -> Finding:
-    """Whether crashed runs of deployments come back; says of each automation if it is enabled."""
-    if len(found) == len(ALL) and all(found.values()):
-        return ok("automations", "runs of deployments that crash come back")
-    off = [name for name, enabled in found.items() if not enabled]
-    lacking = f"switched off: {', '.join(off)}" if off else "some are not there"
-    told = f"{lacking}; `mortal automate` makes those that bring crashed runs back"
-    return warning("automations", told)
+def automations(made: Sequence[AutomationCore], deployments: Sequence[Deployed]) -> Finding:
+    """Whether runs of all deployments come back that crash or fall silent."""
+    what = "automations"
+    off = [each.name for each in made if not each.enabled]
+    if off:
+        told = f"switched off: {', '.join(off)}; `mortal automate` makes them anew"
+        return warning(what, told)
+    if not {*ALL} - {SILENT} <= {each.name for each in made}:
+        told = "some are not there; `mortal automate` makes those that bring crashed runs back"
+        return warning(what, told)
+    ids = {id for each in made if each.name == SILENT for id in ids_watched(each)}
+    silent = [each for each in deployments if str(each.id) not in ids]
+    if not silent:
+        return ok(what, "runs of deployments that crash come back")
+    remedy = "`mortal automate`"
+    rare = [each for each in silent if each.heartbeat_s >= OFTEN_ENOUGH_S]
+    if rare:
+        env = f"the env of the job variables of {names(rare)}"
+        remedy = f"set {HEARTBEAT_SETTING} = 30 in {env}, deploy, and call {remedy}"
+    told = f"a machine that is lost is not noticed in runs of {names(silent)}; {remedy}"
+    return warning(what, told)
 
 
 def memory(settings: Mapping[str, Any]) -> Finding:
-    """Whether a server that was away still knows from whom it expected a sign of life."""
-    kept = _span(settings["server"]["events"]["expired_bucket_buffer"])
-    if kept >= REMEMBERS:
+    """Whether a server that was away still knows which runs it heard from, and who has a place."""
+    events = settings["server"]["events"]
+    leases = settings["server"]["concurrency"]["lease_storage"]
+    lacking = [
+        setting
+        for setting, has in (
+            (f"{BUFFER}=P30D", _span(events["expired_bucket_buffer"]) >= REMEMBERS),
+            (f"{ORDERING}={OUR_ORDERING}", events["causal_ordering"] == OUR_ORDERING),
+            (f"{LEASES}={LEASES_IN_FILES}", leases != LEASES_IN_MEMORY),
+        )
+        if not has
+    ]
+    if not lacking:
         return ok("recovery", "the server remembers over a restart which runs it heard from")
-    told = f"after a restart the server takes silent runs for living; give it {BUFFER}=P1D"
+    told = f"a restart of the server may lose or cancel runs; give it {' '.join(lacking)}"
     return warning("recovery", told)
 
 

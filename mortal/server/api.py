@@ -58,8 +58,10 @@ def check_serves(api_url: str) -> None:
             ) from error
 
 
-def wait_for_history(server: Server, flow_run_id: UUID) -> int:
+def wait_for_history(server: Server, flow_run_id: UUID) -> int | None:
     """Wait until the server hears nothing new of a flow run; how many task runs are unfinished.
+
+    None: the server has not answered.
 
     Task runs reach the database a while after they end; a server stopped at once would lose the
     last ones. A run that completes waits for its own itself (`ServerWatch.written_down`). One that
@@ -87,7 +89,7 @@ def wait_for_history(server: Server, flow_run_id: UUID) -> int:
             elif time.monotonic() - since > HISTORY_QUIET_S:
                 break
             time.sleep(0.2)
-    return counts[1] if counts else 0
+    return counts[1] if counts else None
 
 
 def _count_task_runs(client: SyncPrefectClient, flow_run_id: UUID, *, unfinished: bool) -> int:

@@ -1,4 +1,5 @@
-"""Flow runs that a Prefect server has not ended: those that run, and those that wait for a turn."""
+"""Flow runs that a Prefect server has not ended: those that run, that wait for a turn, or that come
+back."""
 
 from __future__ import annotations
 
@@ -7,11 +8,10 @@ from typing import Any
 
 from mortal.server.api import client_of
 from mortal.server.files import Server
+from mortal.server.recovery import COMING_BACK, FLOWS
 from mortal_steps.report.printable import printable
 from mortal_steps.report.units import duration
 
-FLOWS = ("grpo-train", "promote")
-"""Of the deployments; segments are their runs' own."""
 UNFINISHED = ("RUNNING", "SCHEDULED", "PENDING", "PAUSED", "CANCELLING")
 MOST_SHOWN = 50
 
@@ -19,8 +19,14 @@ MOST_SHOWN = 50
 def unfinished(server: Server) -> list[tuple[str, str, str, str]]:
     """Name, state, since when or until when, and message of each, the next one first."""
     wanted = {
-        "flows": {"name": {"any_": list(FLOWS)}},
-        "flow_runs": {"state": {"type": {"any_": list(UNFINISHED)}}},
+        "flows": {"name": {"any_": list(FLOWS)}},  # segments are their runs' own
+        "flow_runs": {
+            "state": {
+                "operator": "or_",
+                "type": {"any_": list(UNFINISHED)},
+                "name": {"any_": list(COMING_BACK)},
+            }
+        },
         "sort": "EXPECTED_START_TIME_ASC",
         "limit": MOST_SHOWN,
     }

@@ -22,6 +22,8 @@ from prefect.server.events.ordering import memory
 from prefect.server.events.schemas.events import ReceivedEvent
 
 WAIT = timedelta(seconds=10)
+GIVE_UP = timedelta(minutes=15)
+"""An event that cannot be shown for so long never will."""
 
 
 class CausalOrdering(memory.CausalOrdering):
@@ -34,10 +36,21 @@ class CausalOrdering(memory.CausalOrdering):
 
     async def get_lost_followers(self) -> list[ReceivedEvent]:
         """Those that have waited long enough, in the order in which they occurred; asked for every
-        few seconds."""
+        few seconds.
+
+        Each stays on the list until it was shown (`preceding_event_confirmed` removes it then):
+        where one fails, as with a busy SQLite, Prefect shows none of those behind it. What follows
+        an event of the list is shown with it.
+        """
+        now = datetime.now(UTC)
         async with self._lock:
-            waiting = list(self._events.values())
-        lost = [event for event in waiting if datetime.now(UTC) - event.received >= WAIT]
+            waiting = dict(self._events)
+        lost = [
+            event
+            for event in waiting.values()
+            if now - event.received >= WAIT and event.follows not in waiting
+        ]
         for event in lost:
-            await self.forget_follower(event)
+            if now - event.received >= GIVE_UP:  # this is the last time
+                await self.forget_follower(event)
         return sorted(lost, key=lambda event: event.occurred)

@@ -55,11 +55,16 @@ SERVER_SETTINGS = {
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
     # A power cut takes server, worker and run together. A server that comes back must still know
     # whom it expected a heartbeat from, to mark that run Crashed; by default it forgets in a
-    # minute, and the run stays Running for ever.
-    "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER": "P1D",
+    # minute, and the run stays Running for ever. It may have been off for a holiday.
+    "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER": "P30D",
     # And that it crashed must reach the automations, though the server has forgotten what came
     # before that.
     "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "mortal.server.ordering",
+    # Which run has the place of a deployment with a limit. By default only the memory of the server
+    # says so, and one that is started again cancels whoever comes to renew a lease.
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
+        "prefect.server.concurrency.lease_storage.filesystem"
+    ),
     # What `prefect deployment run --watch` and `prefect flow-run watch` print of a run.
     "PREFECT_SERVER_LOGS_STREAM_OUT_ENABLED": "true",
     "PREFECT_SERVER_LOGS_STREAM_PUBLISHING_ENABLED": "true",

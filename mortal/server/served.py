@@ -26,7 +26,7 @@ from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
 from pydantic import ValidationError
 
-from mortal.server.automations import HEARTBEAT_SETTING
+from mortal.server.recovery import HEARTBEAT_SETTING, SILENT, ids_watched
 from mortal_flows import project_folder, terminal
 from mortal_flows.grpo_resume import grpo_resume
 from mortal_flows.grpo_train import NAME, grpo_train
@@ -68,11 +68,15 @@ def serve(
     for deployment in deployments:
         _refuse_pooled(deployment.name)
     runner = Runner(name="mortal", limit=1, heartbeat_seconds=HEARTBEAT_S)
+    ids = set()
     for deployment in deployments:
         deployment_id = runner.add_deployment(deployment)
         assert isinstance(deployment_id, UUID)  # no coroutine, as in an event loop
         _tell_heartbeat(deployment_id)
+        ids.add(str(deployment_id))
         say(f"serving {NAME}/{deployment.name}")
+    if _unwatched(ids):
+        say("a run that falls silent is not noticed: call `mortal automate` again")
     os.environ.update({project_folder.VARIABLE: str(Path.cwd()), terminal.VARIABLE: "1"})
     with tempfile.TemporaryDirectory() as nothing_to_import:
         os.chdir(nothing_to_import)
@@ -143,6 +147,13 @@ def _tell_heartbeat(deployment_id: UUID) -> None:
     told = DeploymentUpdate(job_variables={"env": {HEARTBEAT_SETTING: str(HEARTBEAT_S)}})
     with get_client(sync_client=True) as client:
         client.update_deployment(deployment_id, told)
+
+
+def _unwatched(ids: set[str]) -> bool:
+    """Whether `mortal automate` was called before there were these deployments."""
+    with get_client(sync_client=True) as client:
+        silent = client.read_automations_by_name(SILENT)
+    return bool(silent) and not ids <= ids_watched(silent[0])
 
 
 def _refuse_pooled(name: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal.server.automations import ALL
+from mortal.server.recovery import ALL
 from tests.support.command import Mortal
 from tests.support.project import write_project
 

@@ -1,13 +1,14 @@
 """`mortal doctor`: what is well, what is a warning, what keeps runs from working."""
 
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 
 from mortal.keeping import doctor, history, machine
 from mortal.keeping.finding import ok, problem, warning
-from mortal.server.automations import ALL, CRASHED, SILENT
 from mortal.server.database import VARIABLE, FileUse
+from mortal.server.recovery import CRASHED, Deployed, Recovery, definitions
 from mortal_steps.sandbox.levels import Level
 from mortal_steps.store.files import hidden_beside
 
@@ -95,13 +96,17 @@ def test_a_postgresql_that_is_away_is_a_problem(state, monkeypatch):
     assert "secret" not in found.word
 
 
-def settings(enabled, retention="P90D", buffer="P1D"):
+FILES = "prefect.server.concurrency.lease_storage.filesystem"
+
+
+def settings(enabled, *, retention="P90D", buffer="P30D", ordering="mortal.server.ordering"):
     """Of a server, as its API tells them."""
     vacuum = {"enabled": enabled, "retention_period": retention}
     return {
         "server": {
             "services": {"db_vacuum": vacuum},
-            "events": {"expired_bucket_buffer": buffer},
+            "events": {"expired_bucket_buffer": buffer, "causal_ordering": ordering},
+            "concurrency": {"lease_storage": FILES},
         }
     }
 
@@ -118,15 +123,38 @@ def test_a_server_that_removes_old_flow_runs_says_when(server, enabled):
 
 
 def test_what_a_server_forgets_over_a_restart_is_a_warning(server):
-    assert server.memory(settings([], buffer="PT1M")).level == "warning"
     assert server.memory(settings([])).level == "ok"
+    assert "BUCKET_BUFFER=P30D" in server.memory(settings([], buffer="P1D")).word
+    prefects = settings([], ordering="prefect.server.events.ordering.memory")
+    assert "CAUSAL_ORDERING=mortal.server.ordering" in server.memory(prefects).word
+    told = settings([])
+    told["server"]["concurrency"]["lease_storage"] = FILES.replace("filesystem", "memory")
+    assert f"give it PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE={FILES}" in server.memory(told).word
+
+
+RECOVERY = Recovery(silence_s=90, pause_s=20, attempts=5)
+
+
+def deployed(name, heartbeat_s=30):
+    return Deployed(name=f"grpo-train/{name}", id=uuid4(), heartbeat_s=heartbeat_s)
 
 
 def test_automations_that_are_missing_or_switched_off_are_told(server):
-    all_of_them = dict.fromkeys(ALL, True)
-    assert server.automations(all_of_them).level == "ok"
-    assert "some are not there" in server.automations({SILENT: True}).word
-    assert f"switched off: {CRASHED}" in server.automations({**all_of_them, CRASHED: False}).word
+    one = deployed("one")
+    made = definitions([one], RECOVERY)
+    assert server.automations(made, [one]).level == "ok"
+    assert "some are not there" in server.automations(made[:2], [one]).word
+    made[1].enabled = False
+    assert f"switched off: {CRASHED}" in server.automations(made, [one]).word
+
+
+def test_a_deployment_that_is_not_watched_for_silence_is_told_with_what_to_do(server):
+    old, new, rare = deployed("old"), deployed("new"), deployed("rare", heartbeat_s=180)
+    found = server.automations(definitions([old], RECOVERY), [old, new])
+    assert found.level == "warning"
+    assert found.word.endswith("noticed in runs of grpo-train/new; `mortal automate`")
+    none = server.automations(definitions([], RECOVERY), [rare])
+    assert "set PREFECT_FLOWS_HEARTBEAT_FREQUENCY = 30 in the env" in none.word
 
 
 def test_a_pool_without_a_worker_and_another_version_are_warnings(server):

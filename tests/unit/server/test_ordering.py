@@ -7,7 +7,7 @@ import pytest
 from prefect.server.events.ordering import EventArrivedEarly
 from prefect.server.events.schemas.events import ReceivedEvent, Resource
 
-from mortal.server.ordering import WAIT, CausalOrdering
+from mortal.server.ordering import GIVE_UP, WAIT, CausalOrdering
 
 
 @pytest.fixture
@@ -62,4 +62,32 @@ async def test_what_follows_an_event_that_never_comes_is_shown_after_a_while(ord
     (lost,) = await ordering.get_lost_followers()
     await handler(lost)
     assert shown == ["Pending", "Running"]
+    assert await ordering.get_lost_followers() == []
+
+
+async def test_an_event_that_could_not_be_shown_is_shown_later_once(ordering):
+    """Prefect shows the lost ones in a loop that ends with the first exception."""
+    shown = []
+    handler = await show(ordering, shown)
+    crashed, cancelled = (event(name, follows=uuid4()) for name in ("Crashed", "Cancelled"))
+    recovering = event("Recovering", follows=crashed.id)
+    for each in (crashed, cancelled, recovering):
+        with pytest.raises(EventArrivedEarly):
+            await handler(each)
+        each.received -= WAIT
+    first_time = await ordering.get_lost_followers()
+    assert first_time == await ordering.get_lost_followers() == [crashed, cancelled]
+    for lost in first_time:
+        await handler(lost)
+    assert shown == ["Crashed", "Recovering", "Cancelled"]
+    assert await ordering.get_lost_followers() == []
+
+
+async def test_an_event_that_can_never_be_shown_is_given_up(ordering):
+    handler = await show(ordering, [])
+    never = event("Crashed", follows=uuid4())
+    with pytest.raises(EventArrivedEarly):
+        await handler(never)
+    never.received -= GIVE_UP
+    assert await ordering.get_lost_followers() == [never]
     assert await ordering.get_lost_followers() == []
