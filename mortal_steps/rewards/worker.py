@@ -14,6 +14,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.base import TrainerState
+from mortal_steps.rewards.execution import place_settings
 from mortal_steps.rewards.host_process import HostProcess
 from mortal_steps.rewards.judge.place import JudgePlace
 from mortal_steps.rewards.scoring import Scorer, Scores
@@ -48,7 +49,7 @@ class _Functions:
         self._host = HostProcess(
             dict(zip(self._names, config.rewards.all_terms, strict=True)),
             gym_rows=comes_from_gym(config.data),
-            sandbox=config.rewards.sandbox,
+            sandbox=place_settings(config, os.environ),
             judge=JudgePlace(
                 run_dir=str(run_dir.absolute()),
                 call_timeout_s=config.rewards.timeout_s,
@@ -88,6 +89,7 @@ class _Functions:
 
     def close(self) -> None:
         """End the host, which otherwise ends with this process."""
+        self._host.release()
         self._host.close()
 
 
