@@ -16,6 +16,7 @@ from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.execution import place_settings
 from mortal_steps.rewards.host_process import HostProcess
+from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.judge.place import JudgePlace
 from mortal_steps.rewards.scoring import Scorer, Scores
 from mortal_steps.rewards.source_record import check_files
@@ -100,6 +101,7 @@ class RewardWorker:
         self._store = RunStore(Path(run_dir))
         self._config = config
         self._num_steps = num_steps
+        self._judges = Spending(self._store.root)
 
         def check() -> None:
             check_files(self._store, config, Path.cwd())
@@ -165,6 +167,7 @@ class RewardWorker:
             failed_calls=rewarded.failed_calls,
             masked=dict(masked),
             metrics=rewarded.metrics,
+            judges=self._judges.by_file(),
         )
 
     def _committed(self, request: RewardRequest) -> tuple[FileRef, RewardedShard] | None:

@@ -43,7 +43,7 @@ HOSTILE = {
     "wall_s": "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
     "output_kb": "while True: print('x' * 999)",
     "processes": "import os, time\nwhile True:\n    try: os.fork()\n    except OSError: pass",
-    "memory_mb": "import os, time\nfor _ in range(3): os.fork()\nx = b'1' * 100_000_000\ntime.sleep(9)",
+    "memory_mb": "import os, time\nfor _ in range(3): os.fork()\nx = b'1' * 10**8\ntime.sleep(9)",
     "": "import os, signal\nopen('/tmp/left', 'w').write('x')\nos.makedirs('/tmp/a/b')\n"
     "if os.fork() == 0:\n    os.setsid()\n    import time\n    time.sleep(99)\n"
     "try: os.kill(os.getppid(), signal.SIGKILL)\nexcept PermissionError: print('not mine')\n"
