@@ -96,6 +96,18 @@ def test_what_the_next_program_would_find_wears_a_sandbox_out(
     assert not before & {lane.sandbox_id for lane in pool.lanes()}
 
 
+def test_an_image_is_what_programs_see(place: ModalPlace) -> None:
+    image = modal.Image.debian_slim().pip_install("numpy").env({"SAMPLE": "of the image"})
+    needs = Needs(who="a test", image=image)
+    place.prepare(needs)
+    code = "import os, numpy; print(os.environ['SAMPLE'], numpy.arange(3).sum())"
+    (result,) = place.pool(needs).run([Program(code=code)])
+    assert result.stdout == "of the image 3\n"
+    lacking = modal.Image.debian_slim().add_local_file("/nowhere", "/somewhere")
+    with pytest.raises(ComputeError, match=r"a test: Modal does not build .*/nowhere"):
+        place.prepare(Needs(who="a test", image=lacking))
+
+
 def test_a_service_that_is_away_is_no_result(
     modal_plane: ModalPlane, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,18 +126,6 @@ def test_a_service_that_is_away_is_no_result(
     gone.close()
 
 
-def test_an_image_is_what_programs_see(place: ModalPlace) -> None:
-    image = modal.Image.debian_slim().pip_install("numpy").env({"SAMPLE": "of the image"})
-    needs = Needs(who="a test", image=image)
-    place.prepare(needs)
-    code = "import os, numpy; print(os.environ['SAMPLE'], numpy.arange(3).sum())"
-    (result,) = place.pool(needs).run([Program(code=code)])
-    assert result.stdout == "of the image 3\n"
-    lacking = modal.Image.debian_slim().add_local_file("/nowhere", "/somewhere")
-    with pytest.raises(ComputeError, match=r"a test: Modal does not build .*/nowhere"):
-        place.prepare(Needs(who="a test", image=lacking))
-
-
 def test_what_is_left_behind_ends_by_itself(
     modal_plane: ModalPlane, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,3 +136,4 @@ def test_what_is_left_behind_ends_by_itself(
     (lane,) = left.pool(NEEDS).lanes()
     ended = modal_plane.wait_for("sandbox_ended", sandbox=lane.sandbox_id)
     assert ended["code"] == 124
+    left.close()
