@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -176,7 +176,7 @@ class ModalLane:
         self._needs = needs
         self._sandbox: Any = None
         self._server: Any = None
-        self._answers: AsyncIterator[bytes] | None = None
+        self._answers: AsyncGenerator[bytes, None] | None = None
         self._arrived = bytearray()
         self._made = self._spoken = time.monotonic()
         self._is_used_up = False
@@ -217,6 +217,8 @@ class ModalLane:
             return False
         try:
             await asyncio.wait_for(self._sandbox.terminate.aio(), CLOSE_S)
+            if self._answers is not None:
+                await asyncio.wait_for(self._answers.aclose(), CLOSE_S)
         except Exception as error:  # noqa: BLE001 - the boundary: it is given up in any case
             logger.warning("a Modal Sandbox is left to its own clock: %r", error)
             return False

@@ -72,7 +72,8 @@ def terms(stub: JudgeStub) -> str:
     judge = {"type": "judge", "model": "m", "base_url": stub.url}
     own = ["CodeExecutionReward", "NumpyTestEnv", "format_reward"]
     functions = [{"type": "function", "function": f"own_rewards.py:{name}"} for name in own]
-    return json.dumps([*functions, {**judge, "prices": {"input": 1000.0, "output": 5000.0}}])
+    given = [*functions, {**judge, "prices": {"input": 1000.0, "output": 5000.0}}]
+    return json.dumps(given).replace('": ', '" = ')  # as TOML
 
 
 def test_the_documented_environments_run_programs_in_a_few_sandboxes(plane, tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from dataclasses import replace
 
 import modal
 import pytest
@@ -16,6 +17,10 @@ from tests.modal_plane.plane import ModalPlane
 
 NEEDS = Needs(who="a test")
 TIGHT = Limits(cpu_s=0.5, wall_s=2.0, memory_mb=256, processes=16, output_kb=16)
+
+
+BOTH = [Program(code="import time; time.sleep(0.5)")] * 2
+"""Keeps two lanes busy."""
 
 
 def started(plane: ModalPlane) -> int:
@@ -56,10 +61,13 @@ AFTER = "import os; print([n for n in os.listdir('/tmp') if os.stat(n).st_uid ==
 
 
 def test_what_means_harm_harms_nobody(place: ModalPlace) -> None:
+    patient = replace(TIGHT, wall_s=30.0)  # on a busy machine the other limits come late
     rows = [
-        Row(programs=[Program(code=code, limits=TIGHT), Program(code=AFTER)])
-        for code in HOSTILE.values()
+        Row(programs=[Program(code=code, limits=limits), Program(code=AFTER)])
+        for limit, code in HOSTILE.items()
+        for limits in [TIGHT if limit == "wall_s" else patient]
     ]
+    place.pool(NEEDS).run(BOTH)
     before = {lane.sandbox_id for lane in place.pool(NEEDS).lanes()}
     ends = place.pool(NEEDS).run_rows(rows)
     for limit, (result, after) in zip(HOSTILE, ends, strict=True):
@@ -73,7 +81,7 @@ def test_what_means_harm_harms_nobody(place: ModalPlace) -> None:
 
 def test_a_sandbox_that_ends_is_replaced_and_the_program_runs_again(place: ModalPlace) -> None:
     pool = place.pool(NEEDS)
-    pool.run([Program(code="")] * 2)
+    pool.run(BOTH)
     first = {lane.sandbox_id for lane in pool.lanes()}
     lanes = pool.lanes()
     ending = threading.Timer(0.3, lambda: [lane.close() for lane in lanes])
@@ -92,7 +100,7 @@ def test_what_the_next_program_would_find_wears_a_sandbox_out(
     assert [(each.success, each.stdout) for each in results[0]] == [(True, ""), (True, "[]\n")]
     before = {lane.sandbox_id for lane in pool.lanes()}
     monkeypatch.setattr(sandboxes, "MARGIN_S", sandboxes.IDLE_S + 1.0)
-    pool.run([Program(code="")] * 2)
+    pool.run(BOTH)
     assert not before & {lane.sandbox_id for lane in pool.lanes()}
 
 
