@@ -69,7 +69,7 @@ COMPLETIONS = (
 
 
 def terms(stub: JudgeStub) -> str:
-    judge = {"type": "judge", "model": "m", "base_url": stub.url}
+    judge = {"type": "judge", "model": "m", "base_url": stub.url, "score_range": [0, 1000]}
     own = ["CodeExecutionReward", "NumpyTestEnv", "format_reward"]
     functions = [{"type": "function", "function": f"own_rewards.py:{name}"} for name in own]
     given = [*functions, {**judge, "prices": {"input": 1000.0, "output": 5000.0}}]
