@@ -127,6 +127,11 @@ class RewardWorker(Worker):
     run_id: str = modal.parameter()
     number: int = modal.parameter()
 
+    @modal.exit()
+    def end(self) -> None:
+        """Let the sandboxes go that its functions use."""
+        self.host.close()
+
 
 @app.cls(image=node_image, gpu="A100", **WORKER)
 class SingleNodeWorker(Worker):

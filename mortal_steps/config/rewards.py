@@ -76,8 +76,12 @@ Term = Annotated[SerializeAsAny[RewardTerm], BeforeValidator(_of_its_kind)]
 class SandboxSettings(Section):
     """`[rewards.sandbox]`: where programs run that a model wrote."""
 
+    place: Annotated[Literal["local", "modal"] | None, Affects.NOTHING] = None
+    """Where they run: shut in on the machine that scores, or in Modal Sandboxes. Default: `modal`
+    inside of a container of Modal's, else `local`."""
     lanes: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
-    """Programs that run at a time; default: one per core."""
+    """Programs that run at a time; default: one per core, and of Modal Sandboxes four for each
+    image."""
     allow_unisolated: Annotated[bool, Affects.NOTHING] = False
     """Where programs cannot be shut in, run them all the same: as you, with your files and network.
     `mortal doctor` says what this machine can do."""

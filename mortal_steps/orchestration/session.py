@@ -263,6 +263,8 @@ class Session:
         key = self._key(getattr(request, "stage", method), step, index)
         with self.doing.calling(key.stage, method, step, of=self._num_calls(key.stage)):
             answer: Answer = await self.compute.call(role, method, key=key, request=request)
+        if isinstance(answer, RewardRef):
+            self._judges.learn(answer.judges)
         return dataclasses.replace(answer, timing=_with_wait(answer.timing, started, index))
 
     def _num_calls(self, stage: str) -> int:

@@ -182,7 +182,8 @@ def _sandbox_lost(error: SandboxError) -> CallFailure:
     return CallFailure(
         kind="sandbox",
         message=_line(f"lost its sandbox: {error}", LONGEST_MESSAGE),
-        remedy="`mortal doctor` says whether this machine can shut programs in.",
+        remedy="`mortal doctor` says whether this machine can shut programs in, and `mortal doctor "
+        "--modal` what it finds of Modal.",
     )
 
 

@@ -11,20 +11,17 @@ An instance is a reward function like any other: it is called as TRL calls one.
 
 from __future__ import annotations
 
-import logging
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from mortal_steps.rewards import execution
 from mortal_steps.rewards.base import text_of
 from mortal_steps.rewards.execution import shared_pool
 from mortal_steps.sandbox.base import ExecutionResult, Limits, Program
 from mortal_steps.sandbox.pool import Row
-
-logger = logging.getLogger(__name__)
 
 DEFAULTS = Limits()
 
@@ -42,6 +39,9 @@ class FunctionConfig:
     open_files: int = DEFAULTS.open_files
     tmp_mb: int = DEFAULTS.tmp_mb
     output_kb: int = DEFAULTS.output_kb
+    image: Any = None
+    """A `modal.Image` with Python 3.10 or newer. Where programs do not run on Modal, they see the
+    packages installed beside MORTAL."""
 
     @property
     def limits(self) -> Limits:
@@ -63,8 +63,6 @@ class SandboxConfig(FunctionConfig):
 
     allow_unisolated: bool = False
     """Run programs as you, with your files and network, where they cannot be shut in."""
-    image: Any = None
-    """A `modal.Image`. This machine has none: programs see the packages installed beside MORTAL."""
 
 
 class RewardEnvironment:
@@ -125,11 +123,10 @@ class RewardEnvironment:
         What a program does, stands in its result. Raises `SandboxError` if the sandbox itself is
         lost, and `NoIsolationError` where programs cannot be shut in.
         """
-        self._say_what_is_left_out()
         return self._execute_batch(self.sandbox_config, codes, stdins)
 
     def execute_in_function(self, code: str, stdin: str = "") -> ExecutionResult:
-        """Run a Python program in a warm process, on this machine shut in all the same."""
+        """Run a Python program in a warm process, shut in all the same."""
         return self.execute_batch_in_function([code], [stdin])[0]
 
     def execute_batch_in_function(
@@ -138,14 +135,29 @@ class RewardEnvironment:
         """As `execute_batch_in_sandbox`."""
         return self._execute_batch(self.function_config, codes, stdins)
 
-    def execute_rows(self, rows: Sequence[Row]) -> list[list[ExecutionResult]]:
+    def execute_rows(
+        self, rows: Sequence[Row], config: FunctionConfig | None = None
+    ) -> list[list[ExecutionResult]]:
         """Rows of programs: beside each other the rows, one after the other those of a row."""
-        allowed = self.sandbox_config.allow_unisolated
         try:
-            return shared_pool(allow_unisolated=allowed).run_rows(rows)
+            return shared_pool(**self._needs(config or self.sandbox_config)).run_rows(rows)
         except Exception as error:
             self._lost = error
             raise
+
+    def prepare(self) -> None:
+        """Have the images built that programs run in, which may take minutes the first time."""
+        for config in (self.sandbox_config, self.function_config):
+            if config.image is not None:
+                execution.prepare(**self._needs(config))
+
+    def _needs(self, config: FunctionConfig) -> dict[str, Any]:
+        return {
+            "who": self.name or type(self).__name__,
+            "image": config.image,
+            "memory_mb": config.memory_mb,
+            "allow_unisolated": self.sandbox_config.allow_unisolated,
+        }
 
     def _execute_batch(
         self, config: FunctionConfig, codes: Sequence[str], stdins: Sequence[str] | None
@@ -155,18 +167,7 @@ class RewardEnvironment:
             Row(programs=[Program(code=code, stdin=stdin, limits=limits)])
             for code, stdin in zip(codes, stdins or [""] * len(codes), strict=True)
         ]
-        return [results[0] for results in self.execute_rows(rows)]
-
-    def _say_what_is_left_out(self) -> None:
-        if self.sandbox_config.image is None or self._said:
-            return
-        self._said = True
-        logger.warning(
-            "%s: sandbox_config.image is for Modal; on this machine programs run in Python %s, "
-            "with the packages that are installed for this process",
-            self.name or type(self).__name__,
-            platform.python_version(),
-        )
+        return [results[0] for results in self.execute_rows(rows, config)]
 
 
 def _rows(columns: Mapping[str, Any], length: int) -> list[dict[str, Any]]:

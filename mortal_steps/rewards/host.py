@@ -16,16 +16,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mortal_steps.config.rewards import RewardTerm, SandboxSettings
+from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.errors import MortalError
 from mortal_steps.rewards import execution
 from mortal_steps.rewards import functions as our_functions
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.calls import CallArguments, Outcome
 from mortal_steps.rewards.dispatch import call_functions, is_async
+from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.judge.place import JudgePlace, use_place
 from mortal_steps.rewards.loading import load_term
 from mortal_steps.rewards.wire import HostAnswer, encode_answer, told
+from mortal_steps.sandbox.places import PlaceSettings
 from mortal_steps.system.frames import HEADER, Request, receive_frame
 
 logger = logging.getLogger(__name__)
@@ -73,14 +75,14 @@ class RewardHost:
         terms: Mapping[str, RewardTerm],
         stacks: int,
         gym_rows: bool,
-        sandbox: SandboxSettings,
+        sandbox: PlaceSettings,
         judge: JudgePlace,
     ) -> dict[str, Any]:
         """Import what `terms` gives under each name.
 
         `stacks` is the descriptor of a file that learns where in its code the process was when a
         call took too long or crashed; `gym_rows`: the rows come from reasoning_gym itself;
-        `sandbox`: how programs may be run; `judge`: where judges keep what they paid for.
+        `sandbox`: where programs run; `judge`: where judges keep what they paid for.
         """
         faulthandler.enable(stacks)
         our_functions.trust_gym_rows(gym_rows)
@@ -88,6 +90,14 @@ class RewardHost:
         use_place(judge)
         self._stacks = stacks
         self._functions = {name: load_term(term) for name, term in terms.items()}
+        for function in self._functions.values():
+            if isinstance(function, RewardEnvironment):
+                function.prepare()
+        return {}
+
+    def release(self) -> dict[str, Any]:
+        """Let go what would outlive this process: sandboxes of a service."""
+        execution.close()
         return {}
 
     def turns(self) -> dict[str, tuple[tuple[str, ...], ...]]:

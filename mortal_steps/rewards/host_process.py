@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mortal_steps.config.rewards import RewardTerm, SandboxSettings
+from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.errors import MortalError, RewardError, WorkerLostError
 from mortal_steps.rewards.calls import CallArguments, CallFailure, Outcome
 from mortal_steps.rewards.host_loss import SPOILT, HostLost, ending, failure, stack_of
@@ -35,6 +35,7 @@ from mortal_steps.rewards.wire import (
     decode_answer,
     raised,
 )
+from mortal_steps.sandbox.places import PlaceSettings
 from mortal_steps.system.frames import HEADER, Request, send_frame
 
 IMPORT_TIMEOUT_S = 600.0
@@ -49,6 +50,9 @@ GRACE_S = 0.5
 EXIT_S = 5.0
 """How long a host that closed its connection, and what it has started, may take to be gone."""
 
+RELEASE_S = 10.0
+"""How long a host may take to give back what it holds elsewhere."""
+
 LOOK_EVERY_S = 0.5
 """How often a silent host is looked at: a process forked from it may hold its connection open."""
 
@@ -59,7 +63,7 @@ class HostProcess:
     """Runs reward functions in a process of their own, started at the first need and again after
     it was lost. `terms` gives what to load under each name.
 
-    `gym_rows`: the rows come from reasoning_gym itself; `sandbox`: how programs may be run;
+    `gym_rows`: the rows come from reasoning_gym itself; `sandbox`: where programs run;
     `judge`: where judges keep what they paid for. Of the environment, what drives the run and its
     credentials are left out, but for the names in `passed_on`. `before_start` is called before each
     start.
@@ -72,14 +76,14 @@ class HostProcess:
         terms: Mapping[str, RewardTerm],
         *,
         gym_rows: bool = False,
-        sandbox: SandboxSettings | None = None,
+        sandbox: PlaceSettings | None = None,
         judge: JudgePlace | None = None,
         passed_on: Collection[str] = (),
         before_start: Callable[[], None] | None = None,
     ) -> None:
         self._terms = dict(terms)
         self._gym_rows = gym_rows
-        self._sandbox = sandbox or SandboxSettings()
+        self._sandbox = sandbox or PlaceSettings()
         self._judge = judge or JudgePlace()
         self._passed_on = frozenset(passed_on)
         self._before_start = before_start
@@ -181,6 +185,20 @@ class HostProcess:
         if any(isinstance(outcome, CallFailure) for outcome in outcomes.values()):
             self._taken = None
         return outcomes
+
+    def release(self) -> None:
+        """Before the end: let the host give back what no signal ends, such as Modal Sandboxes.
+
+        A host that does not answer in time is left to itself, and they end by their own clocks.
+        """
+        if (
+            self._sandbox.kind == "local"
+            or self._process is None
+            or self._process.poll() is not None
+        ):
+            return
+        with contextlib.suppress(HostLost, MortalError):
+            self._ask("release", RELEASE_S)
 
     def close(self) -> None:
         """End the process and all that it started."""

@@ -14,7 +14,9 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.base import TrainerState
+from mortal_steps.rewards.execution import place_settings
 from mortal_steps.rewards.host_process import HostProcess
+from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.judge.place import JudgePlace
 from mortal_steps.rewards.scoring import Scorer, Scores
 from mortal_steps.rewards.source_record import check_files
@@ -48,7 +50,7 @@ class _Functions:
         self._host = HostProcess(
             dict(zip(self._names, config.rewards.all_terms, strict=True)),
             gym_rows=comes_from_gym(config.data),
-            sandbox=config.rewards.sandbox,
+            sandbox=place_settings(config, os.environ),
             judge=JudgePlace(
                 run_dir=str(run_dir.absolute()),
                 call_timeout_s=config.rewards.timeout_s,
@@ -88,6 +90,7 @@ class _Functions:
 
     def close(self) -> None:
         """End the host, which otherwise ends with this process."""
+        self._host.release()
         self._host.close()
 
 
@@ -98,6 +101,7 @@ class RewardWorker:
         self._store = RunStore(Path(run_dir))
         self._config = config
         self._num_steps = num_steps
+        self._judges = Spending(self._store.root)
 
         def check() -> None:
             check_files(self._store, config, Path.cwd())
@@ -163,6 +167,7 @@ class RewardWorker:
             failed_calls=rewarded.failed_calls,
             masked=dict(masked),
             metrics=rewarded.metrics,
+            judges=self._judges.by_file(),
         )
 
     def _committed(self, request: RewardRequest) -> tuple[FileRef, RewardedShard] | None:

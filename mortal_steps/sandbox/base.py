@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Protocol
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,3 +67,20 @@ class ExecutionResult:
     """Ended because it wrote too much; stdout and stderr hold the beginning."""
     limit: str | None = None
     """The limit that ended it: `cpu_s`, `wall_s`, `memory_mb`, `processes` or `output_kb`."""
+
+
+class AnyLane(Protocol):
+    """Whatever runs one program after the other; it is started by making it."""
+
+    @property
+    def is_worn_out(self) -> bool:
+        """Whether another one should run the next program, although this one works."""
+        ...
+
+    def run(self, program: Program) -> ExecutionResult:
+        """What came of a program, all of whose processes have ended; raises `LaneLost`."""
+        ...
+
+    def close(self) -> None:
+        """End it and all that it runs."""
+        ...

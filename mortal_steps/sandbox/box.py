@@ -99,7 +99,7 @@ def command(way: Way, interpreter: Interpreter, descriptor: int) -> list[str]:
 def start_message(way: Way, interpreter: Interpreter, pid: int) -> dict[str, object]:
     """What the server is told first; `pid` is the one of the process that was started."""
     return {
-        "boxed": way != "bare",
+        "enclosure": "bare" if way == "bare" else "box",
         "uid": FIRST_UID + pid if way == "root" else None,
         "filter": "" if way == "bare" else filter_program().hex(),
         "packages": list(interpreter.packages),

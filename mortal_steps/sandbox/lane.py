@@ -40,6 +40,9 @@ class LaneLost(Exception):
 class Lane:
     """Starts a server; raises `LaneLost`. It ends with the thread that started it."""
 
+    is_worn_out = False
+    """See `AnyLane`."""
+
     def __init__(self, way: Way, interpreter: Interpreter | None = None) -> None:
         interpreter = interpreter or own_interpreter()
         try:
@@ -74,18 +77,10 @@ class Lane:
 
     def run(self, program: Program) -> ExecutionResult:
         """What came of a program, all of whose processes have ended; raises `LaneLost`."""
-        limits = program.limits
-        names = ("cpu_s", "memory_mb", "processes", "open_files", "tmp_mb", "output_kb")
-        told = {name: getattr(limits, name) for name in names}
-        request = {
-            "code": program.code,
-            "stdin": program.stdin,
-            "limits": {**told, "wall_s": limits.deadline_s},
-        }
-        largest = 20 * 1024 * limits.output_kb + 65536  # JSON has up to 6 bytes for one
-        answer = self._ask(request, limits.deadline_s + GRACE_S, largest)
+        within_s = program.limits.deadline_s + GRACE_S
+        answer = self._ask(request_of(program), within_s, largest_answer(program))
         try:
-            return _result(answer)
+            return result_of(answer)
         except (KeyError, ValueError) as error:
             raise self._lost(f"its answer is no result: {error!r}") from None
 
@@ -123,7 +118,24 @@ class Lane:
         return LaneLost(f"{how}: {last}" if last else how)
 
 
-def _result(answer: Mapping[str, Any]) -> ExecutionResult:
+def request_of(program: Program) -> dict[str, Any]:
+    """What a server is asked for."""
+    limits = program.limits
+    names = ("cpu_s", "memory_mb", "processes", "open_files", "tmp_mb", "output_kb")
+    told = {name: getattr(limits, name) for name in names}
+    return {
+        "code": program.code,
+        "stdin": program.stdin,
+        "limits": {**told, "wall_s": limits.deadline_s},
+    }
+
+
+def largest_answer(program: Program) -> int:
+    """Bytes of what a server may answer."""
+    return 20 * 1024 * program.limits.output_kb + 65536  # JSON has up to 6 bytes for one
+
+
+def result_of(answer: Mapping[str, Any]) -> ExecutionResult:
     """Raises `KeyError` or `ValueError` for what no server says."""
     limit, exit_code = answer["limit"], answer["exit_code"]
     if not (limit is None or isinstance(limit, str)) or not isinstance(exit_code, int):

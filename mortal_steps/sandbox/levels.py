@@ -83,8 +83,9 @@ def way_to_run(*, allow_unisolated: bool) -> Way:
     if level.way == "bare" and not allow_unisolated:
         raise NoIsolationError(
             f"what a model wrote is not run here: {level.told}. {REMEDY}; or set "
-            "rewards.sandbox.allow_unisolated = true, and programs run as you, with your files "
-            "and your network"
+            "rewards.sandbox.place = 'modal', and programs run in Modal Sandboxes of your "
+            "account; or rewards.sandbox.allow_unisolated = true, and programs run as you, with "
+            "your files and your network"
         )
     return level.way
 

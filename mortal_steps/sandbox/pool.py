@@ -1,6 +1,6 @@
-"""Lanes beside each other: as many programs at a time as there are cores.
+"""Lanes beside each other, each of which runs one program at a time.
 
-Each lane has a thread, which starts the lane's server and waits for it. A lane that is lost is
+Each lane has a thread, which starts the lane and waits for it. A lane that is lost is
 replaced and its program run again: a program is a function of its text and its input. A program
 that was killed runs again too: what somebody else did to it must not become its score.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import queue
 import signal
@@ -17,11 +18,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from mortal_steps.errors import SandboxError
-from mortal_steps.sandbox.base import ExecutionResult, Program
-from mortal_steps.sandbox.box import Way
-from mortal_steps.sandbox.lane import Lane, LaneLost
+from mortal_steps.sandbox.base import AnyLane, ExecutionResult, Program
+from mortal_steps.sandbox.lane import LaneLost
 
 ATTEMPTS = 3
 """Lanes that a program may lose before that is an error."""
@@ -35,6 +36,7 @@ memory. What a program does to itself it does again."""
 logger = logging.getLogger(__name__)
 
 Results = list[ExecutionResult]
+L = TypeVar("L", bound=AnyLane)
 
 
 def _always(results: Results) -> bool:
@@ -50,16 +52,21 @@ class Row:
     """Whether to run the next one, after these."""
 
 
-class Pool:
-    """Runs programs; any thread may ask. Lanes start with the first program."""
+class Pool(Generic[L]):
+    """Runs programs; any thread may ask. `start` makes a lane, or raises `LaneLost`; lanes start
+    with the first program. A program is given up `patience_s` after its first lane was asked for.
+    """
 
-    def __init__(self, way: Way, num_lanes: int | None = None) -> None:
-        self._way = way
-        self.num_lanes = num_lanes or len(os.sched_getaffinity(0))
+    def __init__(
+        self, start: Callable[[], L], num_lanes: int, *, patience_s: float = math.inf
+    ) -> None:
+        self._start_lane = start
+        self._patience_s = patience_s
+        self.num_lanes = num_lanes
         self._jobs: queue.SimpleQueue[tuple[Row, Future[Results]] | None] = queue.SimpleQueue()
         self._starting = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._runners: list[_Runner] = []
+        self._runners: list[_Runner[L]] = []
         self._pid = os.getpid()
 
     def run(self, programs: Iterable[Program]) -> Results:
@@ -79,9 +86,9 @@ class Pool:
             self._jobs.put((row, futures[-1]))
         return [future.result() for future in futures]
 
-    def lane_pids(self) -> list[int]:
-        """Outermost processes of the lanes that have started."""
-        return [lane.pid for runner in self._runners if (lane := runner.lane) is not None]
+    def lanes(self) -> list[L]:
+        """Those that have started."""
+        return [lane for runner in self._runners if (lane := runner.lane) is not None]
 
     def close(self) -> None:
         """End all lanes, once they have run what is waiting."""
@@ -108,7 +115,7 @@ class Pool:
 
     def _serve(self) -> None:
         """One lane, from its first job to the end of the pool."""
-        runner = _Runner(self._way)
+        runner = _Runner(self._start_lane, self._patience_s)
         self._runners.append(runner)
         with contextlib.closing(runner):
             while (job := self._jobs.get()) is not None:
@@ -119,12 +126,13 @@ class Pool:
                     future.set_exception(error)
 
 
-class _Runner:
+class _Runner(Generic[L]):
     """A lane that is replaced when it is lost."""
 
-    def __init__(self, way: Way) -> None:
-        self._way = way
-        self.lane: Lane | None = None
+    def __init__(self, start: Callable[[], L], patience_s: float) -> None:
+        self._start = start
+        self._patience_s = patience_s
+        self.lane: L | None = None
 
     def run_row(self, row: Row) -> Results:
         results: Results = []
@@ -142,17 +150,27 @@ class _Runner:
         return result
 
     def _run_in_a_lane(self, program: Program) -> ExecutionResult:
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                time.sleep(DELAY_S * 2 ** (attempt - 1))
+        give_up = time.monotonic() + self._patience_s
+        for lost in range(1, ATTEMPTS + 1):
             try:
-                self.lane = self.lane or Lane(self._way)
-                return self.lane.run(program)
-            except LaneLost as lost:
-                self.lane, how = None, str(lost)
+                return self._fresh_lane().run(program)
+            except LaneLost as error:
+                self.lane, how = None, str(error)
                 logger.warning("a lane of the sandbox was lost and is replaced: %s", how)
-        raise SandboxError(f"the sandbox was lost {ATTEMPTS} times with one program, last: {how}")
+            delay_s = DELAY_S * 2 ** (lost - 1)
+            if lost == ATTEMPTS or time.monotonic() + delay_s > give_up:
+                break
+            time.sleep(delay_s)
+        times = "once" if lost == 1 else f"{lost} times"
+        raise SandboxError(f"the sandbox was lost {times} with one program, last: {how}")
+
+    def _fresh_lane(self) -> L:
+        if self.lane is not None and self.lane.is_worn_out:
+            self.close()
+        self.lane = self.lane or self._start()
+        return self.lane
 
     def close(self) -> None:
-        if self.lane is not None:
-            self.lane.close()
+        lane, self.lane = self.lane, None
+        if lane is not None:
+            lane.close()

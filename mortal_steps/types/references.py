@@ -82,6 +82,16 @@ class GenerationRef:
     timing: StageTiming
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgeCosts:
+    """What the judges of a run took, as one file of its ledger has it."""
+
+    answers: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    dollars: float = 0.0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class RewardRef:
     """The rewards of one shard of one step, beside the generation they score."""
@@ -101,3 +111,5 @@ class RewardRef:
     """Completions masked, by the reward function that failed on them."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Means of what reward functions reported through `log_metric`."""
+    judges: Mapping[str, JudgeCosts] = field(default_factory=dict)
+    """What judges have cost until now, by file of the ledger that the worker writes to."""

@@ -164,6 +164,8 @@ class Sandboxes:
             sandbox,
             Result(status=Result.GENERIC_STATUS_TIMEOUT, exitcode=124),
         )
+        if request.definition.idle_timeout_secs and sandbox.main is None:
+            self.world.start(self._await_idleness(sandbox))
         return pb.SandboxCreateV2Response(
             sandbox_id=sandbox.id,
             task_id=sandbox.task_id,
@@ -177,6 +179,8 @@ class Sandboxes:
         files = sandbox.directory / "files"
         self.launcher.images.lay_out(definition.image_id, definition.mount_ids, files)
         settings = self.launcher.images.settings(definition.image_id)
+        stand_ins = self.world.options.stand_ins
+        python = self.launcher.images.interpreter(definition.image_id, stand_ins)
         sandbox.binds = bind_files(files) + self.launcher.volumes.mount(
             definition.volume_mounts, sandbox.directory / "volumes", sandbox.volumes
         )
@@ -187,6 +191,7 @@ class Sandboxes:
             **self.launcher.secrets.environment(definition.secret_ids),
             **variables,
             **dict(definition.environment_variables.contents),
+            "PATH": f"{python.parent}:{os.environ['PATH']}",
             "MODAL_SANDBOX_ID": sandbox.id,
             "MODAL_TASK_ID": sandbox.task_id,
             "MODAL_IS_REMOTE": "1",
@@ -224,6 +229,16 @@ class Sandboxes:
         code = await main.wait()
         status = Result.GENERIC_STATUS_FAILURE if code else Result.GENERIC_STATUS_SUCCESS
         self.end(sandbox, Result(status=status, exitcode=code if code >= 0 else 128 - code))
+
+    async def _await_idleness(self, sandbox: Sandbox) -> None:
+        """End the sandbox once no command has run in it for as long as it may be idle."""
+        busy = time.time()
+        while sandbox.result is None:
+            if any(one.process.returncode is None for one in sandbox.commands.values()):
+                busy = time.time()
+            if time.time() - busy >= sandbox.definition.idle_timeout_secs:
+                self.end(sandbox, Result(status=Result.GENERIC_STATUS_IDLE_TIMEOUT, exitcode=124))
+            await asyncio.sleep(0.2)
 
     def end(self, sandbox: Sandbox, result: pb.GenericResult) -> None:
         """End the sandbox with this result, unless it has ended."""

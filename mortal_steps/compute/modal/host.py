@@ -151,6 +151,10 @@ class WorkerHost:
         logger.info("%s %s", order.label, "ends" if outcome.error is None else "fails")
         return replace(outcome, times=self._account(began))
 
+    def close(self) -> None:
+        """End the workers, in a container that goes."""
+        self._dismiss()
+
     def _account(self, began: float) -> ContainerTimes:
         ended = time.time()
         times = ContainerTimes(

@@ -18,16 +18,19 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from mortal_steps.rewards.judge.reading import Grade
-from mortal_steps.store.files import writing
+from mortal_steps.store.files import write_atomically, writing
+from mortal_steps.types import JudgeCosts
 
 FOLDER = "judge"
+ELSEWHERE = "elsewhere.json"
+"""What the files cost that are on a Volume alone, by their names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +51,7 @@ class Payment:
 
 
 _payments = TypeAdapter(Payment)
+_elsewhere = TypeAdapter(dict[str, JudgeCosts])
 
 
 @dataclass(kw_only=True, slots=True)
@@ -61,10 +65,21 @@ class Spent:
 
     def add(self, payment: Payment) -> None:
         """Count one more answer."""
-        self.answers += 1
-        self.prompt_tokens += payment.prompt_tokens
-        self.completion_tokens += payment.completion_tokens
-        self.dollars += payment.dollars
+        self.add_costs(
+            JudgeCosts(
+                answers=1,
+                prompt_tokens=payment.prompt_tokens,
+                completion_tokens=payment.completion_tokens,
+                dollars=payment.dollars,
+            )
+        )
+
+    def add_costs(self, costs: JudgeCosts) -> None:
+        """Count those of several answers."""
+        self.answers += costs.answers
+        self.prompt_tokens += costs.prompt_tokens
+        self.completion_tokens += costs.completion_tokens
+        self.dollars += costs.dollars
 
 
 class PaymentFiles:
@@ -77,6 +92,10 @@ class PaymentFiles:
 
     def new(self) -> Iterator[Payment]:
         """Whole lines since the last call, the oldest file's first."""
+        return (payment for _, payment in self.new_by_file())
+
+    def new_by_file(self) -> Iterator[tuple[str, Payment]]:
+        """The same, with the names of the files."""
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
@@ -86,21 +105,44 @@ class PaymentFiles:
             for line in whole.splitlines():
                 payment = _payment(line)
                 if payment is not None:
-                    yield payment
+                    yield path.name, payment
 
 
 class Spending:
     """What the judges of a run have cost so far; asked again, it reads what is new alone."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._files = PaymentFiles(run_dir / FOLDER)
-        self._spent = Spent()
+        self._folder = run_dir / FOLDER
+        self._files = PaymentFiles(self._folder)
+        self._spent: dict[str, Spent] = {}
 
     def so_far(self) -> Spent:
-        """Over all attempts of the run."""
-        for payment in self._files.new():
-            self._spent.add(payment)
-        return self._spent
+        """Over all attempts of the run, here and on the Volume."""
+        total = Spent()
+        for costs in {**self._told(), **self.by_file()}.values():
+            total.add_costs(costs)
+        return total
+
+    def by_file(self) -> dict[str, JudgeCosts]:
+        """As the files tell that are here."""
+        for name, payment in self._files.new_by_file():
+            self._spent.setdefault(name, Spent()).add(payment)
+        return {name: JudgeCosts(**asdict(spent)) for name, spent in self._spent.items()}
+
+    def learn(self, costs: Mapping[str, JudgeCosts]) -> None:
+        """Count files that a worker elsewhere writes to; of one that is here, its lines count."""
+        news = {name: each for name, each in costs.items() if name not in self.by_file()}
+        told = self._told()
+        if any(told.get(name) != each for name, each in news.items()):
+            self._folder.mkdir(exist_ok=True)
+            write_atomically(self._folder / ELSEWHERE, _elsewhere.dump_json({**told, **news}))
+
+    def _told(self) -> dict[str, JudgeCosts]:
+        """None where the file is damaged: the next answer of the worker tells all of it again."""
+        try:
+            return _elsewhere.validate_json((self._folder / ELSEWHERE).read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return {}
 
 
 class Ledger:

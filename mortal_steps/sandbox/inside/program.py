@@ -46,14 +46,18 @@ def _confine(
         os.dup2(descriptor, number)  # none is below 3, so that none is overwritten before its turn
     os.closerange(4, 1 << 20)  # the connection to the owner above all
     os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _set_limits(limits, boxed=start["boxed"])
+    shut_in = start["enclosure"] != "bare"
+    _set_limits(limits, shut_in=shut_in)
     if start["uid"] is not None:
         os.setgroups([])
         os.setresgid(start["uid"], start["uid"], start["uid"])
         os.setresuid(start["uid"], start["uid"], start["uid"])
-    if start["boxed"]:
+    if shut_in:
         kernel.drop_capabilities()
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # the server's memory is hidden; it may see its own
     if start["filter"]:
         kernel.install_filter(bytes.fromhex(start["filter"]))
@@ -61,7 +65,7 @@ def _confine(
     os.close(3)
 
 
-def _set_limits(limits: dict[str, Any], *, boxed: bool) -> None:
+def _set_limits(limits: dict[str, Any], *, shut_in: bool) -> None:
     values = {
         resource.RLIMIT_CPU: 2 * math.ceil(limits["cpu_s"]) + 1,  # the server counts finer
         resource.RLIMIT_AS: limits["memory_mb"] * MB,
@@ -71,7 +75,7 @@ def _set_limits(limits: dict[str, Any], *, boxed: bool) -> None:
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
     }
-    if boxed:  # elsewhere all processes of the user would count
+    if shut_in:  # elsewhere all processes of the user would count
         values[resource.RLIMIT_NPROC] = limits["processes"]
     for which, value in values.items():
         resource.setrlimit(which, (value, value))

@@ -12,16 +12,15 @@ import fcntl
 import gc
 import importlib
 import os
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from . import kernel, program, wire
+from . import program, wire
+from .enclosure import Box, enclosure_of
 from .watch import Ending, Watch
 
 LARGEST_REQUEST = 256 * 2**20
@@ -37,24 +36,27 @@ PRELOADED = (
 
 def main(descriptor: int) -> None:
     """Serve the connection `descriptor` until its other end is gone."""
+    with socket.socket(fileno=descriptor) as connection:
+        serve(connection)
+
+
+def serve(connection: wire.Connection) -> None:
+    """Run programs until the other end is gone, or something is left that the next would find."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # which for the first process means: ignored
-    with socket.socket(fileno=descriptor) as connection, contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError):
         start = wire.receive(connection, LARGEST_REQUEST)
-        _prepare(start)
+        enclosure = enclosure_of(start)
+        start["uid"] = enclosure.uid
+        _prepare(start, enclosure)
         wire.send(connection, {"ready": os.getpid()})
-        while True:
+        while not enclosure.is_used_up:
             request = wire.receive(connection, LARGEST_REQUEST)
-            wire.send(connection, _answer(request, connection, start))
+            told = _answer(request, connection, start, enclosure)
+            wire.send(connection, {**told, "used_up": enclosure.is_used_up})
 
 
-def _prepare(start: dict[str, Any]) -> None:
-    with open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")  # where memory runs out, programs go first
-    if start["boxed"]:
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # hides memory and descriptors from programs
-    else:
-        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+def _prepare(start: dict[str, Any], enclosure: Box) -> None:
+    enclosure.prepare()
     sys.path += start["packages"]
     for name in PRELOADED:
         importlib.import_module(name)
@@ -63,11 +65,11 @@ def _prepare(start: dict[str, Any]) -> None:
 
 
 def _answer(
-    request: dict[str, Any], connection: socket.socket, start: dict[str, Any]
+    request: dict[str, Any], connection: wire.Connection, start: dict[str, Any], enclosure: Box
 ) -> dict[str, Any]:
     """Run a program and end everything that it has started."""
     limits = request["limits"]
-    with _scratch(limits["tmp_mb"], start["boxed"]), _stdin(request["stdin"]) as stdin:
+    with enclosure.scratch(limits["tmp_mb"]), _stdin(request["stdin"]) as stdin:
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         confined, confined_end = os.pipe()
@@ -80,7 +82,7 @@ def _answer(
         try:
             if os.read(confined, 1) != program.CONFINED:
                 raise RuntimeError(os.read(err, 65536).decode(errors="replace"))
-            watch = Watch(pid, (out, err), limits, boxed=start["boxed"])
+            watch = Watch(pid, (out, err), limits, enclosure)
             ending = watch.until_its_end(connection)
         finally:
             for descriptor in (out, err, confined):
@@ -101,27 +103,6 @@ def _told(ending: Ending, limits: dict[str, Any], duration_s: float) -> dict[str
         "stdout": ending.stdout.decode(errors="replace"),
         "stderr": ending.stderr.decode(errors="replace"),
     }
-
-
-@contextlib.contextmanager
-def _scratch(size_mb: int, boxed: bool) -> Iterator[None]:
-    """An empty working folder, which goes with whatever is in it."""
-    if boxed:
-        kernel.mount_tmp("/tmp", size_mb)
-        os.chdir("/tmp")
-        try:
-            yield
-        finally:
-            os.chdir("/")
-            kernel.unmount("/tmp")
-        return
-    folder = tempfile.mkdtemp(prefix="mortal-program-")
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir("/")
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
-import socket
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from .enclosure import Box
+from .wire import Connection
 
 CHUNK = 65536
 LOOK_EVERY_S = 0.05
@@ -38,24 +38,23 @@ class Watch:
     """Over one program: its process `pid`, and its `outputs`, the pipes of stdout and stderr."""
 
     def __init__(
-        self, pid: int, outputs: tuple[int, int], limits: dict[str, Any], *, boxed: bool
+        self, pid: int, outputs: tuple[int, int], limits: dict[str, Any], enclosure: Box
     ) -> None:
         self._pid = pid
         self._limits = limits
-        self._boxed = boxed
+        self._enclosure = enclosure
         self._ending = Ending()
         self._kept = dict(zip(outputs, (self._ending.stdout, self._ending.stderr), strict=True))
         self._most = limits["output_kb"] * 1024
         self._left_s: float = limits["wall_s"]
 
-    def until_its_end(self, connection: socket.socket) -> Ending:
+    def until_its_end(self, connection: Connection) -> Ending:
         """Returns when no process of the program is left; ends this one with its owner's end of
         the connection."""
-        ended = os.pidfd_open(self._pid)
         try:
-            self._ending.limit = self._look_on(ended, connection)
+            with self._enclosure.end_of(self._pid) as ended:
+                self._ending.limit = self._look_on(ended, connection)
         finally:
-            os.close(ended)
             self._end_all()
         for descriptor, buffer in self._kept.items():
             os.set_blocking(descriptor, False)  # nobody writes to it any more
@@ -67,7 +66,7 @@ class Watch:
                 del buffer[self._most :]
         return self._ending
 
-    def _look_on(self, ended: int, connection: socket.socket) -> str | None:
+    def _look_on(self, ended: int, connection: Connection) -> str | None:
         """The limit that was reached, if any."""
         poll = select.poll()
         for descriptor in (ended, *self._kept):
@@ -82,7 +81,9 @@ class Watch:
             looked = now
             for descriptor, _ in events:
                 if descriptor == ended:
-                    return None
+                    if self._enclosure.has_ended(ended, self._pid):
+                        return None
+                    continue
                 if descriptor == connection.fileno():
                     self._end_all()
                     os._exit(0)
@@ -106,12 +107,12 @@ class Watch:
             return "wall_s"
         if _cpu_of(self._pid) >= self._limits["cpu_s"]:
             return "cpu_s"
-        return self._over_together() if self._boxed else None
+        return self._over_together() if self._enclosure.counts else None
 
     def _over_together(self) -> str | None:
         """The limit that the processes of the program are over."""
         count, cpu_s, memory_mb = 0, self._ending.cpu_s, 0.0
-        for pid in _others():
+        for pid in self._enclosure.others():
             with contextlib.suppress(OSError):  # it has just ended
                 with open(f"/proc/{pid}/statm", "rb") as statm:
                     _, resident, shared, *_ = map(int, statm.read().split())
@@ -134,7 +135,7 @@ class Watch:
         """
         while (child := self._reap(os.WNOHANG)) is not None:
             if child == 0:
-                _kill_others(self._boxed)
+                self._enclosure.kill_others()
                 self._reap(0)
 
     def _reap(self, options: int) -> int | None:
@@ -152,23 +153,3 @@ class Watch:
 def _cpu_of(pid: int) -> float:
     """Seconds that a process and its threads have used; it may be over, but is not reaped."""
     return time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED)
-
-
-def _others() -> Iterator[int]:
-    """All processes of the box but this one."""
-    me = os.getpid()
-    return (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != me)
-
-
-def _kill_others(boxed: bool) -> None:
-    if boxed:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)  # of the first process in a box: all but itself
-        return
-    me = os.getpid()
-    for pid in _others():
-        with contextlib.suppress(OSError):
-            with open(f"/proc/{pid}/stat", "rb") as stat:
-                parent = int(stat.read().rpartition(b")")[2].split()[1])
-            if parent == me:
-                os.kill(pid, signal.SIGKILL)

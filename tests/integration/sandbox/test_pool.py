@@ -17,7 +17,9 @@ import pytest
 from mortal_steps.errors import NoIsolationError, SandboxError
 from mortal_steps.sandbox import levels, pool
 from mortal_steps.sandbox.base import Limits, Program
+from mortal_steps.sandbox.lane import Lane
 from mortal_steps.sandbox.levels import PROBE, Level, reached_level, way_to_run
+from mortal_steps.sandbox.local import local_pool
 from mortal_steps.sandbox.pool import Pool, Row
 from tests.support.rewards.processes import assert_ends
 
@@ -25,26 +27,26 @@ PARENT = """
 import os, time
 from mortal_steps.sandbox.base import Program
 from mortal_steps.sandbox.levels import way_to_run
-from mortal_steps.sandbox.pool import Pool
+from mortal_steps.sandbox.local import local_pool
 import threading
-pool = Pool(way_to_run(allow_unisolated=False), 1)
+pool = local_pool(way_to_run(allow_unisolated=False), 1)
 program = Program(code="import time; print('x', flush=True); time.sleep(99)")
 threading.Thread(target=pool.run, args=([program],), daemon=True).start()
-while pool.lane_pids() == []:
+while pool.lanes() == []:
     time.sleep(0.01)
-print(*pool.lane_pids(), flush=True)
+print(*(lane.pid for lane in pool.lanes()), flush=True)
 time.sleep(99)
 """
 
 
 @pytest.fixture(scope="module")
-def lanes() -> Iterator[Pool]:
-    made = Pool(way_to_run(allow_unisolated=False), 2)
+def lanes() -> Iterator[Pool[Lane]]:
+    made = local_pool(way_to_run(allow_unisolated=False), 2)
     yield made
     made.close()
 
 
-def test_a_program_is_one_of_its_own(lanes: Pool) -> None:
+def test_a_program_is_one_of_its_own(lanes: Pool[Lane]) -> None:
     told, raised, asked, ended, last = lanes.run(
         [
             Program(code="import sys; print('out'); print('err', file=sys.stderr)"),
@@ -64,7 +66,7 @@ def test_a_program_is_one_of_its_own(lanes: Pool) -> None:
     assert 0 < told.cpu_s < told.duration + 0.1
 
 
-def test_programs_know_nothing_of_each_other_or_of_their_lane(lanes: Pool) -> None:
+def test_programs_know_nothing_of_each_other_or_of_their_lane(lanes: Pool[Lane]) -> None:
     said = "import os, random; print(random.random(), hash('x'), os.listdir('.'))"
     marks = "import builtins, math; builtins.x = math.pi = 3; open('x', 'w').write('x')"
     asks = f"import math; assert math.pi > 3.1\nassert 'x' not in dir(__builtins__)\n{said}"
@@ -73,7 +75,7 @@ def test_programs_know_nothing_of_each_other_or_of_their_lane(lanes: Pool) -> No
     assert len({result.stdout for result in results[1::2]}) == 1
 
 
-def test_results_come_in_order_and_a_slow_one_holds_nobody(lanes: Pool) -> None:
+def test_results_come_in_order_and_a_slow_one_holds_nobody(lanes: Pool[Lane]) -> None:
     slow = Program(code="import time; time.sleep(99)", limits=Limits(wall_s=1.5))
     quick = [Program(code=f"print({number})") for number in range(20)]
     began = time.monotonic()
@@ -83,19 +85,19 @@ def test_results_come_in_order_and_a_slow_one_holds_nobody(lanes: Pool) -> None:
     assert first.duration < time.monotonic() - began
 
 
-def test_a_row_ends_where_it_is_not_to_go_on(lanes: Pool) -> None:
+def test_a_row_ends_where_it_is_not_to_go_on(lanes: Pool[Lane]) -> None:
     programs = [Program(code=f"import sys; sys.exit({code})") for code in (0, 0, 7, 0)]
     results = lanes.run_rows([Row(programs=programs, go_on=lambda so_far: so_far[-1].success)])
     assert [each.exit_code for each in results[0]] == [0, 0, 7]
 
 
-def test_a_lane_that_is_killed_is_replaced_and_the_program_runs_again(lanes: Pool) -> None:
-    before = lanes.lane_pids()
+def test_a_lane_that_is_killed_is_replaced_and_the_program_runs_again(lanes: Pool[Lane]) -> None:
+    before = [lane.pid for lane in lanes.lanes()]
     waiting = Program(code="import time; time.sleep(0.5); print('done')")
     killer = threading.Timer(0.2, lambda: [os.kill(pid, signal.SIGKILL) for pid in before])
     killer.start()
     assert [result.stdout for result in lanes.run([waiting, waiting])] == ["done\n", "done\n"]
-    assert not set(before) & set(lanes.lane_pids())
+    assert not set(before) & {lane.pid for lane in lanes.lanes()}
     for pid in before:
         assert_ends(pid)
 
@@ -123,7 +125,7 @@ def test_a_lane_that_never_starts_is_an_error_and_no_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "DELAY_S", 0.01)
-    broken = Pool("root" if os.geteuid() else "user", 1)
+    broken = local_pool("root" if os.geteuid() else "user", 1)
     if not os.geteuid():  # as root both ways work: take away what it starts
         monkeypatch.setattr("mortal_steps.sandbox.lane.command", lambda *_: ["/bin/false"])
     with pytest.raises(SandboxError, match="lost 3 times"):
@@ -232,7 +234,7 @@ def test_without_isolation_programs_are_refused_unless_that_is_allowed(
 
 
 def test_a_bare_pool_keeps_to_limits_and_ends_what_programs_leave() -> None:
-    bare = Pool("bare", 1)
+    bare = local_pool("bare", 1)
     leaves = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(99)"
     spins = Program(code="while True: pass", limits=Limits(cpu_s=0.2))
     left, spun, outside = bare.run([Program(code=leaves), spins, Program(code=PROBE)])

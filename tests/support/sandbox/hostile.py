@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from mortal_steps.sandbox.base import ExecutionResult, Limits, Program
 from mortal_steps.sandbox.box import Way
-from mortal_steps.sandbox.pool import Pool, Row
+from mortal_steps.sandbox.local import local_pool
+from mortal_steps.sandbox.pool import Row
 
 LIMITS = Limits(
     cpu_s=0.5, wall_s=2.0, memory_mb=256, processes=16, tmp_mb=8, open_files=32, output_kb=64
@@ -248,7 +249,7 @@ for _ in range(500): os.mkdir("d"); os.chdir("d")
 
 def run_all(way: Way, secrets: str, port: int, abstract: str) -> list[str]:
     """What is wrong, after all programs have run in one pool."""
-    pool = Pool(way, 2)
+    pool = local_pool(way, 2)
     after = Program(code=AFTERWARDS, limits=LIMITS)
     rows = []
     for each in HOSTILE:

@@ -1,11 +1,12 @@
 """mortal_steps.rewards.judge.ledger: what is paid is known, and what is damaged is not."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from mortal_steps.rewards.judge.ledger import FOLDER, Ledger, Spending
+from mortal_steps.rewards.judge.ledger import ELSEWHERE, FOLDER, Ledger, Spending
 from tests.support.judge_payments import payment
 
 
@@ -97,3 +98,24 @@ def test_without_a_run_answers_are_known_to_the_process_alone(tmp_path: Path) ->
 def test_a_line_is_json_that_others_can_read(tmp_path: Path) -> None:
     Ledger(tmp_path).pay(payment("a", 7.0))
     assert json.loads(only_file(tmp_path).read_text())["score"] == 7.0
+
+
+def test_what_is_paid_elsewhere_counts_once_however_often_it_is_told(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    Ledger(here).pay(payment("a", 1.0, dollars=0.5))
+    shutil.copytree(here / FOLDER, there / FOLDER)  # a run that goes to Modal goes there whole
+    away, spending, worker = Ledger(there), Spending(here), Spending(there)
+    away.pay(payment("b", None, dollars=0.25))
+    for _ in range(2):
+        spending.learn(worker.by_file())
+        assert spending.so_far().dollars == 0.75
+    away.pay(payment("c", 1.0, dollars=1.0))
+    spending.learn(worker.by_file())
+    told = Spending(here).so_far()
+    assert (told.answers, told.prompt_tokens, told.dollars) == (3, 300, 1.75)
+    (here / FOLDER / ELSEWHERE).write_text("{")
+    assert Spending(here).so_far().dollars == 0.5
+    spending.learn(worker.by_file())
+    assert Spending(here).so_far().dollars == 1.75

@@ -1,0 +1,59 @@
+"""Programs on this machine, in boxes that bubblewrap makes: as many as there are cores."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import threading
+from functools import partial
+
+from mortal_steps.sandbox.box import Way
+from mortal_steps.sandbox.lane import Lane
+from mortal_steps.sandbox.levels import way_to_run
+from mortal_steps.sandbox.places import Needs, PlaceSettings
+from mortal_steps.sandbox.pool import Pool
+
+logger = logging.getLogger(__name__)
+
+
+def local_pool(way: Way, num_lanes: int | None = None) -> Pool[Lane]:
+    """Lanes on this machine; default: one per core."""
+    return Pool(partial(Lane, way), num_lanes or len(os.sched_getaffinity(0)))
+
+
+class LocalPlace:
+    """This machine. Lanes end with this process; images are for other places."""
+
+    def __init__(self, settings: PlaceSettings) -> None:
+        self._settings = settings
+        self._pools: dict[Way, Pool[Lane]] = {}
+        self._making = threading.Lock()
+        self._told: set[str] = set()
+
+    def prepare(self, needs: Needs) -> None:
+        """See `Place.prepare`: nothing takes long."""
+
+    def pool(self, needs: Needs) -> Pool[Lane]:
+        """See `Place.pool`; raises `NoIsolationError`."""
+        allowed = needs.allow_unisolated or self._settings.allow_unisolated
+        way = way_to_run(allow_unisolated=allowed)
+        with self._making:
+            self._say_what_is_left_out(needs)
+            if way not in self._pools:
+                self._pools[way] = local_pool(way, self._settings.lanes)
+            return self._pools[way]
+
+    def close(self) -> None:
+        """See `Place.close`: lanes end with the threads that started them."""
+
+    def _say_what_is_left_out(self, needs: Needs) -> None:
+        if needs.image is None or needs.who in self._told:
+            return
+        self._told.add(needs.who)
+        logger.warning(
+            "%s: sandbox_config.image is for Modal; on this machine programs run in Python %s, "
+            "with the packages that are installed for this process",
+            needs.who,
+            platform.python_version(),
+        )

@@ -1,0 +1,29 @@
+"""A control plane with nothing deployed; this process has programs run there."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from mortal_steps.compute.modal.sandboxes import ModalPlace
+from mortal_steps.sandbox.places import PlaceSettings
+from tests.modal_plane.fixtures import modal_plane, namespaces
+from tests.modal_plane.plane import ModalPlane
+
+__all__ = ["modal_plane", "namespaces"]
+
+
+@pytest.fixture(scope="module")
+def variables(modal_plane: ModalPlane) -> dict[str, str]:
+    """What Modal's client needs; this process's own environment does not have it."""
+    if os.geteuid() != 0:
+        pytest.skip("sandboxes of a plane are root's only where the plane is")
+    return {name: value for name, value in modal_plane.env.items() if name.startswith("MODAL_")}
+
+
+@pytest.fixture(scope="module")
+def place(variables: dict[str, str]) -> Iterator[ModalPlace]:
+    """Two sandboxes for each image."""
+    made = ModalPlace(PlaceSettings(kind="modal", lanes=2, variables=variables))
+    yield made
+    made.close()

@@ -1,0 +1,58 @@
+"""mortal_steps.rewards.execution: where the programs of a run are to run."""
+
+import pytest
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import SandboxError
+from mortal_steps.rewards.execution import place_settings
+from mortal_steps.sandbox.base import ExecutionResult, Program
+from mortal_steps.sandbox.lane import LaneLost
+from mortal_steps.sandbox.places import PLACES, place_of
+from mortal_steps.sandbox.pool import Pool
+
+CONTAINER = {"MODAL_IS_REMOTE": "1", "MODAL_IMAGE_ID": "im-1", "PATH": "/bin", "HF_TOKEN": "x"}
+
+
+def config(**sandbox: object) -> RunConfig:
+    rewards = {"timeout_s": 100.0, "sandbox": sandbox}
+    return RunConfig.model_validate({"rewards": rewards})
+
+
+def test_programs_run_on_modal_where_this_is_a_container_of_its_own_or_that_is_asked_for() -> None:
+    here = place_settings(config(lanes=3), {"MODAL_TOKEN_ID": "ak-1"})
+    assert (here.kind, here.lanes, here.variables) == ("local", 3, {})
+    inside = place_settings(config(), CONTAINER)
+    assert inside.kind == "modal"
+    assert inside.variables == {"MODAL_IS_REMOTE": "1", "MODAL_IMAGE_ID": "im-1"}
+    assert inside.patience_s == 80.0
+    assert place_settings(config(place="local"), CONTAINER).kind == "local"
+    asked = place_settings(config(place="modal"), {"MODAL_TOKEN_ID": "ak-1"})
+    assert (asked.kind, asked.variables) == ("modal", {"MODAL_TOKEN_ID": "ak-1"})
+
+
+def test_each_place_of_the_configuration_is_in_the_table() -> None:
+    for kind in ("local", "modal"):
+        assert config(place=kind).rewards.sandbox.place in PLACES
+    place = place_of(place_settings(config(), {}))
+    assert type(place).__name__ == "LocalPlace"
+    place.close()
+
+
+class Breaks:
+    """A lane of a service that is away."""
+
+    is_worn_out = False
+
+    def run(self, program: Program) -> ExecutionResult:
+        raise LaneLost("no answer")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("patience_s", "times"), [(100.0, "3 times"), (0.0, "once")])
+def test_a_program_whose_lanes_are_lost_is_given_up_in_time(patience_s: float, times: str) -> None:
+    pool = Pool(Breaks, 1, patience_s=patience_s)
+    with pytest.raises(SandboxError, match=f"lost {times} with one program, last: no answer"):
+        pool.run([Program(code="")])
+    pool.close()
