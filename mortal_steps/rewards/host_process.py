@@ -37,8 +37,8 @@ from mortal_steps.rewards.wire import (
 )
 from mortal_steps.system.frames import HEADER, Request, send_frame
 
-IMPORT_TIMEOUT_S = 600.0
-"""How long importing the functions may take; a judge may load a model there."""
+IMPORT_TIMEOUT_S = 1800.0
+"""How long importing the functions may take; a model may be loaded there, or come from the hub."""
 
 HAND_OVER_S = 60.0
 """How long the host may take to receive the arguments of a call."""
