@@ -19,6 +19,9 @@ class ModelProcess(HostProcess):
     """A host for one reward model. What ends it comes from outside, as no user's code runs in it:
     that is no failure of the completions, and never masks any."""
 
+    import_timeout_s = 3600.0
+    """It may have to come from the hub."""
+
     def call(
         self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
     ) -> dict[str, Outcome]:
@@ -26,14 +29,11 @@ class ModelProcess(HostProcess):
         second try."""
         for _ in range(TRIES):
             outcomes = super().call(names, arguments, timeout_s=timeout_s)
-            lost = [one for one in outcomes.values() if _is_lost(one)]
+            failures = [one for one in outcomes.values() if isinstance(one, CallFailure)]
+            lost = [failure.message for failure in failures if failure.kind == "crash"]
             if not lost:
                 return outcomes
         raise WorkerLostError(
-            f"the process of the reward model {self._called()} {lost[0].message}, {TRIES} times in "
-            "a row; memory may have run out"
+            f"the reward model {self._called()} {lost[0]}, {TRIES} times in a row; memory may have "
+            "run out"
         )
-
-
-def _is_lost(outcome: Outcome) -> bool:
-    return isinstance(outcome, CallFailure) and outcome.kind == "crash"

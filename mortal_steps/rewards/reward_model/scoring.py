@@ -70,13 +70,12 @@ class RewardModel:
         self._template = dict(template or {})
         self._max_length, self._batch_size = max_length, batch_size
 
-    def __call__(
-        self, prompts: Sequence[Any], completions: Sequence[Any], **kwargs: Any
-    ) -> list[float]:
+    def __call__(self, **columns: Any) -> list[float]:
         """One logit for each completion.
 
         Raises `ValueError` for a text that is longer than the model takes, without `max_length`.
         """
+        prompts, completions = columns["prompts"], columns["completions"]
         texts = [self._text(*pair) for pair in zip(prompts, completions, strict=True)]
         size = self._batch_size or max(1, len(texts))
         batches = (texts[start : start + size] for start in range(0, len(texts), size))

@@ -18,3 +18,14 @@ def assert_ends(pid: int) -> None:
     while is_alive(pid):
         assert time.monotonic() < deadline, f"process {pid} is still there"
         time.sleep(0.02)
+
+
+def children_of(parent: int, module: str) -> list[int]:
+    """Processes that it has started as `python -m module`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            started_by = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if started_by == parent and module in (entry / "cmdline").read_text().split("\0"):
+                found.append(int(entry.name))
+    return found
