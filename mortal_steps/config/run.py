@@ -174,6 +174,14 @@ class RunConfig(Section):
             ),
         )
 
+    def with_reward_commits(self, commits: RewardCommits) -> RunConfig:
+        """The same with commits for reward models of the hub."""
+        changed: dict[str, Any] = {"rewards": self.rewards.pinned(commits.training)}
+        if self.evaluation.functions is not None:
+            functions = self.for_evaluation().rewards.pinned(commits.evaluation).functions
+            changed["evaluation"] = self.evaluation.model_copy(update={"functions": functions})
+        return self.model_copy(update=changed)
+
     def _settle(
         self,
         *,
@@ -184,11 +192,7 @@ class RunConfig(Section):
         max_tokens: int | None,
         reward_commits: RewardCommits,
     ) -> RunConfig:
-        values = self.model_dump()
-        values["rewards"] = self.rewards.pinned(reward_commits.training).model_dump()
-        if self.evaluation.functions is not None:
-            others = self.for_evaluation().rewards.pinned(reward_commits.evaluation)
-            values["evaluation"]["functions"] = others.functions
+        values = self.with_reward_commits(reward_commits).model_dump()
         rollout = values["rollout"]
         rollout["num_shards"] = self.rollout.num_shards or num_shards
         rollout["engine"] = self.rollout.engine or engine

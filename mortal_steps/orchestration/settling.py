@@ -30,9 +30,7 @@ def settle(config: RunConfig) -> RunConfig:
         commit=commit,
         engine=_find_engine(config),
         context=_find_context(model),
-        reward_commits=RewardCommits(
-            training=_find_commits(config), evaluation=_find_commits(config.for_evaluation())
-        ),
+        reward_commits=find_reward_commits(config),
     )
     _tell(config, settled)
     return settled
@@ -51,6 +49,13 @@ def lacks(python: str, module: str) -> bool:
         f"sys.exit(u.find_spec({module.partition('.')[0]!r}) is None)"
     )
     return subprocess.run([python, "-P", "-c", probe], check=False).returncode != 0
+
+
+def find_reward_commits(config: RunConfig) -> RewardCommits:
+    """What the revisions of its reward models stand for now; raises what `find_commit` does."""
+    return RewardCommits(
+        training=_find_commits(config), evaluation=_find_commits(config.for_evaluation())
+    )
 
 
 def _find_commits(config: RunConfig) -> tuple[str | None, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -11,6 +12,7 @@ from mortal_steps.config import ModelConfig
 from mortal_steps.config.marks import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import LocalPath, Options
+from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import RewardFunction
 
 CODE = "mortal_steps.rewards.reward_model.scoring:RewardModel"
@@ -94,6 +96,13 @@ class ModelTerm(RewardTerm, extra="forbid"):
 
     def load(self) -> RewardFunction:
         """The model itself. Raises `ModelError` and `RewardError` where it is none."""
+        missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+        if missing:
+            raise RewardError(
+                f"the interpreter of the reward functions has no {' and no '.join(missing)}, which "
+                f"the reward model {self.model} needs; install it there, or leave "
+                "compute.local.reward.python out"
+            )
         from mortal_steps.rewards.reward_model.scoring import RewardModel
 
         return RewardModel(
