@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
+# Tests start some hundred processes, which would compile this project's modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help train train-spell test test-fast test-postgres scenarios screenshots check docs picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-rewards bench-parity chaos-modal modal-vllm modal-smoke clean
 

@@ -14,6 +14,13 @@ import typer
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
 from mortal.terminal.output import say
 
+OfStep = Annotated[
+    int | None,
+    typer.Option(
+        "--step", min=1, metavar="STEP", help="Train step, counted from 1. Default: the last."
+    ),
+]
+
 
 def status(
     runs_dir: RunsDir = Path("runs"),
@@ -62,12 +69,7 @@ def status(
 def samples(
     run_id: RunId,
     runs_dir: RunsDir = Path("runs"),
-    step: Annotated[
-        int | None,
-        typer.Option(
-            "--step", min=1, metavar="STEP", help="Train step, counted from 1. Default: the last."
-        ),
-    ] = None,
+    step: OfStep = None,
     count: Annotated[
         int, typer.Option("--number", "-n", min=1, metavar="N", help="How many of each kind.")
     ] = 3,
@@ -94,9 +96,8 @@ def samples(
     from mortal_steps.runs.run import find_run
 
     runs_dir, run_id = find_place(run_id, runs_dir)
-    wanted = [
-        kind for kind, asked in zip(KINDS, (best, worst, masked), strict=True) if asked
-    ] or list(KINDS)
+    asked = zip(KINDS, (best, worst, masked), strict=True)
+    wanted = [kind for kind, is_asked in asked if is_asked] or list(KINDS)
     run = find_run(runs_dir, run_id)
     if page is not None:
         from mortal_steps.report.samples_page import write_page
