@@ -1,8 +1,11 @@
 """What became of a process."""
 
 import contextlib
+import os
 import time
 from pathlib import Path
+
+WARDEN = "mortal_steps.rewards.warden"
 
 
 def is_alive(pid: int) -> bool:
@@ -20,12 +23,12 @@ def assert_ends(pid: int) -> None:
         time.sleep(0.02)
 
 
-def children_of(parent: int, module: str) -> list[int]:
-    """Processes that it has started as `python -m module`."""
-    found = []
+def wardens() -> set[int]:
+    """Processes around reward hosts that this one has started; other tests may have left some."""
+    found = set()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             started_by = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if started_by == parent and module in (entry / "cmdline").read_text().split("\0"):
-                found.append(int(entry.name))
+            if started_by == os.getpid() and WARDEN in (entry / "cmdline").read_text().split("\0"):
+                found.add(int(entry.name))
     return found
