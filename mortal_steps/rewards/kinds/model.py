@@ -13,6 +13,8 @@ from mortal_steps.config.marks import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import LocalPath, Options
 from mortal_steps.errors import RewardError
+from mortal_steps.models.hub import is_hub_model
+from mortal_steps.models.local_folder import check_folder
 from mortal_steps.rewards.base import RewardFunction
 
 CODE = "mortal_steps.rewards.reward_model.scoring:RewardModel"
@@ -103,6 +105,11 @@ class ModelTerm(RewardTerm, extra="forbid"):
                 f"the reward model {self.model} needs; install it there, or leave "
                 "compute.local.reward.python out"
             )
+        if not is_hub_model(
+            self.source
+        ):  # which is seen at once, and torch takes seconds to import
+            path = Path(self.model)
+            check_folder(path, called="the reward model", whole=self.tokenizer is None)
         from mortal_steps.rewards.reward_model.scoring import RewardModel
 
         return RewardModel(

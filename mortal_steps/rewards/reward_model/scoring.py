@@ -8,7 +8,6 @@ stands on the right, and the score is the one logit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -21,8 +20,7 @@ from transformers import (
 
 from mortal_steps.config import ModelConfig
 from mortal_steps.errors import RewardError
-from mortal_steps.models.hub import is_hub_model, model_folder
-from mortal_steps.models.local_folder import check_folder
+from mortal_steps.models.hub import model_folder
 
 
 class RewardModel:
@@ -50,10 +48,6 @@ class RewardModel:
         torch.set_num_threads(threads)
         self._called = f"the reward model {source.name_or_path}"
         self._truncation = truncation
-        if not is_hub_model(source):
-            check_folder(
-                Path(source.name_or_path), called="the reward model", whole=tokenizer is None
-            )
         folder = model_folder(source.name_or_path, source)
         self._tokenizer = self._load_tokenizer(tokenizer or folder)
         self._model = self._load_model(folder, dtype, device)
