@@ -12,10 +12,11 @@ def reward_names(config: RunConfig) -> tuple[str, ...]:
     """One name per reward, in their order.
 
     The name is the one that the reward was given, or its function's own, the part after the last
-    `:`; where two functions share it, each goes by its whole `module:function`.
+    `:`, or its model's, the part after the last `/`; where two rewards share it, each goes by its
+    whole `module:function` or model.
     """
     terms = config.rewards.all_terms
-    names = [term.name or term.called.rpartition(":")[2] for term in terms]
+    names = [term.name or term.called_in_short for term in terms]
     return tuple(
         name if names.count(name) == 1 else term.name or term.called
         for term, name in zip(terms, names, strict=True)

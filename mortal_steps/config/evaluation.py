@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from mortal_steps.config.marks import Affects, Decides, Later
+from mortal_steps.config.reward_forms import checked
 from mortal_steps.config.section import Section
 
 
@@ -35,4 +36,4 @@ class EvaluationConfig(Section):
     def _some_function_scores(cls, functions: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if functions == ():
             raise ValueError("names no function; leave it out to score as in training")
-        return functions
+        return functions and checked(functions)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from mortal_steps.config.marks import Affects, Decides
 from mortal_steps.config.section import LocalPath, Section
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+"""A `revision` that never stands for other files."""
 
 
 class NewModelConfig(Section):
@@ -64,3 +68,14 @@ class ModelConfig(Section):
     """Build a new model instead of loading one."""
     warm_start: Annotated[WarmStartConfig | None, Affects.SAMPLING | Affects.STATE] = None
     """Train the model by supervision before reinforcement begins."""
+
+    def commit_for(self, other: ModelConfig | None) -> str | None:
+        """The commit here, where `other` is the same model of the hub without a commit."""
+        if other is None or other.name_or_path != self.name_or_path:
+            return None
+        return self.revision if self.is_pinned and not other.is_pinned else None
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether `revision` is a commit."""
+        return COMMIT.fullmatch(self.revision or "") is not None

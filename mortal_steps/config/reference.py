@@ -34,8 +34,8 @@ ABOUT_A_TABLE = re.compile(r"^`\[[^`]*`: ")
 PAGE = """# Configuration
 
 A run is configured by a TOML file. Every key has a default; a usable configuration names at least
-`data.source` and `rewards.functions`. `mortal options` prints this list as TOML, and
-`mortal options rewards` a part of it.
+`data.source` and, unless the dataset has test cases for programs, `rewards.functions`.
+`mortal options` prints this list as TOML, and `mortal options rewards` a part of it.
 
 - `mortal train CONFIG --set section.key=value` overrides a key; `--set` may be repeated.
 - An unknown key is refused, and the error names the nearest known one.

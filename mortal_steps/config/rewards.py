@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from mortal_steps.config.kinds import of_its_kind
 from mortal_steps.config.marks import Affects, Decides, Later
+from mortal_steps.config.model import ModelConfig
+from mortal_steps.config.reward_forms import SANDBOX, checked, in_full
 from mortal_steps.config.section import Section
 
 KINDS: Mapping[str, str] = {
@@ -19,6 +21,7 @@ KINDS: Mapping[str, str] = {
     "judge": "mortal_steps.rewards.kinds.judge:JudgeTerm",
     "length": "mortal_steps.rewards.kinds.length:Length",
     "math": "mortal_steps.rewards.kinds.math:Math",
+    "model": "mortal_steps.rewards.kinds.model:ModelTerm",
     "overlong": "mortal_steps.rewards.kinds.overlong:Overlong",
     "regex": "mortal_steps.rewards.kinds.regex:Regex",
     "repetition": "mortal_steps.rewards.kinds.repetition:Repetition",
@@ -43,13 +46,34 @@ class RewardTerm(Section, extra="allow"):
 
     @property
     def called(self) -> str:
-        """The long form of what it goes by without a `name`; the short one is behind the `:`."""
+        """The long form of what it goes by without a `name`."""
         return self.type
+
+    @property
+    def called_in_short(self) -> str:
+        """What it goes by where no other reward does."""
+        return self.called.rpartition(":")[2]
+
+    @property
+    def short(self) -> str | None:
+        """It as `rewards.functions` has it, if that has room for all that is said."""
+        said = self.model_dump(exclude={"type", "weight", "function"})
+        return self.called if said == {"name": None} else None
 
     @property
     def code(self) -> tuple[str, ...]:
         """Code of the user's that it scores with, as `module:name` or `path/file.py:name`."""
         return (self.type,) if ":" in self.type else ()
+
+    @property
+    def source(self) -> ModelConfig | None:
+        """The model that it scores with, if it is a reward model."""
+        return None
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Folders of models whose files it scores with."""
+        return ()
 
     @property
     def sends(self) -> str | None:
@@ -73,6 +97,14 @@ def _of_its_kind(value: Any) -> Any:
 Term = Annotated[SerializeAsAny[RewardTerm], BeforeValidator(_of_its_kind)]
 
 
+class RewardCommits(NamedTuple):
+    """Commits of the hub for the terms that score training, and for those that score evaluations;
+    see `RewardsConfig.pinned`."""
+
+    training: tuple[str | None, ...] = ()
+    evaluation: tuple[str | None, ...] = ()
+
+
 class SandboxSettings(Section):
     """`[rewards.sandbox]`: where programs run that a model wrote."""
 
@@ -91,8 +123,9 @@ class RewardsConfig(Section):
     """`[rewards]`: reward functions, which are plain callables with TRL's signature."""
 
     functions: Annotated[tuple[str, ...], Affects.SCORES] = ()
-    """Reward functions, each written as `module:function` or `path/file.py:function`; `sandbox`
-    runs completions as programs against the test cases of the dataset."""
+    """Rewards, each written as `module:function` or `path/file.py:function`; a reward model as
+    `./folder` or `org/model`, its id on the hub; `sandbox` runs completions as programs against the
+    test cases of the dataset, and is what scores where nothing is named."""
     weights: Annotated[tuple[float, ...] | None, Affects.SCORES, Decides("reward_weights")] = None
     """Weight of each function's score in the sum; default: 1 each."""
     terms: Annotated[tuple[Term, ...], Affects.SCORES, Later()] = ()
@@ -124,6 +157,11 @@ class RewardsConfig(Section):
     def _one_is_a_list_of_one(cls, functions: Any) -> Any:
         return (functions,) if isinstance(functions, str) else functions
 
+    @field_validator("functions")
+    @classmethod
+    def _each_is_a_reward(cls, functions: tuple[str, ...]) -> tuple[str, ...]:
+        return checked(functions)
+
     @model_validator(mode="after")
     def _written_in_one_way(self) -> Self:
         if self.terms and (self.functions or self.weights is not None):
@@ -144,27 +182,55 @@ class RewardsConfig(Section):
         return tuple(spec for term in self.all_terms for spec in term.code)
 
     @property
+    def folders(self) -> tuple[str, ...]:
+        """Folders of models that score (see `RewardTerm.folders`)."""
+        return tuple(folder for term in self.all_terms for folder in term.folders)
+
+    @property
+    def are_named(self) -> bool:
+        """Whether it says what scores; otherwise test cases do, as `sandbox`."""
+        return bool(self.terms or self.functions)
+
+    @property
     def all_terms(self) -> tuple[RewardTerm, ...]:
         """Every term, in whichever form it is written."""
         if self.terms:
             return self.terms
-        weights = self.weights or (1.0,) * len(self.functions)
+        functions = self.functions or (SANDBOX,)
+        weights = self.weights or (1.0,) * len(functions)
         given = [
-            {**({"type": name} if name == "sandbox" else {"function": name}), "weight": weight}
-            for name, weight in zip(self.functions, weights, strict=True)
+            {**in_full(spec), "weight": weight}
+            for spec, weight in zip(functions, weights, strict=True)
         ]
         return tuple(map(_of_its_kind, given))
 
+    def commits_for(self, other: RewardsConfig) -> tuple[str | None, ...]:
+        """For `pinned`: the commits here of the models of the hub that another configuration names
+        in the same place, without a commit."""
+        pairs = zip([term.source for term in self.all_terms], other.all_terms, strict=False)
+        found = [source.commit_for(term.source) if source else None for source, term in pairs]
+        return (*found, *[None] * (len(other.all_terms) - len(found)))
+
+    def pinned(self, commits: Sequence[str | None]) -> RewardsConfig:
+        """The same with commits of the hub for its terms, in their order; None: as it is."""
+        if not any(commits):
+            return self
+        terms = [
+            term.model_copy(update={"revision": commit}) if commit else term
+            for term, commit in zip(self.all_terms, commits, strict=True)
+        ]
+        if self.terms:
+            return self.model_copy(update={"terms": tuple(terms)})
+        pairs = zip(self.functions, terms, commits, strict=True)
+        functions = tuple(str(term.short) if commit else written for written, term, commit in pairs)
+        return self.model_copy(update={"functions": functions})
+
     def shortened(self) -> RewardsConfig:
         """The same in the short form, if that has room for all that is said."""
-        functions, weights = [], []
-        for term in self.terms:
-            if term.model_dump(exclude={"type", "weight", "function"}) != {"name": None}:
-                return self
-            functions.append(term.called)
-            weights.append(term.weight)
-        if not functions:
+        functions = [term.short for term in self.terms]
+        if not functions or None in functions:
             return self
+        weights = [term.weight for term in self.terms]
         alike = all(weight == 1 for weight in weights)
         short = {"functions": tuple(functions), "weights": None if alike else tuple(weights)}
         return self.model_copy(update={"terms": (), **short})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
@@ -24,15 +23,13 @@ from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.marks import Affects, Decides, Trl
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.retention import RetentionConfig
-from mortal_steps.config.rewards import RewardsConfig
+from mortal_steps.config.rewards import RewardCommits, RewardsConfig
 from mortal_steps.config.rollout import RolloutConfig
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.config.training import TrainingConfig
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Of runs, which are folders."""
-COMMIT = re.compile(r"[0-9a-f]{40}")
-"""A `model.revision` that never stands for other files."""
 ROLLOUT_WORKERS = 2
 MOST_THREADS = 4
 """What an actor takes of a machine's cores by default, at most."""
@@ -117,6 +114,11 @@ class RunConfig(Section):
         return tuple(dict.fromkeys((*self.rewards.code, *self.for_evaluation().rewards.code)))
 
     @property
+    def reward_folders(self) -> tuple[str, ...]:
+        """Folders of models that score, in training or in evaluations."""
+        return tuple(dict.fromkeys((*self.rewards.folders, *self.for_evaluation().rewards.folders)))
+
+    @property
     def corrects_importance(self) -> bool:
         """Whether TRL's importance-sampling correction is on.
 
@@ -135,11 +137,13 @@ class RunConfig(Section):
         commit: str | None = None,
         engine: str = ALWAYS_THERE,
         context: int | None = None,
+        reward_commits: RewardCommits = RewardCommits(),  # noqa: B008 - immutable
     ) -> RunConfig:
         """The same with values for what defaults to the machine and the model.
 
         The machine has `cores` CPU cores and, for rollout workers, this `engine`; the model is of
-        that `commit` of the hub, and takes `context` tokens (None: unknown).
+        that `commit` of the hub, and takes `context` tokens (None: unknown). Reward models are of
+        `reward_commits`.
         """
         actor = 1 if self.rollout.staleness else min(cores, MOST_THREADS)
         room = min(self.model.max_model_len, context or self.model.max_model_len)
@@ -149,6 +153,7 @@ class RunConfig(Section):
             commit=commit,
             engine=engine,
             max_tokens=min(self.max_tokens, room // 2),
+            reward_commits=reward_commits,
         )
 
     def settled_like(self, begun: RunConfig) -> RunConfig:
@@ -161,7 +166,21 @@ class RunConfig(Section):
             commit=begun.model.revision,
             engine=begun.rollout.engine,
             max_tokens=begun.rollout.max_tokens,
+            reward_commits=RewardCommits(
+                training=begun.rewards.commits_for(self.rewards),
+                evaluation=begun.for_evaluation().rewards.commits_for(
+                    self.for_evaluation().rewards
+                ),
+            ),
         )
+
+    def with_reward_commits(self, commits: RewardCommits) -> RunConfig:
+        """The same with commits for reward models of the hub."""
+        changed: dict[str, Any] = {"rewards": self.rewards.pinned(commits.training)}
+        if self.evaluation.functions is not None:
+            functions = self.for_evaluation().rewards.pinned(commits.evaluation).functions
+            changed["evaluation"] = self.evaluation.model_copy(update={"functions": functions})
+        return self.model_copy(update=changed)
 
     def _settle(
         self,
@@ -171,13 +190,14 @@ class RunConfig(Section):
         commit: str | None,
         engine: str | None,
         max_tokens: int | None,
+        reward_commits: RewardCommits,
     ) -> RunConfig:
-        values = self.model_dump()
+        values = self.with_reward_commits(reward_commits).model_dump()
         rollout = values["rollout"]
         rollout["num_shards"] = self.rollout.num_shards or num_shards
         rollout["engine"] = self.rollout.engine or engine
         rollout["max_tokens"] = self.rollout.max_tokens or max_tokens
-        if not COMMIT.fullmatch(self.model.revision or ""):
+        if not self.model.is_pinned:
             values["model"]["revision"] = commit or self.model.revision
         for role, place in values["compute"]["local"].items():
             place["threads"] = place["threads"] or threads[role]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import json
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -149,6 +150,12 @@ class TrainingConfig(Section):
     def rows(self) -> int:
         """Completions per train step."""
         return self.batch_size * self.num_generations
+
+    @property
+    def template_options(self) -> dict[str, Any]:
+        """`trl.chat_template_kwargs`, which TRL also takes as a JSON string."""
+        options = self.trl.get("chat_template_kwargs") or {}
+        return dict(json.loads(options) if isinstance(options, str) else options)
 
     @property
     def steps_per_generation(self) -> int:

@@ -10,7 +10,6 @@ import logging
 from pathlib import Path
 
 from mortal_steps.config import ModelConfig
-from mortal_steps.config.run import COMMIT
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models.local_folder import OTHERS, WEIGHTS
 
@@ -24,8 +23,12 @@ def is_hub_model(model: ModelConfig) -> bool:
     return model.new is None and not local
 
 
-def find_commit(model: ModelConfig) -> str | None:
+def find_commit(
+    model: ModelConfig, *, called: str = "model.name_or_path", revised: str = "model.revision"
+) -> str | None:
     """The commit that `model.revision` stands for now; None for what is not on the hub.
+
+    Errors name the two keys as `called` and `revised`.
 
     Without the hub, what its cache on this machine has counts. Raises `ModelError` where neither
     has the model, and `ConfigError` for a revision of a model that is not on the hub.
@@ -33,11 +36,11 @@ def find_commit(model: ModelConfig) -> str | None:
     if not is_hub_model(model):
         if model.revision is not None:
             raise ConfigError(
-                f"model.revision = {model.revision!r} is for a model of the hub; leave it out for "
+                f"{revised} = {model.revision!r} is for a model of the hub; leave it out for "
                 f"{'[model.new]' if model.new else model.name_or_path}"
             )
         return None
-    if model.revision is not None and COMMIT.fullmatch(model.revision):
+    if model.is_pinned:
         return model.revision
     # Imported where used: takes a moment, and most commands need no hub.
     from huggingface_hub import HfApi, errors
@@ -50,14 +53,13 @@ def find_commit(model: ModelConfig) -> str | None:
         errors.HFValidationError,
     ) as error:
         raise ModelError(
-            f"model.name_or_path = {model.name_or_path!r}{_of(model)}: the hub does not give it: "
-            f"{error}"
+            f"{called} = {model.name_or_path!r}{_of(model)}: the hub does not give it: {error}"
         ) from error
     except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]
         commit = _cached_commit(model)
         if commit is None:
             raise ModelError(
-                f"model.name_or_path = {model.name_or_path!r}{_of(model)}: there is no such "
+                f"{called} = {model.name_or_path!r}{_of(model)}: there is no such "
                 f"folder, the hub cannot be asked, and its cache here does not have it: {error}"
             ) from error
         logger.warning("the hub cannot be asked; %s is %s here", model.name_or_path, commit[:12])
@@ -132,4 +134,4 @@ def _cached_commit(model: ModelConfig) -> str | None:
 
 
 def _of(model: ModelConfig) -> str:
-    return f" (model.revision = {model.revision!r})" if model.revision else ""
+    return f" (revision {model.revision!r})" if model.revision else ""

@@ -32,20 +32,23 @@ def describe_model(model: ModelConfig) -> dict[str, ModelFile]:
             num_bytes=path.stat().st_size,
             changed_ns=path.stat().st_ctime_ns,
         )
-        for path in _files(Path(model.name_or_path))
+        for path in files_of(Path(model.name_or_path))
     }
 
 
-def check_folder(folder: Path) -> None:
-    """Raise `ModelError` unless the folder holds a model, whole, and its tokenizer."""
-    place = f"model.name_or_path: {folder}"
+def check_folder(folder: Path, *, called: str = "model.name_or_path", whole: bool = True) -> None:
+    """Raise `ModelError` unless the folder holds a model and, for a `whole` one, its tokenizer.
+
+    The error names the folder as `called`.
+    """
+    place = f"{called}: {folder}"
     if not folder.is_dir():
-        raise ModelError(f"model.name_or_path: no such folder: {folder}")
+        raise ModelError(f"{called}: no such folder: {folder}")
     if not (folder / "config.json").exists():
         raise ModelError(f"{place} has no config.json; it is no model folder")
     if _read_settings(folder / "config.json") is None:
         raise ModelError(f"{place}: its config.json is not a JSON object; save the model anew")
-    if not any((folder / name).exists() for name in TOKENIZERS):
+    if whole and not any((folder / name).exists() for name in TOKENIZERS):
         raise ModelError(
             f"{place} has no tokenizer (none of {', '.join(TOKENIZERS)}); save one there with "
             "tokenizer.save_pretrained"
@@ -57,7 +60,7 @@ def _check_weights(folder: Path, place: str) -> None:
     # Imported where used: takes a moment, and most commands look at no model.
     from safetensors import SafetensorError, safe_open
 
-    there = {path.name for path in _files(folder) if path.suffix in WEIGHTS}
+    there = {path.name for path in files_of(folder) if path.suffix in WEIGHTS}
     if not there:
         raise ModelError(
             f"{place} has no weights (*{', *'.join(WEIGHTS)}); save the model there with "
@@ -111,7 +114,7 @@ def check_model(model: ModelConfig, began_with: Mapping[str, ModelFile]) -> None
 
 
 def _changes(folder: Path, began_with: Mapping[str, ModelFile]) -> Iterator[str]:
-    there = {path.name: path for path in _files(folder)}
+    there = {path.name: path for path in files_of(folder)}
     for name in sorted(there.keys() | began_with.keys()):
         if name not in there:
             yield f"{name} is missing"
@@ -128,7 +131,7 @@ def _is_same(path: Path, before: ModelFile) -> bool:
     return found.st_ctime_ns == before.changed_ns or digest_file(path) == before.sha256
 
 
-def _files(folder: Path) -> list[Path]:
+def files_of(folder: Path) -> list[Path]:
     """Those that decide what the model is; none where there is no such folder."""
     if not folder.is_dir():
         return []

@@ -24,6 +24,7 @@ from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.fork_files import Changes, ForkFiles, changes_between, is_below
 from mortal_steps.orchestration.preflight import Problems
+from mortal_steps.orchestration.settling import find_reward_commits
 from mortal_steps.policy import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_config, check_never_begun, check_problems
 from mortal_steps.runs.run import Run, find_run
@@ -107,7 +108,8 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
         "run_id": run_id or f"{name}-fork-{uuid.uuid4().hex[:6]}",
         "runs_dir": str(parent.store.root.parent.absolute()),
     }
-    return parse_config(chosen.model_dump() | place, origin="mortal fork")
+    config = parse_config(chosen.model_dump() | place, origin="mortal fork")
+    return config.with_reward_commits(find_reward_commits(config))
 
 
 def _made_before(parent: Run, config: RunConfig, at_step: int | None) -> Run:

@@ -21,12 +21,14 @@ from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.config.reward_forms import FORMS
 from mortal_steps.data.shared import clean_up, read_or_share
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, read_context
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.settling import lacks, rollout_interpreter
+from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.rollout.fitting import keep_fitting
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
@@ -194,13 +196,22 @@ def check_modal(config: RunConfig) -> None:
 
 def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
     """Every reward function can be imported and scores a made-up completion."""
-    if not config.rewards.all_terms:
-        raise ConfigError(
-            "rewards.functions is empty; name at least one, as `module:function` or "
-            "`path/file.py:function`"
-        )
+    check_something_scores(config, problems[0])
     sample = problems[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
     call_once(_passing_worker(config, "reward"), "dry_run", problems=sample)
+
+
+def check_something_scores(config: RunConfig, problem: Problem) -> None:
+    """Rewards are named, or the problem has test cases, against which completions then run."""
+    if config.rewards.are_named or any(name in problem.columns for name in COLUMNS):
+        return
+    raise ConfigError(
+        "[rewards] names no reward, so completions would run as programs against the dataset's "
+        f"test cases; but it has no column {' or '.join(COLUMNS)} (there are "
+        f"{', '.join(sorted(problem.columns)) or 'none beside the prompt'}). Write "
+        f"rewards.functions, each as {FORMS}; or name the column with test cases in an entry of "
+        '[[rewards.terms]] with type = "sandbox"'
+    )
 
 
 def check_training(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mortal_steps.config import ModelConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, engine_kind
+from mortal_steps.config.rewards import RewardCommits
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_context
 
@@ -29,6 +30,7 @@ def settle(config: RunConfig) -> RunConfig:
         commit=commit,
         engine=_find_engine(config),
         context=_find_context(model),
+        reward_commits=find_reward_commits(config),
     )
     _tell(config, settled)
     return settled
@@ -47,6 +49,24 @@ def lacks(python: str, module: str) -> bool:
         f"sys.exit(u.find_spec({module.partition('.')[0]!r}) is None)"
     )
     return subprocess.run([python, "-P", "-c", probe], check=False).returncode != 0
+
+
+def find_reward_commits(config: RunConfig) -> RewardCommits:
+    """What the revisions of its reward models stand for now; raises what `find_commit` does."""
+    return RewardCommits(
+        training=_find_commits(config), evaluation=_find_commits(config.for_evaluation())
+    )
+
+
+def _find_commits(config: RunConfig) -> tuple[str | None, ...]:
+    """For each term of `[rewards]`, what the revision of its model stands for now."""
+    sources = [term.source for term in config.rewards.all_terms]
+    return tuple(
+        find_commit(source, called="rewards: model", revised="rewards: revision")
+        if source
+        else None
+        for source in sources
+    )
 
 
 def _find_engine(config: RunConfig) -> str:

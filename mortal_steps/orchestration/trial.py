@@ -19,8 +19,7 @@ from mortal_steps.compute.local import REHEARSAL, call_in_turn
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.data.problems import load_problems
-from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.preflight import check_interpreter
+from mortal_steps.orchestration.preflight import check_interpreter, check_something_scores
 from mortal_steps.report.samples import told
 from mortal_steps.rewards.completions_file import GivenGroup, read_completions
 from mortal_steps.scores import reward_weights, weighted_sum
@@ -121,8 +120,7 @@ def try_rewards(
     Raises `RewardError` for a function that cannot be imported, and the `MortalError` that one
     raises itself.
     """
-    if not config.rewards.all_terms:
-        raise ConfigError("[rewards] names no functions; name at least one to try")
+    check_something_scores(config, given[0].group.problem)
     check_interpreter(config, "reward")
     size = 1 if one_by_one else math.ceil(config.training.batch_size / config.num_shards)
     shards = [given[start : start + size] for start in range(0, len(given), size)]

@@ -16,7 +16,6 @@ from mortal_steps.models.hub import is_hub_model, tokenizer_folder
 from mortal_steps.rollout.engines.base import context_length
 from mortal_steps.rollout.fitting import check_fitting
 from mortal_steps.rollout.measuring import PromptLengths, measure_prompts
-from mortal_steps.rollout.prompts import template_options
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem, Prompt
 
@@ -43,7 +42,7 @@ def measure(config: RunConfig, prompts: Iterable[Prompt]) -> PromptLengths | Non
                 return None
             raise
         context, tokenizer = _read(folder, model)
-    options = template_options(config.training)
+    options = config.training.template_options
     fits = context - config.max_tokens
     with _many_threads():
         return measure_prompts(prompts, tokenizer, options, context=context, fits=fits)
@@ -77,7 +76,7 @@ def check_at_start(store: RunStore, config: RunConfig, tokenizer: Any) -> None:
     lengths = measure_prompts(
         chain(prompts_of(train), prompts_of(held_out)),
         tokenizer,
-        template_options(config.training),
+        config.training.template_options,
         context=context,
         fits=context - config.max_tokens,
     )

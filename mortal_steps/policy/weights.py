@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from mortal_steps.config import RunConfig
 from mortal_steps.data.kept import find_train_problems
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
-from mortal_steps.rollout.prompts import template_options, tokenize_prompts
+from mortal_steps.rollout.prompts import tokenize_prompts
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
@@ -113,7 +113,7 @@ def probe_tokens(store: RunStore, config: RunConfig, tokenizer: Any) -> list[int
     Raises `StoreError` if the run has no problems.
     """
     first = find_train_problems(store)[0]
-    ids = tokenize_prompts([first], tokenizer, template_options(config.training))[0]
+    ids = tokenize_prompts([first], tokenizer, config.training.template_options)[0]
     repeated = ids * -(-SHORTEST_PROBE // len(ids))
     # One position stays free: an engine scores a prompt only together with a token after it.
     return repeated[: min(LONGEST_PROBE, config.model.max_model_len - 1)]

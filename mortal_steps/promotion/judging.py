@@ -32,7 +32,6 @@ from mortal_steps.registry.registry import Registry
 from mortal_steps.registry.versions import ModelVersion
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.sources import find_sources
-from mortal_steps.rollout.prompts import template_options
 from mortal_steps.runs.run import Run
 from mortal_steps.store.files import writing
 from mortal_steps.types import (
@@ -97,8 +96,10 @@ class Judge:
 
     def key(self, version: ModelVersion) -> str:
         """Names the judgement of a model; another key, another judgement."""
-        code = self._config.for_evaluation().rewards.code
-        sources = find_sources(code, self._run.working_dir(), packages=False)
+        rewards = self._config.for_evaluation().rewards
+        sources = find_sources(
+            rewards.code, self._run.working_dir(), folders=rewards.folders, packages=False
+        )
         parts = [version.sha256, self._problems.sha256, sources.digest(), self._settings()]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -118,7 +119,7 @@ class Judge:
             "num_shards": config.num_shards,
             "threads": config.compute.local.rollout.threads,
             "model": [model.dtype, model.max_model_len],
-            "template": template_options(config.training),
+            "template": config.training.template_options,
         }
 
     async def judge(self, version: ModelVersion) -> Judgement:

@@ -43,3 +43,8 @@ def text_of(completion: str | Iterable[Mapping[str, Any]]) -> str:
     if isinstance(completion, str):
         return completion
     return "".join(str(message["content"]) for message in completion)
+
+
+def asked(prompt: str | Sequence[Mapping[str, Any]]) -> str:
+    """The text of a prompt: of a chat, that of the last message."""
+    return prompt if isinstance(prompt, str) else str(prompt[-1]["content"])

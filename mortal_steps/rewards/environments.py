@@ -18,12 +18,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from mortal_steps.rewards import execution
-from mortal_steps.rewards.base import text_of
+from mortal_steps.rewards.base import asked, text_of
 from mortal_steps.rewards.execution import shared_pool
 from mortal_steps.sandbox.base import ExecutionResult, Limits, Program
 from mortal_steps.sandbox.pool import Row
 
 DEFAULTS = Limits()
+
+NO_PROGRAM = ExecutionResult(
+    success=False, stdout="", stderr="no program", exit_code=None, duration=0.0
+)
+"""What comes of a completion without code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,32 +110,33 @@ class RewardEnvironment:
         """
         self._lost = None
         completions = [text_of(completion) for completion in kwargs.pop("completions")]
-        prompts = [_asked(prompt) for prompt in kwargs.pop("prompts")]
+        prompts = [asked(prompt) for prompt in kwargs.pop("prompts")]
         scores = self.score_batch(completions, prompts, **kwargs)
         if self._lost is not None:
             raise self._lost
         return scores
 
-    def execute_in_sandbox(self, code: str, stdin: str = "") -> ExecutionResult:
+    def execute_in_sandbox(self, code: str | None, stdin: str = "") -> ExecutionResult:
         """Run a Python program, shut in; see `execute_batch_in_sandbox`."""
         return self.execute_batch_in_sandbox([code], [stdin])[0]
 
     def execute_batch_in_sandbox(
-        self, codes: Sequence[str], stdins: Sequence[str] | None = None
+        self, codes: Sequence[str | None], stdins: Sequence[str] | None = None
     ) -> list[ExecutionResult]:
         """Run Python programs beside each other, shut in; results in their order.
 
-        What a program does, stands in its result. Raises `SandboxError` if the sandbox itself is
-        lost, and `NoIsolationError` where programs cannot be shut in.
+        What a program does, stands in its result. None is no program, which is no success:
+        `extract_code` gives it where there is no code. Raises `SandboxError` if the sandbox
+        itself is lost, and `NoIsolationError` where programs cannot be shut in.
         """
         return self._execute_batch(self.sandbox_config, codes, stdins)
 
-    def execute_in_function(self, code: str, stdin: str = "") -> ExecutionResult:
+    def execute_in_function(self, code: str | None, stdin: str = "") -> ExecutionResult:
         """Run a Python program in a warm process, shut in all the same."""
         return self.execute_batch_in_function([code], [stdin])[0]
 
     def execute_batch_in_function(
-        self, codes: Sequence[str], stdins: Sequence[str] | None = None
+        self, codes: Sequence[str | None], stdins: Sequence[str] | None = None
     ) -> list[ExecutionResult]:
         """As `execute_batch_in_sandbox`."""
         return self._execute_batch(self.function_config, codes, stdins)
@@ -160,14 +166,16 @@ class RewardEnvironment:
         }
 
     def _execute_batch(
-        self, config: FunctionConfig, codes: Sequence[str], stdins: Sequence[str] | None
+        self, config: FunctionConfig, codes: Sequence[str | None], stdins: Sequence[str] | None
     ) -> list[ExecutionResult]:
         limits = config.limits
         rows = [
             Row(programs=[Program(code=code, stdin=stdin, limits=limits)])
             for code, stdin in zip(codes, stdins or [""] * len(codes), strict=True)
+            if code is not None
         ]
-        return [results[0] for results in self.execute_rows(rows, config)]
+        results = (results[0] for results in self.execute_rows(rows, config))
+        return [NO_PROGRAM if code is None else next(results) for code in codes]
 
 
 def _rows(columns: Mapping[str, Any], length: int) -> list[dict[str, Any]]:
@@ -180,8 +188,3 @@ def _rows(columns: Mapping[str, Any], length: int) -> list[dict[str, Any]]:
         {name: column[row] if own[name] else column for name, column in columns.items()}
         for row in range(length)
     ]
-
-
-def _asked(prompt: Any) -> str:
-    """The text of a prompt: of a chat, the last message."""
-    return prompt if isinstance(prompt, str) else str(prompt[-1]["content"])

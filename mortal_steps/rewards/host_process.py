@@ -38,9 +38,6 @@ from mortal_steps.rewards.wire import (
 from mortal_steps.sandbox.places import PlaceSettings
 from mortal_steps.system.frames import HEADER, Request, send_frame
 
-IMPORT_TIMEOUT_S = 600.0
-"""How long importing the functions may take; a judge may load a model there."""
-
 HAND_OVER_S = 60.0
 """How long the host may take to receive the arguments of a call."""
 
@@ -70,6 +67,9 @@ class HostProcess:
 
     On Linux the host ends with the thread that started it, so one thread uses this, to its end.
     """
+
+    import_timeout_s = 600.0
+    """How long importing the functions may take; one may load a model there."""
 
     def __init__(
         self,
@@ -107,21 +107,23 @@ class HostProcess:
         try:
             self._ask(
                 "load",
-                IMPORT_TIMEOUT_S,
+                self.import_timeout_s,
                 terms=self._terms,
                 stacks=self._stacks.fileno(),
                 gym_rows=self._gym_rows,
                 sandbox=self._sandbox,
                 judge=self._judge,
             )
-            self._turns = [list(turn) for turn in self._ask("turns", IMPORT_TIMEOUT_S).turns or ()]
+            self._turns = [
+                list(turn) for turn in self._ask("turns", self.import_timeout_s).turns or ()
+            ]
         except HostLost as lost:
             if lost.how == "SIGKILL":  # which no module does to itself
                 raise WorkerLostError(
                     f"the reward host was killed (SIGKILL) while it imported "
                     f"{self._called()}; memory may have run out"
                 ) from None
-            how = lost.how or f"still running after {IMPORT_TIMEOUT_S:g} s"
+            how = lost.how or f"still running after {self.import_timeout_s:g} s"
             raise RewardError(
                 f"[rewards]: importing {self._called()} ended the "
                 f"process ({how}); a module must leave it alone when it is imported\n{lost.stack}"

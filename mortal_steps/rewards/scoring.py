@@ -27,7 +27,7 @@ from mortal_steps.rewards.calls import (
     Outcome,
     arguments_of,
 )
-from mortal_steps.rewards.host_process import HostProcess
+from mortal_steps.rewards.hosts import Host
 from mortal_steps.types import GeneratedGroup, GeneratedShard, RewardFailure
 
 FIRST_DELAY_S = 0.25
@@ -88,7 +88,7 @@ class _Calls:
 class Scorer:
     """Scores shards with the functions of a host, called `names` in this order."""
 
-    def __init__(self, host: HostProcess, names: Sequence[str], config: RewardsConfig) -> None:
+    def __init__(self, host: Host, names: Sequence[str], config: RewardsConfig) -> None:
         self._host = host
         self._names = names
         self._config = config

@@ -61,7 +61,9 @@ def present_sources(config: RunConfig, working_dir: Path) -> RewardSources:
     """As they are now. Packages are those of this environment, where the functions always run in
     it: of a run on Modal, the flow itself may move from one machine to another."""
     here = config.compute.backend == "local" and config.compute.local.reward.python is None
-    return find_sources(config.reward_code, working_dir, packages=here)
+    return find_sources(
+        config.reward_code, working_dir, folders=config.reward_folders, packages=here
+    )
 
 
 def check_sources(store: RunStore, config: RunConfig, working_dir: Path) -> None:
@@ -76,7 +78,9 @@ def check_files(store: RunStore, config: RunConfig, working_dir: Path) -> None:
     """The same in a worker, which may be in another environment."""
     history = find_history(store)
     if history:
-        files = find_sources(config.reward_code, working_dir, packages=False)
+        files = find_sources(
+            config.reward_code, working_dir, folders=config.reward_folders, packages=False
+        )
         _check(store, config, history[-1].sources, files)
 
 

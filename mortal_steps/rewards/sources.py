@@ -7,6 +7,7 @@ in quotes. Installed packages count by their version, data files that functions 
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mortal_steps.models.local_folder import files_of
 from mortal_steps.rewards.project import (
     MORTAL,
     OURS,
@@ -67,20 +69,41 @@ class RewardSources:
 
 
 def find_sources(
-    functions: Sequence[str], working_dir: Path, *, packages: bool = True
+    functions: Sequence[str],
+    working_dir: Path,
+    *,
+    folders: Sequence[str] = (),
+    packages: bool = True,
 ) -> RewardSources:
-    """The sources of functions as they are now; relative names start in `working_dir`."""
+    """The sources of functions as they are now, and the files of models in `folders`; relative
+    names start in `working_dir`. What names no folder is of the hub, where its commit tells all."""
     working_dir = working_dir.absolute()
-    files: dict[str, str] = {}
+    files = {
+        _from(working_dir, path): _digest(path)
+        for folder in folders
+        for path in files_of(working_dir / folder)
+    }
     installed: set[str] = set()
     for spec in functions:
         place = spec.rpartition(":")[0]
-        folders = folders_of(place, working_dir)
-        for path in _closure(place, folders, working_dir, installed):
-            below = path.is_relative_to(working_dir)
-            name = str(path.relative_to(working_dir) if below else path)
-            files[name] = digest_file(path) if path.is_file() else MISSING
+        for path in _closure(place, folders_of(place, working_dir), working_dir, installed):
+            files[_from(working_dir, path)] = digest_file(path) if path.is_file() else MISSING
     return RewardSources(files=files, packages=_versions(installed) if packages else {})
+
+
+def _from(working_dir: Path, path: Path) -> str:
+    return str(path.relative_to(working_dir) if path.is_relative_to(working_dir) else path)
+
+
+def _digest(path: Path) -> str:
+    """Of a file of a model; read once by this process while it stays as it is."""
+    found = path.stat()
+    return _digest_of(path, found.st_size, found.st_ctime_ns)
+
+
+@functools.cache
+def _digest_of(path: Path, num_bytes: int, changed_ns: int) -> str:
+    return digest_file(path)
 
 
 def _closure(

@@ -16,8 +16,11 @@ from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.execution import place_settings
 from mortal_steps.rewards.host_process import HostProcess
+from mortal_steps.rewards.hosts import Host, Hosts
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.judge.place import JudgePlace
+from mortal_steps.rewards.kinds.model import ModelTerm
+from mortal_steps.rewards.reward_model.process import OF_THE_HUB, ModelProcess
 from mortal_steps.rewards.scoring import Scorer, Scores
 from mortal_steps.rewards.source_record import check_files
 from mortal_steps.scores import reward_names, reward_weights, total_reward
@@ -42,23 +45,12 @@ MADE_UP_TEXT = "a made-up completion"
 
 
 class _Functions:
-    """The reward functions of a configuration, in a host of their own."""
+    """The rewards of a configuration, in hosts of their own."""
 
     def __init__(self, config: RunConfig, run_dir: Path, before_start: Callable[[], None]) -> None:
         self._config = config.rewards
         self._names = reward_names(config)
-        self._host = HostProcess(
-            dict(zip(self._names, config.rewards.all_terms, strict=True)),
-            gym_rows=comes_from_gym(config.data),
-            sandbox=place_settings(config, os.environ),
-            judge=JudgePlace(
-                run_dir=str(run_dir.absolute()),
-                call_timeout_s=config.rewards.timeout_s,
-                api_url=os.environ.get("PREFECT_API_URL"),
-            ),
-            passed_on={*config.compute.local.reward.env, *config.rewards.credentials},
-            before_start=before_start,
-        )
+        self._host = _hosts(config, self._names, run_dir, before_start)
         self._scorer = Scorer(self._host, self._names, config.rewards)
         self.weights = reward_weights(config)
 
@@ -89,9 +81,40 @@ class _Functions:
             ) from error
 
     def close(self) -> None:
-        """End the host, which otherwise ends with this process."""
+        """End the hosts, which otherwise end with this process."""
         self._host.release()
         self._host.close()
+
+
+def _hosts(
+    config: RunConfig, names: Sequence[str], run_dir: Path, before_start: Callable[[], None]
+) -> Hosts:
+    terms = dict(zip(names, config.rewards.all_terms, strict=True))
+    passed_on = {*config.compute.local.reward.env, *config.rewards.credentials}
+    functions = HostProcess(
+        {name: term for name, term in terms.items() if not isinstance(term, ModelTerm)},
+        gym_rows=comes_from_gym(config.data),
+        sandbox=place_settings(config, os.environ),
+        judge=JudgePlace(
+            run_dir=str(run_dir.absolute()),
+            call_timeout_s=config.rewards.timeout_s,
+            api_url=os.environ.get("PREFECT_API_URL"),
+        ),
+        passed_on=passed_on,
+        before_start=before_start,
+    )
+    template = config.training.template_options
+    hosts: dict[str, Host] = {
+        name: ModelProcess(
+            {name: term.with_template(template)},
+            passed_on={*passed_on, *OF_THE_HUB},
+            before_start=before_start,
+        )
+        if isinstance(term, ModelTerm)
+        else functions
+        for name, term in terms.items()
+    }
+    return Hosts(hosts)
 
 
 class RewardWorker:

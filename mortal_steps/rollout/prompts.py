@@ -9,11 +9,9 @@ through the tokenizer as it is, special tokens included:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mortal_steps.config import TrainingConfig
 from mortal_steps.errors import DataError
 from mortal_steps.types import Problem, Prompt
 
@@ -23,12 +21,6 @@ def tokenize_prompts(
 ) -> list[list[int]]:
     """Prompt ids of each problem; raises `DataError` that names the problem it cannot render."""
     return [_prompt_ids(problem, tokenizer, template_options) for problem in problems]
-
-
-def template_options(training: TrainingConfig) -> dict[str, Any]:
-    """`training.trl.chat_template_kwargs`, which TRL also takes as a JSON string."""
-    options = training.trl.get("chat_template_kwargs") or {}
-    return dict(json.loads(options) if isinstance(options, str) else options)
 
 
 def check_lengths(

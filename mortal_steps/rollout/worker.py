@@ -16,7 +16,7 @@ from mortal_steps.errors import CorruptFileError, DataError, ModelError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.rollout import responses
 from mortal_steps.rollout.engines.base import Engine, EngineFactory, SampledTokens
-from mortal_steps.rollout.prompts import check_lengths, template_options, tokenize_prompts
+from mortal_steps.rollout.prompts import check_lengths, tokenize_prompts
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights
 from mortal_steps.schedule import completion_seed, derive_seed
@@ -142,7 +142,7 @@ class RolloutWorker:
                 f"{request.start} to {request.stop}"
             )
         prompts_ids = tokenize_prompts(
-            problems, self._tokenizer, template_options(self._config.training)
+            problems, self._tokenizer, self._config.training.template_options
         )
         check_lengths(
             problems,

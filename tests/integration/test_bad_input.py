@@ -98,7 +98,8 @@ def refusal(tmp_path, monkeypatch):
         (DataError, ["data.source=numbers.jsonl"], ["prompt"]),
         (DataError, ["data.source=empty.jsonl"], ["data.source", "empty.jsonl"]),
         (DataError, ["data.eval_samples=1000"], ["data.eval_samples", "1000"]),
-        (RewardError, ["rewards.functions=['rewards']"], ["rewards", "module:function"]),
+        (ConfigError, ["rewards.functions=['rewards']"], ["rewards", "module:function"]),
+        (ModelError, ["rewards.functions=['./judge']"], ["reward model: no such folder: judge"]),
         (RewardError, ["rewards.functions=['no_mod:f']"], ["no_mod"]),
         (RewardError, ["rewards.functions=['none.py:f']"], ["none.py"]),
         (
@@ -118,7 +119,11 @@ def refusal(tmp_path, monkeypatch):
             ["rewards.functions=['bad.py:hangs']", "rewards.timeout_s=0.5"],
             ["'hangs'", "0.5 s", "rewards.timeout_s", "in hangs"],
         ),
-        (ConfigError, ["rewards.functions=[]"], ["rewards.functions is empty"]),
+        (
+            ConfigError,
+            ["rewards.functions=[]"],
+            ["[rewards] names no reward", "no column testcases or", "there are answer"],
+        ),
         (
             ConfigError,
             ["rewards.weights=[1.0, 2.0]"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,9 @@ from mortal_steps.rewards.judge.question import (
 )
 
 OPENAI = "https://api.openai.com/v1"
+OPENAI_ADDRESS = "OPENAI_BASE_URL"
 OPENAI_KEY = "OPENAI_API_KEY"
+"""Environment variables that OpenAI's own client reads."""
 THREADS = 8
 """Requests at a time where nothing is said."""
 
@@ -29,8 +32,9 @@ class LLMJudgeEnvironment(RewardEnvironment):
     """The score that a model gives a completion, behind any OpenAI-compatible API.
 
     `rubric` says what to judge by; `prompt` is the user's message, in which `{prompt}`,
-    `{completion}` and `{column}` of the dataset are replaced. `api_key_env` names the environment
-    variable with the key; for OpenAI's own address `OPENAI_API_KEY` by default, else none.
+    `{completion}` and `{column}` of the dataset are replaced. `base_url`: `OPENAI_BASE_URL` of the
+    environment by default, or else OpenAI's address. `api_key_env` names the environment variable
+    with the key; for a default address `OPENAI_API_KEY`, for another one none.
     `parameters` are further fields of a request. `prices`: dollars for a million tokens of `input`
     and of `output`. Limits that are None are not set, but that `THREADS` requests run at a time.
     `timeout`: seconds for one request; `tries`: unusable answers that are paid for one question.
@@ -45,7 +49,7 @@ class LLMJudgeEnvironment(RewardEnvironment):
         *,
         rubric: str = DEFAULT_RUBRIC,
         prompt: str = DEFAULT_PROMPT,
-        base_url: str = OPENAI,
+        base_url: str | None = None,
         api_key_env: str | None = None,
         parameters: Mapping[str, Any] | None = None,
         prices: Mapping[str, float] | None = None,
@@ -64,9 +68,7 @@ class LLMJudgeEnvironment(RewardEnvironment):
             )
         self.rubric, self.prompt = rubric, prompt
         self.parameters = {"temperature": 0.0} if parameters is None else dict(parameters)
-        if api_key_env is None and base_url.rstrip("/") == OPENAI:
-            api_key_env = OPENAI_KEY
-        self._endpoint = Endpoint(base_url, api_key_env)
+        self._endpoint = _endpoint(base_url, api_key_env)
         allowed = Allowed(
             concurrency=concurrency,
             requests_per_minute=requests_per_minute,
@@ -121,6 +123,16 @@ class LLMJudgeEnvironment(RewardEnvironment):
             high=self.high,
             parameters=self.parameters,
         )
+
+
+def _endpoint(base_url: str | None, api_key_env: str | None) -> Endpoint:
+    """Without an address the one that OpenAI's own client takes, with the key that is for it."""
+    address = base_url or os.environ.get(OPENAI_ADDRESS) or OPENAI
+    if api_key_env is None:
+        is_openai = address.rstrip("/") == OPENAI
+        key_is_there = base_url is None and OPENAI_KEY in os.environ
+        api_key_env = OPENAI_KEY if is_openai or key_is_there else None
+    return Endpoint(address, api_key_env)
 
 
 def _row(columns: Mapping[str, Any], row: int, length: int) -> dict[str, Any]:

@@ -15,11 +15,19 @@ class FunctionTerm(RewardTerm, extra="forbid"):
     type: Annotated[Literal["function"], Affects.SCORES] = "function"
     function: Annotated[str, Affects.SCORES]
     """`module:function` or `path/file.py:function`."""
+    form: Annotated[Literal["trl", "strings"], Affects.SCORES] = "trl"
+    """What `prompts` and `completions` are where prompts are chats: `trl`, lists of messages, as in
+    TRL; `strings`, their texts: of a prompt, that of the last message."""
 
     @property
     def called(self) -> str:
         """See `RewardTerm.called`."""
         return self.function
+
+    @property
+    def short(self) -> str | None:
+        """See `RewardTerm.short`."""
+        return self.function if (self.form, self.name) == ("trl", None) else None
 
     @property
     def code(self) -> tuple[str, ...]:
@@ -29,5 +37,7 @@ class FunctionTerm(RewardTerm, extra="forbid"):
     def load(self) -> RewardFunction:
         """The function. Raises `RewardError` where there is none of that name."""
         from mortal_steps.rewards.loading import load_reward
+        from mortal_steps.rewards.strings import given_strings
 
-        return load_reward(self.function)
+        function = load_reward(self.function)
+        return given_strings(function) if self.form == "strings" else function

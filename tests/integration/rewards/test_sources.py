@@ -20,7 +20,7 @@ from mortal_steps.rewards.sources import find_sources
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
-from tests.support.rewards.processes import assert_ends
+from tests.support.rewards.processes import assert_ends, wardens
 
 FILES = {
     "judges/rewards.py": """
@@ -103,6 +103,31 @@ def test_an_edited_function_stops_the_run_until_it_is_accepted(
         check_sources(store, accepted, project)
 
 
+def test_a_reward_model_that_changed_stops_the_run(project: Path, store: RunStore) -> None:
+    folder = project / "models/judge"
+    folder.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "README.md"):
+        (folder / name).write_text("{}")
+    terms = [{"type": "model", "model": "./models/judge", "tokenizer": "words"}]
+    (project / "words").mkdir()
+    (project / "words/vocab.json").write_text("{}")
+    config = RunConfig(rewards={"terms": terms}, evaluation={"functions": "org/judge"})
+    begin_sources(store, config, project, step=0)
+    assert find_history(store)[0].sources.files.keys() == {
+        "models/judge/config.json",
+        "models/judge/model.safetensors",
+        "words/vocab.json",
+    }
+    (folder / "README.md").write_text("Other words.")
+    check_sources(store, config, project)
+    (folder / "model.safetensors").write_text("[]")
+    (project / "words/vocab.json").write_text("{ }")
+    said = r"models/judge/model\.safetensors was altered; words/vocab\.json was altered\. Restore"
+    with pytest.raises(RewardError, match=said):
+        check_sources(store, config, project)
+    check_sources(store, accept_present_sources(config, project), project)
+
+
 def test_a_run_that_began_without_noting_its_sources_goes_on(
     project: Path, store: RunStore, config: RunConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -124,15 +149,15 @@ def test_a_host_that_starts_again_in_mid_run_does_not_score_with_other_functions
     project: Path, store: RunStore, config: RunConfig
 ) -> None:
     begin_sources(store, config, project, step=0)
+    others = wardens()
     worker = RewardWorker(run_dir=str(store.root), config=config, num_steps=1)
     try:
         worker.dry_run(problems=[PROBLEM])
         (project / "judges/helper.py").write_text("ONE = 2.0")
         worker.dry_run(problems=[PROBLEM])  # the same process, so the same functions
-        process = worker._training._host._process
-        assert process is not None
-        os.kill(process.pid, signal.SIGKILL)
-        assert_ends(process.pid)
+        (process,) = wardens() - others
+        os.kill(process, signal.SIGKILL)
+        assert_ends(process)
         with pytest.raises(RewardError, match=r"judges/helper\.py was altered"):
             worker.dry_run(problems=[PROBLEM])
     finally:

@@ -1,8 +1,11 @@
 """What became of a process."""
 
 import contextlib
+import os
 import time
 from pathlib import Path
+
+WARDEN = "mortal_steps.rewards.warden"
 
 
 def is_alive(pid: int) -> bool:
@@ -18,3 +21,14 @@ def assert_ends(pid: int) -> None:
     while is_alive(pid):
         assert time.monotonic() < deadline, f"process {pid} is still there"
         time.sleep(0.02)
+
+
+def wardens() -> set[int]:
+    """Processes around reward hosts that this one has started; other tests may have left some."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            started_by = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if started_by == os.getpid() and WARDEN in (entry / "cmdline").read_text().split("\0"):
+                found.add(int(entry.name))
+    return found

@@ -7,10 +7,11 @@ import pytest
 from modal import exception
 
 from mortal_steps.compute.modal import retry, volume_runs
+from mortal_steps.compute.modal.project import project_files
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
+from mortal_steps.errors import ConfigError, CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.orchestration import driver
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
@@ -210,3 +211,14 @@ async def test_every_try_of_an_upload_asks_whether_this_process_may(monkeypatch)
     with pytest.raises(LeaseLostError):
         await volume.upload({"run/manifest.json": b"{}"})
     assert len(tried) == 2
+
+
+def test_a_reward_model_is_refused_where_rewards_score_in_a_container():
+    config = RunConfig(rewards={"functions": "./judge"}, compute={"backend": "modal"})
+    project_files(config)
+    there = {"backend": "modal", "modal": {"rewards": "modal"}}
+    moved = RunConfig(rewards=config.rewards, compute=there)
+    with pytest.raises(ConfigError, match=r"model \./judge scores beside the flow.*= 'flow'"):
+        project_files(moved)
+    with pytest.raises(ConfigError, match="without --detach"):
+        project_files(config, all_in_containers=True)

@@ -16,6 +16,7 @@ from mortal_steps.config import (
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models import hub
 from mortal_steps.orchestration.opening import create_run, open_run
+from mortal_steps.orchestration.settling import settle
 from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.policy.weights import weights_digest
@@ -67,12 +68,27 @@ def test_a_run_stays_with_the_commit_that_it_began_with(cache):
         )
 
 
+def test_a_run_notes_the_commits_of_its_reward_models(cache):
+    config = RunConfig(
+        model=ModelConfig(new=SHAPE),
+        rollout={"engine": "transformers"},
+        rewards={"functions": ["rewards.py:short", NAME]},
+        evaluation={"functions": f"{NAME}@main"},
+    )
+    settled = settle(config)
+    assert settled.rewards.functions == ("rewards.py:short", f"{NAME}@{FIRST}")
+    assert settled.evaluation.functions == (f"{NAME}@{FIRST}",)
+    wrong = config.model_copy(update={"rewards": RewardsConfig(functions=(f"{NAME}@v2",))})
+    with pytest.raises(ModelError, match=r"rewards: model = .*\(revision 'v2'\).* its cache"):
+        settle(wrong)
+
+
 def test_what_is_asked_for_is_a_commit_in_the_end(cache):
     assert hub.find_commit(ModelConfig(name_or_path=NAME)) == FIRST
     assert hub.find_commit(ModelConfig(name_or_path=NAME, revision="main")) == FIRST
     assert hub.find_commit(ModelConfig(name_or_path=NAME, revision=SECOND)) == SECOND
     assert hub.find_commit(ModelConfig(new=SHAPE)) is None
-    with pytest.raises(ModelError, match=r"'somebody/tiny' \(model.revision = 'v2'\).* its cache"):
+    with pytest.raises(ModelError, match=r"'somebody/tiny' \(revision 'v2'\).* its cache"):
         hub.find_commit(ModelConfig(name_or_path=NAME, revision="v2"))
     with pytest.raises(ModelError, match=r"'nobody/nothing': there is no such folder"):
         hub.find_commit(ModelConfig(name_or_path="nobody/nothing"))

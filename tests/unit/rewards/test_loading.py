@@ -1,13 +1,16 @@
 """mortal_steps.rewards.loading: from a spec to the function."""
 
+import asyncio
 import sys
 from pathlib import Path
 
 import pytest
 
 from mortal_steps.errors import RewardError
+from mortal_steps.rewards.dispatch import is_async
 from mortal_steps.rewards.functions import exact_match
-from mortal_steps.rewards.loading import load_reward
+from mortal_steps.rewards.kinds.function import FunctionTerm
+from mortal_steps.rewards.loading import load_reward, load_term
 
 SOURCE = """
 import helper_of_rewards
@@ -124,3 +127,28 @@ def test_failing_imports_are_named(
     assert str(caught.value).startswith(f"rewards.functions: {spec!r} cannot be imported: ")
     for part in expected:
         assert part in str(caught.value)
+
+
+CHATS = {
+    "prompts": [[{"role": "system", "content": "be short"}, {"role": "user", "content": "ab="}]],
+    "completions": [[{"role": "assistant", "content": "ba"}]],
+    "answer": ["ba"],
+}
+
+
+def test_a_function_may_be_given_plain_strings_in_place_of_messages(working_folder: Path) -> None:
+    (working_folder / "plain.py").write_text(
+        "def right(completions, prompts, answer, **kwargs):\n"
+        "    assert prompts == ['ab=']\n"
+        "    return [float(c.strip() == a) for c, a in zip(completions, answer)]\n"
+        "async def later(completions, **kwargs):\n"
+        "    return [float(len(text)) for text in completions]\n"
+    )
+    right, later = (
+        load_term(FunctionTerm(function=f"plain.py:{name}", form="strings"))
+        for name in ("right", "later")
+    )
+    assert right(**CHATS) == [1.0]
+    assert right(**{**CHATS, "prompts": ["ab="], "completions": ["b"]}) == [0.0]
+    assert (is_async(right), is_async(later)) == (False, True)
+    assert asyncio.run(later(**CHATS)) == [2.0]

@@ -8,7 +8,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from mortal_steps.config import TrainingConfig
 from mortal_steps.errors import DataError
-from mortal_steps.rollout.prompts import check_lengths, template_options, tokenize_prompts
+from mortal_steps.rollout.prompts import check_lengths, tokenize_prompts
 from mortal_steps.types import Problem
 
 TEXTS = ["abc=", " two  spaces ", "unknown: äß\n", "A"]
@@ -41,7 +41,7 @@ def test_prompts_are_tokenized_as_trl_does(model_a, tokenizer, tmp_path, prompts
         ),
     )
     trls, _, _ = trainer._tokenize_prompts(prompts)
-    options = template_options(TrainingConfig(trl={"chat_template_kwargs": chosen}))
+    options = TrainingConfig(trl={"chat_template_kwargs": chosen}).template_options
     assert tokenize_prompts(problems(prompts), tokenizer, options) == trls
 
 

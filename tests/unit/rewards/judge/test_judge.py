@@ -322,6 +322,17 @@ def test_the_key_for_openai_is_sent_to_nobody_else(
         ask(make(stub))
 
 
+def test_the_address_and_the_key_for_openais_own_client_are_taken_together(
+    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert ask(LLMJudgeEnvironment("m")) == SCORES
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    stub.key = "sk-secret"
+    assert ask(LLMJudgeEnvironment("another")) == SCORES
+
+
 def test_a_resumed_run_pays_once_and_gets_the_same_scores(stub: JudgeStub, run_dir: Path) -> None:
     assert ask(make(stub, prices={"input": 10_000.0, "output": 50_000.0})) == SCORES
     stub.score = lambda body: 10.0 - by_length(body)

@@ -1,0 +1,125 @@
+"""`type = "model"`: the score of a reward model, as TRL's GRPOTrainer has it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mortal_steps.config import ModelConfig
+from mortal_steps.config.marks import Affects
+from mortal_steps.config.rewards import RewardTerm
+from mortal_steps.config.section import LocalPath, Options
+from mortal_steps.errors import RewardError
+from mortal_steps.models.hub import is_hub_model
+from mortal_steps.models.local_folder import check_folder
+from mortal_steps.rewards.base import RewardFunction
+
+CODE = "mortal_steps.rewards.reward_model.scoring:RewardModel"
+
+
+class ModelTerm(RewardTerm, extra="forbid"):
+    """The score of a model with a sequence-classification head of one label."""
+
+    type: Annotated[Literal["model"], Affects.SCORES] = "model"
+    model: Annotated[LocalPath, Affects.SCORES] = Field(min_length=1)
+    """Folder of the model, or its id on the hub."""
+    revision: Annotated[str | None, Affects.SCORES] = None
+    """Branch, tag or commit on the hub; a run notes the commit when it begins."""
+    tokenizer: Annotated[LocalPath | None, Affects.SCORES] = None
+    """Folder of the tokenizer; default: the model's."""
+    chat_template_kwargs: Annotated[Options | None, Affects.SCORES] = None
+    """For the chat template; default: `training.trl.chat_template_kwargs`, as in TRL."""
+    max_length: Annotated[int | None, Affects.SCORES] = Field(None, ge=1)
+    """Tokens of prompt and completion that are read; default: all, as in TRL."""
+    truncation: Annotated[Literal["left", "right"], Affects.SCORES] = "left"
+    """Which end is cut off beyond `max_length`."""
+    batch_size: Annotated[int | None, Affects.SCORES] = Field(None, ge=1)
+    """Completions in one forward pass; default: all of a call, as in TRL. Padding changes the last
+    bits of a score, so with 1 no score depends on the others of its shard."""
+    device: Annotated[str, Affects.SCORES] = "cpu"
+    """Where it computes, such as `cuda`; the CPU by default, so that it takes no room from actor
+    and rollout workers."""
+    dtype: Annotated[Literal["float32", "bfloat16", "float16"] | None, Affects.SCORES] = None
+    """Of its weights; default: as they were saved."""
+    threads: Annotated[int, Affects.SCORES] = Field(1, ge=1)
+    """CPU threads, which decide how matrix kernels round."""
+
+    @model_validator(mode="after")
+    def _revisions_are_of_the_hub(self) -> Self:
+        if self.revision is not None and Path(self.model).is_absolute():
+            raise ValueError(
+                f"revision = {self.revision!r} is for a model of the hub; leave it out for the "
+                f"folder {self.model}"
+            )
+        return self
+
+    @property
+    def source(self) -> ModelConfig:
+        """Where it comes from."""
+        return ModelConfig(name_or_path=self.model, revision=self.revision)
+
+    @property
+    def called(self) -> str:
+        """See `RewardTerm.called`."""
+        return self.model
+
+    @property
+    def called_in_short(self) -> str:
+        """See `RewardTerm.called_in_short`; the same name as in TRL."""
+        return Path(self.model).name or self.model
+
+    @property
+    def short(self) -> str | None:
+        """See `RewardTerm.short`."""
+        written = {"type", "weight", "model", "revision"}
+        alone = ModelTerm(model=self.model).model_dump(exclude=written)
+        if self.model_dump(exclude=written) != alone:
+            return None
+        return f"{self.model}@{self.revision}" if self.revision else self.model
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """See `RewardTerm.code`."""
+        return (CODE,)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """See `RewardTerm.folders`."""
+        return (self.model, self.tokenizer) if self.tokenizer else (self.model,)
+
+    def with_template(self, options: dict[str, Any]) -> ModelTerm:
+        """The same with options for the chat template, unless it has some."""
+        if self.chat_template_kwargs is not None:
+            return self
+        return self.model_copy(update={"chat_template_kwargs": options})
+
+    def load(self) -> RewardFunction:
+        """The model itself. Raises `ModelError` and `RewardError` where it is none."""
+        missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+        if missing:
+            raise RewardError(
+                f"the interpreter of the reward functions has no {' and no '.join(missing)}, which "
+                f"the reward model {self.model} needs; install it there, or leave "
+                "compute.local.reward.python out"
+            )
+        if not is_hub_model(
+            self.source
+        ):  # which is seen at once, and torch takes seconds to import
+            path = Path(self.model)
+            check_folder(path, called="the reward model", whole=self.tokenizer is None)
+        from mortal_steps.rewards.reward_model.scoring import RewardModel
+
+        return RewardModel(
+            self.source,
+            tokenizer=self.tokenizer,
+            template=self.chat_template_kwargs,
+            max_length=self.max_length,
+            truncation=self.truncation,
+            batch_size=self.batch_size,
+            device=self.device,
+            dtype=self.dtype,
+            threads=self.threads,
+        )

@@ -1,0 +1,149 @@
+"""A reward model at work. What imports this brings torch along.
+
+The numbers are those of TRL's GRPOTrainer with the same model and the same completions in one call,
+to the bit: a chat goes through the model's own template, a text is prompt and completion; padding
+stands on the right, and the score is the one logit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from mortal_steps.config import ModelConfig
+from mortal_steps.errors import RewardError
+from mortal_steps.models.hub import model_folder
+
+
+class RewardModel:
+    """The score of each completion; called as a reward function.
+
+    `source` is where the model comes from, and its tokenizer, unless `tokenizer` names another
+    folder. `template` are options of the chat template. Texts of more than `max_length` tokens lose
+    what is too much at the end that `truncation` says. `batch_size` texts go through the model at a
+    time; None: all of a call. `dtype`: of the weights; None: as they were saved.
+    """
+
+    def __init__(
+        self,
+        source: ModelConfig,
+        *,
+        tokenizer: str | None = None,
+        template: Mapping[str, Any] | None = None,
+        max_length: int | None = None,
+        truncation: Literal["left", "right"] = "left",
+        batch_size: int | None = None,
+        device: str = "cpu",
+        dtype: str | None = None,
+        threads: int = 1,
+    ) -> None:
+        torch.set_num_threads(threads)
+        self._called = f"the reward model {source.name_or_path}"
+        self._truncation = truncation
+        folder = model_folder(source.name_or_path, source)
+        self._tokenizer = self._load_tokenizer(tokenizer or folder)
+        self._model = self._load_model(folder, dtype, device)
+        text_config = self._model.config.get_text_config()
+        # A model reads its score at the last token that is no padding.
+        text_config.pad_token_id = self._tokenizer.pad_token_id
+        context = getattr(text_config, "max_position_embeddings", None)
+        if max_length and context and max_length > context:
+            raise RewardError(
+                f"max_length = {max_length} of {self._called}: it takes {context} tokens; write "
+                "that, or less"
+            )
+        self._context = context
+        self._template = dict(template or {})
+        self._max_length, self._batch_size = max_length, batch_size
+
+    def __call__(self, **columns: Any) -> list[float]:
+        """One logit for each completion.
+
+        Raises `ValueError` for a text that is longer than the model takes, without `max_length`.
+        """
+        prompts, completions = columns["prompts"], columns["completions"]
+        texts = [self._text(*pair) for pair in zip(prompts, completions, strict=True)]
+        size = self._batch_size or max(1, len(texts))
+        batches = (texts[start : start + size] for start in range(0, len(texts), size))
+        return [score for batch in batches for score in self._scores(batch)]
+
+    def _text(self, prompt: Any, completion: Any) -> str:
+        if isinstance(prompt, str):
+            return f"{prompt}{completion}"
+        messages = [*prompt, *completion]
+        rendered = self._tokenizer.apply_chat_template(messages, tokenize=False, **self._template)
+        return str(rendered)
+
+    def _scores(self, texts: Sequence[str]) -> Iterator[float]:
+        cut = {"truncation": True, "max_length": self._max_length} if self._max_length else {}
+        inputs = self._tokenizer(
+            text=list(texts),
+            return_tensors="pt",
+            padding=True,
+            padding_side="right",
+            add_special_tokens=False,
+            **cut,
+        )
+        longest = inputs["input_ids"].shape[1]
+        if self._context and longest > self._context:
+            raise ValueError(
+                f"a completion is {longest} tokens long with its prompt, and {self._called} takes "
+                f"{self._context}; its setting max_length cuts off what is too much"
+            )
+        with torch.inference_mode():
+            logits = self._model(**inputs.to(self._model.device)).logits[:, 0]
+        yield from logits.float().tolist()
+
+    def _load_tokenizer(self, folder: str) -> PreTrainedTokenizerBase:
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(folder, truncation_side=self._truncation)
+        except (OSError, ValueError) as error:
+            raise RewardError(f"{self._called}: its tokenizer does not load: {error}") from error
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        if tokenizer.pad_token_id is None:
+            raise RewardError(
+                f"{self._called}: its tokenizer has neither a pad_token nor an eos_token, and "
+                "completions of different lengths are padded; set one and save it again"
+            )
+        return tokenizer
+
+    def _load_model(self, folder: str, dtype: str | None, device: str) -> PreTrainedModel:
+        """Raises `RewardError` for a model that lacks weights: those would be drawn at random."""
+        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+            raise RewardError(
+                f"device = {device!r} of {self._called}: torch sees no GPU here; leave it out to "
+                "compute on the CPU"
+            )
+        given = {} if dtype is None else {"dtype": dtype}
+        try:
+            model, found = AutoModelForSequenceClassification.from_pretrained(
+                folder,
+                num_labels=1,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are named below
+                **given,
+            )
+        except (OSError, ValueError) as error:
+            raise RewardError(f"{self._called} does not load: {error}") from error
+        wrong = sorted(str(key) for key in found["missing_keys"])
+        if found["mismatched_keys"]:
+            names = ", ".join(str(key[0]) for key in found["mismatched_keys"])
+            raise RewardError(
+                f"{self._called} has another shape than a model of one label ({names}); a reward "
+                "model has a sequence-classification head with num_labels = 1"
+            )
+        if wrong:
+            raise RewardError(
+                f"{self._called} has no weights for {', '.join(wrong)}; a reward model has a "
+                "sequence-classification head (AutoModelForSequenceClassification)"
+            )
+        return model.to(device).eval()

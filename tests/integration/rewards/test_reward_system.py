@@ -1,0 +1,117 @@
+"""Functions, environments and ready-made environments in one list, scored by a reward worker."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.config import RunConfig
+from mortal_steps.rewards.worker import RewardWorker
+from mortal_steps.store import RunStore
+from mortal_steps.types import RewardedShard
+from tests.support.judge_stub import JudgeStub
+from tests.support.rewards.shards import CHAT, make_request, make_shard
+
+SOURCE = '''
+import modal
+
+from mortal.rewards import ExecutionResult, FunctionConfig, RewardEnvironment, SandboxConfig
+from mortal.rewards.examples import CodeExecutionEnvironment, LLMJudgeEnvironment
+from mortal.rewards.extraction import extract_code
+
+
+def format_reward(completions, **kwargs):
+    """Messages, as TRL hands chat completions over."""
+    responses = [c[0]["content"] for c in completions]
+    return [1.0 if "<answer>" in r else 0.0 for r in responses]
+
+
+def quality_reward(completions, prompts, **kwargs):
+    return [len(c[0]["content"]) / 100 for c in completions]
+
+
+class CodeExecutionReward(RewardEnvironment):
+    name = "CodeExecution"
+    function_config = FunctionConfig(timeout=5)
+
+    def score(self, completion: str, prompt: str, **kwargs) -> float:
+        code = extract_code(completion)
+        if not code:
+            return 0.0
+        result = self.execute_in_function(code)
+        return 1.0 if result.success else 0.0
+
+    def score_batch(self, completions, prompts, **kwargs):
+        codes = [extract_code(c) for c in completions]
+        results = self.execute_batch_in_function(codes)
+        assert all(isinstance(r, ExecutionResult) for r in results)
+        return [1.0 if r.success else 0.0 for r in results]
+
+
+class NumpyTestEnv(RewardEnvironment):
+    name = "NumpyTest"
+    sandbox_config = SandboxConfig(
+        image=modal.Image.debian_slim().pip_install("numpy", "scipy"),
+        timeout=60,
+    )
+
+    def score(self, completion: str, prompt: str, **kwargs) -> float:
+        result = self.execute_in_sandbox(extract_code(completion))
+        return 1.0 if result.success else 0.0
+
+
+env = CodeExecutionEnvironment(partial_credit=True)
+judge = LLMJudgeEnvironment(model="gpt-4o-mini", score_range=(0, 10))
+'''
+
+RIGHT = "<answer>\n```python\nimport numpy\ndef add(a, b):\n    return a + b\n```\n</answer>"
+HALF = "```python\ndef add(a, b):\n    return 3\n```"
+FAILS = "```python\n1 / 0\n```"
+NOTHING = "I cannot."
+
+NAMES = (
+    *("format_reward", "CodeExecutionReward", "quality_reward"),
+    *("NumpyTestEnv", "env", "judge"),
+)
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[JudgeStub]:
+    with JudgeStub(lambda body: 7.0, key="sk-mine") as made:
+        monkeypatch.setenv("OPENAI_BASE_URL", made.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
+        monkeypatch.delenv("PREFECT_API_URL", raising=False)
+        yield made
+
+
+def test_rewards_of_every_form_score_beside_each_other(
+    stub: JudgeStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rewards.py").write_text(SOURCE)
+    config = RunConfig(
+        rewards={
+            "functions": [f"rewards.py:{name}" for name in NAMES],
+            "weights": [0.3, 1.0, 0.2, 1.0, 1.0, 1.0],
+        }
+    )
+    cases = ["assert add(1, 2) == 3", "assert add(2, 2) == 4"]
+    texts = (RIGHT, HALF, FAILS, NOTHING)
+    shard = make_shard(texts, prompt=CHAT, columns={"testcases": cases})
+    store = RunStore(tmp_path / "run")
+    worker = RewardWorker(run_dir="run", config=config, num_steps=10)
+    ref = worker.reward(request=make_request(store, shard))
+    worker.close()
+    ((*rows,),) = store.read_record(ref.file, RewardedShard).rewards
+    expected = {
+        "format_reward": [1.0, 0.0, 0.0, 0.0],
+        "CodeExecutionReward": [1.0, 1.0, 0.0, 0.0],
+        "quality_reward": [len(text) / 100 for text in texts],
+        "NumpyTestEnv": [1.0, 1.0, 0.0, 0.0],
+        "env": [1.0, 0.5, 0.0, 0.0],
+        "judge": [7.0] * 4,
+    }
+    assert {name: [row[name] for row in rows] for name in NAMES} == expected
+    assert len(stub.paid) == 4
+    quality = sum(expected["quality_reward"])
+    assert ref.reward_sum == pytest.approx(0.3 * 1 + 1.0 * 2 + 0.2 * quality + 2 + 1.5 + 28)

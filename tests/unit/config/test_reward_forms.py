@@ -1,0 +1,89 @@
+"""mortal_steps.config.reward_forms: what one string in `rewards.functions` stands for."""
+
+import pytest
+
+from mortal_steps.config import RewardsConfig, RunConfig
+from mortal_steps.config.loader import parse_config
+from mortal_steps.config.rewards import RewardCommits
+from mortal_steps.errors import ConfigError
+from mortal_steps.scores import reward_names
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "settings"),
+    [
+        ("package.module:function", "function", {"function": "package.module:function"}),
+        ("deep/file.py:function", "function", {"function": "deep/file.py:function"}),
+        ("sandbox", "sandbox", {}),
+        ("./judge", "model", {"model": "./judge", "revision": None}),
+        ("/models/judge@2", "model", {"model": "/models/judge@2", "revision": None}),
+        ("../models/judge", "model", {"model": "../models/judge", "revision": None}),
+        ("org/judge", "model", {"model": "org/judge", "revision": None}),
+        ("org/judge@refs/pr/1", "model", {"model": "org/judge", "revision": "refs/pr/1"}),
+    ],
+)
+def test_each_form_stands_for_one_kind(spec: str, kind: str, settings: dict[str, object]) -> None:
+    (term,) = RewardsConfig(functions=(spec,)).all_terms
+    assert term.type == kind
+    assert {name: getattr(term, name) for name in settings} == settings
+
+
+@pytest.mark.parametrize("spec", ["rewards", "rewards.py", "deep/rewards.py", "math", ""])
+@pytest.mark.parametrize("table", ["rewards", "evaluation"])
+def test_what_is_none_of_the_forms_is_told_all_of_them(spec: str, table: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{table}.functions: '{spec}' is no reward; write") as e:
+        parse_config({table: {"functions": [spec]}})
+    for form in ("module:function", "file.py:function", "sandbox", "./folder", "org/model"):
+        assert form in str(e.value)
+
+
+def test_where_nothing_is_named_programs_run_against_test_cases() -> None:
+    nothing = RunConfig()
+    assert [term.type for term in nothing.rewards.all_terms] == ["sandbox"]
+    assert reward_names(nothing) == ("sandbox",)
+    assert (nothing.rewards.are_named, nothing.identity()["rewards"]["functions"]) == (False, [])
+
+
+def test_a_reward_model_is_called_as_its_folder_is() -> None:
+    one = RunConfig(rewards={"functions": ["org/judge", "./models/critic", "rewards.py:judges"]})
+    assert reward_names(one) == ("judge", "critic", "judges")
+    two = RunConfig(rewards={"functions": ["org/judge", "other/judge", "rewards.py:judge"]})
+    assert reward_names(two) == ("org/judge", "other/judge", "rewards.py:judge")
+
+
+def test_the_long_form_without_settings_is_the_short_one() -> None:
+    long = RewardsConfig(terms=[{"type": "model", "model": "org/judge", "revision": "v1"}])
+    short = RewardsConfig(functions=("org/judge@v1",))
+    assert (long.all_terms, long.shortened().functions) == (short.all_terms, short.functions)
+    for setting in ({"max_length": 512}, {"name": "critic"}, {"batch_size": 1}):
+        other = RewardsConfig(terms=[{"type": "model", "model": "org/judge", **setting}])
+        assert other.shortened() == other
+    strings = RewardsConfig(terms=[{"function": "a:b", "form": "strings"}])
+    assert strings.shortened() == strings
+
+
+def test_a_run_keeps_the_commits_of_its_reward_models() -> None:
+    written = RunConfig(
+        rewards={"functions": ["a:b", "org/judge@main"], "weights": [1.0, 0.5]},
+        evaluation={"functions": ["org/critic"]},
+    )
+    commits = {"training": (None, COMMIT), "evaluation": ("f" * 40,)}
+    begun = written.settled(cores=1, reward_commits=RewardCommits(**commits))
+    assert begun.rewards.functions == ("a:b", f"org/judge@{COMMIT}")
+    assert begun.evaluation.functions == (f"org/critic@{'f' * 40}",)
+    assert written.settled_like(begun).fingerprint() == begun.fingerprint()
+    long = RunConfig(
+        rewards={
+            "terms": [
+                {"function": "a:b"},
+                {"type": "model", "model": "org/judge", "weight": 0.5, "max_length": 9},
+            ]
+        }
+    )
+    begun = long.settled(cores=1, reward_commits=RewardCommits(training=(None, COMMIT)))
+    assert begun.rewards.terms[1].source.revision == COMMIT
+    assert long.settled_like(begun).identity() == begun.identity()
+    other = RunConfig(rewards={"functions": ["a:b", "org/other"]})
+    assert other.settled_like(begun).rewards.functions == ("a:b", "org/other")
