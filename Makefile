@@ -10,7 +10,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell test test-fast test-postgres scenarios screenshots check docs picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-rewards bench-parity chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell test test-fast test-postgres scenarios screenshots check docs picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-rewards bench-reward-faults bench-parity chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -94,6 +94,9 @@ bench-store: venv  ## A shard of completions on disk: bytes, CPU time and memory
 
 bench-rewards: venv  ## Programs a second: shut in, in the bare fork server, one interpreter each
 	$(BIN)/python -m benchmarks.rewards
+
+bench-reward-faults: venv  ## Faults of rewards, judges and sandboxes: is a score invented? Table and picture (STEPS=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reward_faults $(if $(STEPS),--steps $(STEPS))
 
 bench-parity: venv  ## 200 drawn configurations: stock TRL, the actor, the actor killed (SEED=, COUNT=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200)

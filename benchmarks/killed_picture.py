@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,10 +55,11 @@ class Ground:
             "HF_HUB_OFFLINE": "1",
         }
 
-    def train(self, run_id: str, kill_at: list[int]) -> Outcome:
+    def train(self, run_id: str, kill_at: list[int], settings: Sequence[str] = ()) -> Outcome:
         """Run the demo; end it by SIGKILL after each of these steps, and resume it."""
-        settings = ["--set", f"training.max_steps={self._steps}"]
-        command = ["train", DEMO, "--run-id", run_id, *settings]
+        settings = [f"training.max_steps={self._steps}", *settings]
+        options = [word for setting in settings for word in ("--set", setting)]
+        command = ["train", DEMO, "--run-id", run_id, *options]
         killed = []
         for step in kill_at:
             process = self._mortal(*command)
@@ -81,7 +83,7 @@ class Ground:
         )
         summary = json.loads(shown.stdout)
         print(f"{run_id}: {summary['status']}, sha256 {summary['final_weights_sha256']}")
-        rewards = [row["reward"] for row in self._metrics(run_id)]
+        rewards = [row["reward"] for row in self.metrics(run_id)]
         return Outcome(rewards=rewards, sha256=summary["final_weights_sha256"], killed_at=killed)
 
     def _mortal(self, *words: str) -> subprocess.Popen[bytes]:
@@ -100,10 +102,15 @@ class Ground:
         return [sys.executable, "-m", "mortal", *words, "--runs-dir", str(self._runs)]
 
     def _steps_done(self, run_id: str) -> int:
-        return len(self._metrics(run_id))
+        return len(self.metrics(run_id))
 
-    def _metrics(self, run_id: str) -> list[dict[str, Any]]:
-        log = self._runs / run_id / "metrics.jsonl"
+    def run_dir(self, run_id: str) -> Path:
+        """Of a run."""
+        return self._runs / run_id
+
+    def metrics(self, run_id: str) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl so far."""
+        log = self.run_dir(run_id) / "metrics.jsonl"
         whole = log.read_text().split("\n")[:-1] if log.exists() else []
         return [json.loads(line) for line in whole]
 

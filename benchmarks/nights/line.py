@@ -14,11 +14,11 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Line:
-    """Forwards what comes to `port` to the server's port."""
+    """Forwards what comes to `port`, by default any that is free, to the server's port."""
 
-    def __init__(self, to_port: int) -> None:
+    def __init__(self, to_port: int, port: int = 0) -> None:
         self._to_port = to_port
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
         self.port = int(self._listener.getsockname()[1])
         self._open = threading.Event()
         self._open.set()
@@ -48,7 +48,9 @@ class Line:
         self._dropping = False
 
     def close(self) -> None:
-        """Forward nothing more."""
+        """Forward nothing more, and refuse connections."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # else `accept` would wait for one more
         self._listener.close()
         self._open.set()
         self.reset()

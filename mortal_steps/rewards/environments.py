@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mortal_steps.errors import SandboxError
 from mortal_steps.rewards.base import text_of
 from mortal_steps.rewards.execution import shared_pool
 from mortal_steps.sandbox.base import ExecutionResult, Limits, Program
@@ -75,7 +74,7 @@ class RewardEnvironment:
     sandbox_config: SandboxConfig = SandboxConfig()
     function_config: FunctionConfig = FunctionConfig()
 
-    _lost: SandboxError | None = None
+    _lost: Exception | None = None
     _said: bool = False
 
     def score(self, completion: str, prompt: str, **kwargs: Any) -> float | None:
@@ -103,7 +102,8 @@ class RewardEnvironment:
     def __call__(self, **kwargs: Any) -> Sequence[float | None]:
         """The environment as a reward function, which takes `prompts` and `completions` by name.
 
-        Raises `SandboxError` if the sandbox was lost, also where `score` made a number of that.
+        Raises what kept programs from being run, above all `SandboxError` for a lost sandbox, also
+        where `score` made a number of that.
         """
         self._lost = None
         completions = [text_of(completion) for completion in kwargs.pop("completions")]
@@ -143,7 +143,7 @@ class RewardEnvironment:
         allowed = self.sandbox_config.allow_unisolated
         try:
             return shared_pool(allow_unisolated=allowed).run_rows(rows)
-        except SandboxError as error:
+        except Exception as error:
             self._lost = error
             raise
 

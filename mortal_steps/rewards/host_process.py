@@ -37,6 +37,8 @@ from mortal_steps.rewards.wire import (
 )
 from mortal_steps.system.frames import HEADER, Request, send_frame
 
+WARDEN = "mortal_steps.rewards.warden"
+
 IMPORT_TIMEOUT_S = 600.0
 """How long importing the functions may take; a judge may load a model there."""
 
@@ -128,17 +130,25 @@ class HostProcess:
         return ", ".join(term.called for term in self._terms.values())
 
     def _launch(self) -> None:
-        self._connection, theirs = socket.socketpair()
-        self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        warden = "mortal_steps.rewards.warden"
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", warden, str(theirs.fileno()), str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), self._stacks.fileno()),
-                env=visible_environment(os.environ, self._passed_on),
-                start_new_session=True,  # a group of its own
-            )
+        with contextlib.ExitStack() as opened:
+            try:
+                ours, theirs = map(opened.enter_context, socket.socketpair())
+                stacks = opened.enter_context(tempfile.TemporaryFile())
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", WARDEN, str(theirs.fileno()), str(os.getpid())],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(), stacks.fileno()),
+                    env=visible_environment(os.environ, self._passed_on),
+                    start_new_session=True,  # a group of its own
+                )
+            except OSError as error:
+                raise WorkerLostError(
+                    f"the reward host could not be started: {error}; the machine may be short of "
+                    "processes, descriptors, memory, or room in its temporary folder"
+                ) from None
+            theirs.close()
+            self._connection, self._stacks = ours, stacks
+            opened.pop_all()
 
     def turns(self) -> list[list[str]]:
         """In which order functions are called; those of one turn are called together."""

@@ -35,6 +35,10 @@ FIRST_DELAY_S = 0.25
 
 LONGEST_DELAY_S = 10.0
 
+OF_ONE_PROCESS = frozenset({"exception", "invalid", "sandbox"})
+"""Failures that may come from what an earlier call did to the process, such as using up its
+descriptors. The others end it, or are a judge's."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -113,12 +117,16 @@ class Scorer:
     def _call_with_retries(
         self, turn: Sequence[str], arguments: CallArguments, calls: _Calls
     ) -> dict[str, Outcome]:
-        """The last outcome of each function of a turn."""
+        """The last outcome of each function of a turn; the last attempt is in a new process."""
         outcomes: dict[str, Outcome] = {}
         left = list(turn)
         for attempt in range(1 + self._config.retries):
             if attempt:
                 time.sleep(min(FIRST_DELAY_S * 2 ** (attempt - 1), LONGEST_DELAY_S))
+                if attempt == self._config.retries and any(
+                    _may_be_the_process(outcomes[name]) for name in left
+                ):
+                    self._host.close()
             outcomes |= self._call(left, arguments, calls)
             left = [name for name in left if isinstance(outcomes[name], CallFailure)]
             if not left:
@@ -128,12 +136,23 @@ class Scorer:
     def _isolate(
         self, name: str, whole: _Part, trainer_state: TrainerState, calls: _Calls
     ) -> list[_Part]:
-        """Call a function that failed on the shard for each problem alone: which are to blame?"""
-        parts = []
-        for group in whole.groups:
+        """Call a function that failed on the shard for each problem alone: which are to blame?
+
+        Those that fail until the last one may suffer from what another did to the process, so each
+        of them is called once more in a new one.
+        """
+
+        def call(group: GeneratedGroup, attempts: int) -> _Part:
             alone = arguments_of([group], trainer_state)
             outcome = self._call([name], alone, calls)[name]
-            parts.append(_Part(groups=[group], outcome=outcome, attempts=whole.attempts + 1))
+            return _Part(groups=[group], outcome=outcome, attempts=attempts)
+
+        parts = [call(group, whole.attempts + 1) for group in whole.groups]
+        for place in reversed(range(len(parts))):
+            if not _may_be_the_process(parts[place].outcome):
+                break
+            self._host.close()
+            parts[place] = call(whole.groups[place], whole.attempts + 2)
         return parts
 
     def _call(
@@ -146,6 +165,10 @@ class Scorer:
                 calls.failed[name] += 1
                 logger.warning("reward function %r %s\n%s", name, outcome.message, outcome.trace)
         return outcomes
+
+
+def _may_be_the_process(outcome: Outcome) -> bool:
+    return isinstance(outcome, CallFailure) and outcome.kind in OF_ONE_PROCESS
 
 
 def _put_together(

@@ -78,7 +78,10 @@ def find_bubblewrap() -> str | None:
 
 
 def command(way: Way, interpreter: Interpreter, descriptor: int) -> list[str]:
-    """What to execute for a server that serves the inherited `descriptor`."""
+    """What to execute for a server that serves the inherited `descriptor`.
+
+    Raises `FileNotFoundError` where bubblewrap is gone.
+    """
     place = str(INSIDE.parent) if way == "bare" else PLACE
     serve = (
         f"import sys; sys.path.append({place!r}); from inside.server import main; "
@@ -88,7 +91,8 @@ def command(way: Way, interpreter: Interpreter, descriptor: int) -> list[str]:
     if way == "bare":
         return server
     bubblewrap = find_bubblewrap()
-    assert bubblewrap is not None  # ways_here() looked for it
+    if bubblewrap is None:
+        raise FileNotFoundError("bubblewrap is not there any more")
     return [bubblewrap, *_namespaces(way), *_files(interpreter), *_environment(), "--", *server]
 
 

@@ -42,21 +42,30 @@ class Lane:
 
     def __init__(self, way: Way, interpreter: Interpreter | None = None) -> None:
         interpreter = interpreter or own_interpreter()
-        self._connection, theirs = socket.socketpair()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the lane
-        with theirs:
+        try:
+            self._launch(way, interpreter)
+        except OSError as error:  # no bubblewrap any more, no descriptor, no process, no /tmp
+            raise LaneLost(f"it could not be started: {error}") from None
+        start = start_message(way, interpreter, self._process.pid)
+        if "ready" not in self._ask(start, START_S, largest=1024):
+            raise self._lost("it did not say that it is ready")
+
+    def _launch(self, way: Way, interpreter: Interpreter) -> None:
+        with contextlib.ExitStack() as opened:
+            ours, theirs = map(opened.enter_context, socket.socketpair())
+            errors = opened.enter_context(tempfile.TemporaryFile())
             self._process = subprocess.Popen(
                 command(way, interpreter, theirs.fileno()),
                 stdin=subprocess.DEVNULL,
-                stdout=self._errors,
-                stderr=self._errors,
+                stdout=errors,
+                stderr=errors,
                 pass_fds=(theirs.fileno(),),
                 env=ENVIRONMENT,
                 start_new_session=True,  # Ctrl-C is its owner's
             )
-        start = start_message(way, interpreter, self._process.pid)
-        if "ready" not in self._ask(start, START_S, largest=1024):
-            raise self._lost("it did not say that it is ready")
+            theirs.close()
+            self._connection, self._errors = ours, errors
+            opened.pop_all()
 
     @property
     def pid(self) -> int:
@@ -82,6 +91,10 @@ class Lane:
 
     def close(self) -> None:
         """End the server and all programs."""
+        self._end()
+        self._errors.close()
+
+    def _end(self) -> None:
         self._connection.close()
         try:
             self._process.wait(CLOSE_S)
@@ -89,7 +102,6 @@ class Lane:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        self._errors.close()
 
     def _ask(self, message: dict[str, Any], within_s: float, largest: int) -> dict[str, Any]:
         self._connection.settimeout(within_s)
@@ -103,11 +115,11 @@ class Lane:
 
     def _lost(self, how: str) -> LaneLost:
         """Close it, and tell what its process said last."""
-        said = os.dup(self._errors.fileno())
-        self.close()
+        self._end()
+        said = self._errors.fileno()
         size = os.fstat(said).st_size
         last = os.pread(said, 2000, max(0, size - 2000)).decode(errors="replace").strip()
-        os.close(said)
+        self._errors.close()
         return LaneLost(f"{how}: {last}" if last else how)
 
 

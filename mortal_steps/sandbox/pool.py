@@ -94,8 +94,11 @@ class Pool:
             while len(self._threads) < self.num_lanes:
                 name = f"sandbox-lane-{len(self._threads)}"
                 thread = threading.Thread(target=self._serve, name=name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # there is no room for another one
+                    raise SandboxError(f"the sandbox could not be started: {error}") from None
                 self._threads.append(thread)
-                thread.start()
 
     def _serve(self) -> None:
         """One lane, from its first job to the end of the pool."""

@@ -27,6 +27,10 @@ class Answer:
     after_s: float = 0.0
     hang_up: bool = False
     """Close the connection without an answer."""
+    sends: float = 1.0
+    """Share of the body that is sent; then the connection is closed."""
+    pause_s: float = 0.0
+    """After each byte of the body."""
 
 
 def judged(body: Mapping[str, Any]) -> str:
@@ -52,7 +56,6 @@ class JudgeStub:
         self.next: deque[Answer] = deque()
         self.always: Callable[[Mapping[str, Any]], Answer | None] = lambda body: None
         """What a request gets by what it asks; None: a grade."""
-        self.takes_schema = True
         self.requests: list[Mapping[str, Any]] = []
         self.paid: list[str] = []
         """The completion of each request that got a chat completion."""
@@ -84,8 +87,6 @@ class JudgeStub:
             self.most_at_a_time = max(self.most_at_a_time, self._now)
             if self.key is not None and key != f"Bearer {self.key}":
                 found = Answer(status=401, body=f"Incorrect API key provided: {key}")
-            elif "response_format" in body and not self.takes_schema:
-                found = Answer(status=400, body="response_format is not supported")
             else:
                 found = self.next.popleft() if self.next else self.always(body) or Answer()
         time.sleep(found.after_s)
@@ -116,7 +117,16 @@ def _handler(stub: JudgeStub) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", str(len(content)))
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it waits no more
                 self.end_headers()
+                self._send(content[: int(answer.sends * len(content))], answer.pause_s)
+            self.close_connection |= answer.sends < 1
+
+        def _send(self, content: bytes, pause_s: float) -> None:
+            if not pause_s:
                 self.wfile.write(content)
+                return
+            for byte in content:
+                self.wfile.write(bytes([byte]))
+                time.sleep(pause_s)
 
         def log_message(self, *_: object) -> None:
             pass

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from time import time
+from time import monotonic, time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,6 +27,15 @@ REFUSED = frozenset({400, 415, 422, 501})
 
 SHOWN = 200
 """Characters of an endpoint's own words in a message."""
+
+NOT_ITS_FORM = (
+    *(ValueError, KeyError, IndexError, TypeError, AttributeError),
+    *(OverflowError, RecursionError),  # infinity for a number of tokens; a million brackets
+)
+"""What a body raises that is no chat completion."""
+
+LARGEST = 16 * 2**20
+"""Bytes of a response."""
 
 
 class UnavailableError(Exception):
@@ -49,6 +58,15 @@ class Reply:
     """As it came; a judge's answer only if it is text."""
     prompt_tokens: int
     completion_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Response:
+    """All that came, before anything is made of it."""
+
+    status: int
+    retry_after: str
+    content: bytes
 
 
 class Endpoint:
@@ -77,7 +95,7 @@ class Endpoint:
         if self._plain.is_set():
             return self._reply(question, self._post(question, {}, timeout_s))
         response = self._post(question, {"response_format": SCHEMA}, timeout_s)
-        if response.status_code not in REFUSED:
+        if response.status not in REFUSED:
             return self._reply(question, response)
         reply = self._reply(question, self._post(question, {}, timeout_s))
         self._plain.set()
@@ -91,9 +109,7 @@ class Endpoint:
         authorization = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         return {"Content-Type": "application/json", **authorization}
 
-    def _post(
-        self, question: Question, further: Mapping[str, Any], timeout_s: float
-    ) -> httpx.Response:
+    def _post(self, question: Question, further: Mapping[str, Any], timeout_s: float) -> _Response:
         body = {
             "model": question.model,
             "messages": [dict(message) for message in question.messages],
@@ -101,18 +117,20 @@ class Endpoint:
             **further,
         }
         address = f"{self.base_url}/chat/completions"
+        # In ASCII: a completion may hold halves of surrogate pairs, which UTF-8 does not.
+        asked = self._client.stream("POST", address, content=json.dumps(body), timeout=timeout_s)
         try:
-            # In ASCII: a completion may hold halves of surrogate pairs, which UTF-8 does not.
-            return self._client.post(address, content=json.dumps(body), timeout=timeout_s)
+            with asked as response:
+                return _received(response, timeout_s)
         except httpx.TimeoutException:
             raise UnavailableError(f"no answer within {timeout_s:.3g} s") from None
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise ConfigError(f"base_url = {self.base_url!r} of a judge: {error}") from None
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise UnavailableError(f"{type(error).__name__}: {error}") from None
 
-    def _reply(self, question: Question, response: httpx.Response) -> Reply:
-        status = response.status_code
+    def _reply(self, question: Question, response: _Response) -> Reply:
+        status = response.status
         if status in AGAIN or status >= 500:
             raise UnavailableError(self._words(response), _retry_after(response))
         if status in (401, 403):
@@ -138,11 +156,11 @@ class Endpoint:
             f"that environment variable (status {status}); put a key there that may use the model"
         )
 
-    def _words(self, response: httpx.Response) -> str:
-        said = printable(" ".join(response.text[: 4 * SHOWN].split()))
+    def _words(self, response: _Response) -> str:
+        said = printable(" ".join(_text(response)[: 4 * SHOWN].split()))
         if self._key:
             said = said.replace(self._key, "***")
-        return f"status {response.status_code}: {said[:SHOWN]}".rstrip(": ")
+        return f"status {response.status}: {said[:SHOWN]}".rstrip(": ")
 
 
 def _key(variable: str | None, base_url: str) -> str | None:
@@ -158,9 +176,30 @@ def _key(variable: str | None, base_url: str) -> str | None:
     return key
 
 
-def _retry_after(response: httpx.Response) -> float:
+def _received(response: httpx.Response, timeout_s: float) -> _Response:
+    """All of it. The client's own clock begins anew with each byte, so that a response that
+    trickles would never be too late. Raises `UnavailableError`."""
+    content, until = bytearray(), monotonic() + timeout_s
+    for chunk in response.iter_bytes():
+        content += chunk
+        if monotonic() > until:
+            raise UnavailableError(f"no whole answer within {timeout_s:.3g} s")
+        if len(content) > LARGEST:
+            raise UnavailableError(f"an answer of more than {LARGEST:,} bytes")
+    return _Response(
+        status=response.status_code,
+        retry_after=response.headers.get("retry-after", ""),
+        content=bytes(content),
+    )
+
+
+def _text(response: _Response) -> str:
+    return response.content.decode(errors="replace")
+
+
+def _retry_after(response: _Response) -> float:
     """Seconds; 0 where the header is missing or says nothing that can be read."""
-    said = response.headers.get("retry-after", "")
+    said = response.retry_after
     try:
         return max(0.0, float(said))
     except ValueError:
@@ -171,10 +210,10 @@ def _retry_after(response: httpx.Response) -> float:
         return 0.0
 
 
-def _parsed(response: httpx.Response) -> Reply:
+def _parsed(response: _Response) -> Reply:
     """Raises `UnavailableError` for a body that no such API sends: what stands in between may."""
     try:
-        body = response.json()
+        body = json.loads(response.content)
         choice = body["choices"][0]
         usage = body.get("usage") or {}
         return Reply(
@@ -182,5 +221,5 @@ def _parsed(response: httpx.Response) -> Reply:
             prompt_tokens=int(usage.get("prompt_tokens") or 0),
             completion_tokens=int(usage.get("completion_tokens") or 0),
         )
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+    except NOT_ITS_FORM:
         raise UnavailableError("status 200 with a body that is no chat completion") from None

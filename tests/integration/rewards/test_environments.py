@@ -16,7 +16,7 @@ from mortal.rewards.examples import (
     reward_helper_function,
 )
 from mortal_steps.config import RewardsConfig
-from mortal_steps.errors import RewardError, SandboxError
+from mortal_steps.errors import NoIsolationError, RewardError, SandboxError
 from mortal_steps.rewards import environments
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calls import CallFailure, CallScores, arguments_of
@@ -68,7 +68,7 @@ class Swallows(RewardEnvironment):
     def score(self, completion: str, prompt: str, **kwargs: Any) -> float:
         try:
             return float(self.execute_in_sandbox(completion).success)
-        except SandboxError:
+        except Exception:  # noqa: BLE001 - as people write it
             return 0.0
 
 
@@ -128,6 +128,20 @@ def test_a_lost_sandbox_is_a_failure_though_the_environment_makes_it_0(
         failure = call(make_shard(("print(1)",)), f=environment)["f"]
         assert isinstance(failure, CallFailure)
         assert (failure.kind, "lost its sandbox" in failure.message) == ("sandbox", True)
+
+
+@pytest.mark.parametrize(
+    "error", [NoIsolationError("there is no bubblewrap"), MemoryError("no room for a lane")]
+)
+def test_whatever_keeps_a_program_from_being_run_is_never_made_0(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def no_pool(**_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(environments, "shared_pool", no_pool)
+    with pytest.raises(type(error), match=str(error)):
+        Swallows()(prompts=["", ""], completions=["print(1)", "print(2)"])
 
 
 def test_an_exception_of_one_score_is_the_failure_of_the_call() -> None:

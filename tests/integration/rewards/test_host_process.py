@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -190,6 +191,17 @@ def test_a_module_that_ends_the_process_is_named() -> None:
     Path("ends.py").write_text("import os\nos._exit(5)\n")
     with pytest.raises(RewardError, match=r"ends\.py:f ended the process \(exit code 5\)"):
         HostProcess({"f": term("ends.py:f")}).start()
+
+
+def test_a_host_for_which_the_machine_has_no_room_is_infrastructure(
+    make_host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = make_host("length")
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", "/not/there")
+        with pytest.raises(WorkerLostError, match=r"could not be started: .*temporary folder"):
+            call(host, "length")
+    assert call(host, "length")["length"].scores == [1.0, 2.0]
 
 
 def test_a_host_that_is_killed_while_it_imports_is_infrastructure() -> None:

@@ -1,5 +1,6 @@
 """Mathematics that cannot be compared in time ends nobody but itself."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -87,23 +88,37 @@ def test_a_server_that_was_killed_is_replaced(server: MathProcess) -> None:
     assert pid_of(server) != before
 
 
-def test_comparisons_that_somebody_ends_are_no_verdict(server: MathProcess) -> None:
-    """What is to be ended takes long; the one that ends it waits for its process to be there."""
+@contextlib.contextmanager
+def ended_by(number: signal.Signals, server: MathProcess, times: int) -> Iterator[None]:
+    """Comparisons get this signal; what ends them waits for their processes to be there."""
     verdicts(server, "1", ["1"])
     killer = (
         "import os, time\n"
         "killed = set()\n"
-        "while len(killed) < 2:\n"
+        f"while len(killed) < {times}:\n"
         f"    with open('/proc/{pid_of(server)}/task/{pid_of(server)}/children') as children:\n"
         "        for child in {*children.read().split()} - killed:\n"
         "            time.sleep(0.1)\n"
-        "            os.kill(int(child), 9)\n"
+        f"            os.kill(int(child), {number.value})\n"
         "            killed.add(child)\n"
     )
     with subprocess.Popen([sys.executable, "-c", killer]) as process:
-        with pytest.raises(WorkerLostError, match="1 of 1 comparisons gave nothing"):
-            verdicts(server, "1", [ENDLESS[0]], cpu_s=60.0)
+        yield
         assert process.wait(10) == 0
+
+
+def test_comparisons_that_somebody_ends_are_no_verdict(server: MathProcess) -> None:
+    """What is to be ended takes long."""
+    with (
+        ended_by(signal.SIGKILL, server, 2),
+        pytest.raises(WorkerLostError, match="1 of 1 comparisons gave nothing"),
+    ):
+        verdicts(server, "1", [ENDLESS[0]], cpu_s=60.0)
+
+
+def test_a_comparison_that_crashes_is_the_completions_own_doing(server: MathProcess) -> None:
+    with ended_by(signal.SIGSEGV, server, 1):
+        assert verdicts(server, "1", [ENDLESS[0]], cpu_s=60.0) == ["CRASHED"]
 
 
 def test_the_server_ends_with_its_owner() -> None:

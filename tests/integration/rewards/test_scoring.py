@@ -136,7 +136,22 @@ def test_each_function_masks_what_it_fails_on(score: Any) -> None:
         ("raises", "train-2"),
         ("exits", "train-2"),
     ]
-    assert scores.failed_calls == {"raises": 2 + 2, "exits": 2 + 1}
+    assert scores.failed_calls == {"raises": 2 + 3, "exits": 2 + 1}, "once more in a new process"
+
+
+def test_what_a_function_did_to_its_process_does_not_stop_the_run(score: Any) -> None:
+    scores = score("spoils_its_process_once", groups=(("a",), ("bb",)))
+    assert [group[0] for group in scores.rewards] == [
+        {"spoils_its_process_once": 1.0},
+        {"spoils_its_process_once": 2.0},
+    ]
+
+
+def test_nobody_is_masked_for_what_another_problem_did_to_the_process(score: Any) -> None:
+    groups = (("a",), ("spoil",), ("bb",))
+    scores = score("spoils_its_process", groups=groups, on_error="mask")
+    assert [group[0]["spoils_its_process"] for group in scores.rewards] == [1.0, None, 2.0]
+    assert [(f.problem_id, f.attempts) for f in scores.failures] == [("train-1", 4)]
 
 
 def test_a_shard_of_one_problem_needs_no_search(score: Any) -> None:

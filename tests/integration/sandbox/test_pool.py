@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -108,6 +110,64 @@ def test_a_lane_that_never_starts_is_an_error_and_no_result(
     with pytest.raises(SandboxError, match="lost 3 times"):
         broken.run([Program(code="print(1)")])
     broken.close()
+
+
+@pytest.mark.parametrize("gone", ["bubblewrap", "the temporary folder", "descriptors"])
+def test_a_lane_that_cannot_be_started_is_an_error_of_the_sandbox(
+    monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    monkeypatch.setattr(pool, "DELAY_S", 0.01)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if gone == "bubblewrap":
+        monkeypatch.setattr("mortal_steps.sandbox.box.find_bubblewrap", lambda: None)
+    elif gone == "descriptors":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+    else:
+        monkeypatch.setattr(tempfile, "tempdir", "/not/there")
+    broken = Pool("root" if os.geteuid() == 0 else "user", 1)
+    try:
+        with pytest.raises(SandboxError, match="last: it could not be started: "):
+            broken.run([Program(code="print(1)")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        broken.close()
+
+
+def test_a_lane_that_gives_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mortal_steps.sandbox.lane.GRACE_S", 0.1)
+    monkeypatch.setattr("mortal_steps.sandbox.lane.CLOSE_S", 0.1)
+    own = Pool(way_to_run(allow_unisolated=False), 1)
+    own.run([Program(code="")])
+    (box,) = own.lane_pids()
+    (server,) = [int(child) for child, parent in _parents() if parent == box]
+    os.kill(server, signal.SIGSTOP)
+    (result,) = own.run([Program(code="print('done')", limits=Limits(wall_s=2.0))])
+    assert result.stdout == "done\n"
+    assert own.lane_pids() != [box]
+    own.close()
+    assert_ends(server)
+
+
+def test_the_time_for_which_a_box_stands_still_is_not_the_programs() -> None:
+    sleeps = Program(code="import time; time.sleep(0.5); print('done')", limits=Limits(wall_s=2.0))
+    own = Pool(way_to_run(allow_unisolated=False), 1)
+    own.run([Program(code="")])
+    (box,) = own.lane_pids()
+
+    def stand_still() -> None:
+        stopped = _descendants(box)
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in stopped:
+                os.kill(pid, number)
+            time.sleep(3.0)
+
+    still = threading.Thread(target=stand_still)
+    still.start()
+    (result,) = own.run([sleeps])
+    still.join()
+    own.close()
+    assert (result.stdout, result.limit) == ("done\n", None)
+    assert result.duration > 2.5
 
 
 def test_nothing_is_left_of_a_pool_whose_process_is_killed() -> None:

@@ -78,6 +78,22 @@ def leaves_a_child(completions, **kwargs):
     return scores(completions, "child", fail)
 
 
+def spoils_its_process(completions, **kwargs):
+    """Fails on the word, and from then on whatever it is called with, as after a leak."""
+    if "SPOILT" in os.environ:
+        raise OSError("too many open files")
+    return scores(completions, "spoil", spoil)
+
+
+def spoils_its_process_once(completions, **kwargs):
+    return spoils_its_process(completions if calls("spoils") else ["spoil"])
+
+
+def spoil():
+    os.environ["SPOILT"] = "yes"
+    raise OSError("too many open files")
+
+
 def returns_nan(completions, **kwargs):
     return [float("nan") if "nan" in text else 1.0 for text in completions]
 

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from mortal_steps.data import load_problems
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.functions import (
     RUNS_THE_ANSWER,
+    _verifier,
     exact_match,
     reasoning_gym_score,
     trust_gym_rows,
@@ -84,6 +86,14 @@ def test_a_verifier_that_stumbles_abstains_and_is_counted() -> None:
     scores = reasoning_gym_score(answers, log_metric=logged.__setitem__, **columns)
     assert scores == [None, 1.0]
     assert logged == {"reasoning_gym_unjudged": 0.5}
+
+
+def test_without_reasoning_gym_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = problems_of("spell_backward", min_word_len=4)
+    _verifier.cache_clear()
+    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
+    with pytest.raises(RewardError, match=r"pip install 'mortal\[reasoning-gym\]'"):
+        judge(problems, ["a", "b"])
 
 
 def test_verifiers_that_would_run_the_answer_are_refused(tmp_path: Any) -> None:

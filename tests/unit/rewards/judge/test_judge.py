@@ -11,6 +11,7 @@ import pytest
 
 from mortal.rewards.examples import LLMJudgeEnvironment
 from mortal_steps.errors import ConfigError, JudgeError
+from mortal_steps.rewards.judge import endpoint
 from mortal_steps.rewards.judge.ledger import FOLDER, Spending
 from mortal_steps.rewards.judge.place import JudgePlace, use_place
 from mortal_steps.store.identity import IDENTITY_FILE
@@ -107,10 +108,16 @@ def test_equal_questions_are_asked_once(stub: JudgeStub) -> None:
         Answer(status=502, body="<html>"),
         Answer(status=429),
         Answer(status=408),
+        Answer(status=409),
+        Answer(status=425),
         Answer(hang_up=True),
+        Answer(sends=0.5),
+        Answer(headers={"Content-Encoding": "gzip"}),
         Answer(body="no JSON"),
         Answer(body='{"choices": []}'),
         Answer(body='{"choices": [{"message": "text"}]}'),
+        Answer(body="[" * 100_000),
+        Answer(body='{"choices": [{"message": {}}], "usage": {"prompt_tokens": Infinity}}'),
     ],
 )
 def test_what_may_pass_is_asked_again(stub: JudgeStub, fault: Answer) -> None:
@@ -209,8 +216,29 @@ def test_a_slow_answer_is_given_up_and_asked_again(stub: JudgeStub) -> None:
     assert len(stub.requests) == 2
 
 
-def test_an_endpoint_that_refuses_schemas_is_asked_without_from_then_on(stub: JudgeStub) -> None:
-    stub.takes_schema = False
+def test_an_answer_that_trickles_is_as_late_as_one_that_does_not_come(stub: JudgeStub) -> None:
+    stub.next.append(Answer(pause_s=0.02))
+    assert ask(make(stub, timeout=0.2), ["a"]) == [1.0]
+    assert len(stub.requests) == 2
+
+
+def test_an_answer_without_end_is_not_read_to_its_end(
+    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "LARGEST", 1000)
+    stub.next.append(Answer(body="x" * 2000))
+    assert ask(make(stub), ["a"]) == [1.0]
+    stub.always = lambda body: Answer(body="x" * 2000)
+    with pytest.raises(JudgeError, match="an answer of more than 1,000 bytes"):
+        ask(make(stub), ["bb"])
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_an_endpoint_that_refuses_schemas_is_asked_without_from_then_on(
+    stub: JudgeStub, status: int
+) -> None:
+    refused = Answer(status=status, body="response_format is not supported")
+    stub.always = lambda body: refused if "response_format" in body else None
     judge = make(stub, concurrency=1)
     assert ask(judge) == SCORES
     with_schema = ["response_format" in body for body in stub.requests]

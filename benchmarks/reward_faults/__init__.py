@@ -1,0 +1,1 @@
+"""Faults of rewards, judges and sandboxes: is anything scored that nobody judged?"""
