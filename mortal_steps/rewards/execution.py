@@ -11,6 +11,8 @@ from mortal_steps.sandbox.pool import Pool
 
 _settings = SandboxSettings()
 _pools: dict[Way, Pool] = {}
+_ways: dict[bool, Way] = {}
+"""How lanes are started, without and with leave to go unisolated: the same to the process's end."""
 _making = threading.Lock()
 
 
@@ -26,8 +28,11 @@ def shared_pool(*, allow_unisolated: bool = False) -> Pool:
     Raises `NoIsolationError` where programs cannot be shut in, unless the settings or the argument
     allow to go without.
     """
-    way = way_to_run(allow_unisolated=allow_unisolated or _settings.allow_unisolated)
+    allowed = allow_unisolated or _settings.allow_unisolated
     with _making:
+        if allowed not in _ways:
+            _ways[allowed] = way_to_run(allow_unisolated=allowed)
+        way = _ways[allowed]
         if way not in _pools:
             _pools[way] = Pool(way, _settings.lanes)
         return _pools[way]
