@@ -9,7 +9,8 @@ from prefect import State, flow
 from prefect.runtime import flow_run
 from pydantic import Field
 
-from mortal_flows.grpo_train import NAME, is_deployed, train
+from mortal_flows.endings import is_deployed
+from mortal_flows.grpo_train import NAME, train
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.takeover import wait_for_driver
 from mortal_flows.terminal import leave_terminal

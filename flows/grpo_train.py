@@ -18,11 +18,11 @@ from typing import Any, Literal
 from uuid import UUID
 
 from prefect import State, flow
-from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
-from prefect.states import Cancelled, Completed, Crashed
+from prefect.states import Cancelled, Completed
 
+from mortal_flows.endings import is_deployed, state_for
 from mortal_flows.lateness import missed_its_time
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import run_name, settings
@@ -31,15 +31,13 @@ from mortal_flows.takeover import flow_run_url, wait_for_driver
 from mortal_flows.terminal import leave_terminal
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import DiskFullError, MortalError, RunStoppedError, TransientError
+from mortal_steps.errors import MortalError, RunStoppedError
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run
-from mortal_steps.store.files import is_full_disk
-from mortal_tasks.notices import NoticeEvents
 from mortal_tasks.reporter import reporting
 from mortal_tasks.results import drop_results, use_result_folder
 from mortal_tasks.segments import in_segments
@@ -91,7 +89,8 @@ async def grpo_train(
     enter_project_folder()
     if (missed := missed_its_time(skip_after_min)) is not None:
         return Cancelled(message=missed)
-    chosen = settings(UUID(flow_run.id), config, config_file, overrides or (), backend)
+    say = get_run_logger().warning
+    chosen = settings(UUID(flow_run.id), config, config_file, overrides or (), backend, say)
     if is_deployed():
         await wait_for_driver(Path(chosen.runs_dir), str(chosen.run_id))
     return await train(chosen)
@@ -109,10 +108,7 @@ async def train(config: RunConfig) -> State[Any]:
             return _completed(run, "complete before, so nothing was trained: ")
         return await drive(run)
     except (MortalError, OSError) as ended:
-        if not (is_deployed() and is_of_the_machine(ended)):
-            raise
-        get_run_logger().error("%s", ended)
-        return Crashed(message=str(ended))
+        return state_for(ended)
 
 
 async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> State[Any]:
@@ -150,27 +146,19 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
     return _completed(run)
 
 
-def is_of_the_machine(ended: Exception) -> bool:
-    """Whether the run is not to blame: a deployment's flow run that such an error ends is Crashed,
-    not Failed, and so `mortal automate` brings it back. Prefect has files on that disk, too."""
-    return isinstance(ended, (TransientError, DiskFullError)) or is_full_disk(ended)
-
-
 async def tell_the_end(run: Run) -> None:
     """Tell what a process that was killed between the run's end and its own did not get to: what
-    waits for the run to finish, such as the gate before its model is used, hears it from that."""
-    async with watch_server(run.config.logging.server_timeout_s) as server:
-        await NoticeEvents(run, server).close()
+    waits for the run to finish, such as the gate before its model is used, hears it from that, and
+    no segment and no page shows the run as going on."""
+    async with (
+        watch_server(run.config.logging.server_timeout_s) as server,
+        in_segments(run, server) as segments,
+        reporting(run, server),
+    ):
+        await segments.begin()
 
 
 def _completed(run: Run, said: str = "") -> State[Any]:
     """The flow run's last state, which says what was reached."""
     summary = summarize(run)
     return Completed(message=f"{said}{summary.headline}", data=summary)
-
-
-def is_deployed() -> bool:
-    """Whether a deployment made this flow run. `prefect.runtime` would ask the server, which may be
-    away."""
-    context = FlowRunContext.get()
-    return context is not None and getattr(context.flow_run, "deployment_id", None) is not None

@@ -9,6 +9,7 @@ steps is answered by what it has committed.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,9 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 from pydantic import Field, ValidationError
 
+from mortal_flows.endings import state_for
 from mortal_flows.project_folder import enter_project_folder
+from mortal_steps.errors import MortalError, ProductionMovedError
 from mortal_steps.promotion.comparison import (
     Comparison,
     Verdict,
@@ -71,8 +74,10 @@ async def promote(
 ) -> State[Any]:
     """Compare a run's model with the one in production, and put it in its place.
 
-    Ends Completed, with the `Decision`, and says in a line what was decided. Raises the
-    `MortalError` that kept it from a comparison.
+    Ends Completed, with the `Decision`, and says in a line what was decided. If another model comes
+    into use meanwhile, it is compared with that one. Raises the `MortalError` that kept it from a
+    comparison; but a deployment's run ends Crashed if a lost worker, an outage or a full disk
+    has ended it.
 
     Args:
         run_id: The run, which has finished.
@@ -90,23 +95,35 @@ async def promote(
     run = find_run(Path(runs_dir).absolute(), run_id)
     check_trusted(run)
     registry = Registry(Path(models_dir).absolute(), name or run.config.name)
-    request = str(flow_run.id)
-    made = registry.answered(request)
+    made = registry.answered(str(flow_run.id))
     if made is not None:
         registry.follow()
         return _ended(made, registry)
     gate = Gate(run, registry, overrides or ())
-    candidate = await bring_in(gate)
-    if registry.production() == candidate:
-        return Completed(message=f"{candidate.id} is in production already")
-    comparison = await _compare(gate, candidate)
+    try:
+        candidate = await bring_in(gate)
+        while registry.production() != candidate:
+            with contextlib.suppress(ProductionMovedError):  # compared anew then
+                threshold = min_gain if approval == "threshold" else None
+                return await _decided(gate, candidate, threshold)
+    except (MortalError, OSError) as ended:
+        return state_for(ended)
+    return Completed(message=f"{candidate.id} is in production already")
+
+
+async def _decided(gate: Gate, candidate: ModelVersion, min_gain: float | None) -> State[Any]:
+    """The end of a comparison with the model in use; None: a person decides.
+
+    Raises `ProductionMovedError` if another one came into use meanwhile.
+    """
+    comparison, registry = await _compare(gate, candidate), gate.registry
     page = PageArtifact(f"promotion-{registry.name}")
-    if approval == "threshold":
+    if min_gain is not None:
         verdict, by = by_threshold(comparison, min_gain), f"threshold min_gain = {min_gain:g}"
     else:
         await _show(page, comparison, registry, HOW_TO_APPROVE)
         verdict, by = await _asked(comparison, registry.name)
-    decision = await decide(gate, comparison, verdict, by, request)
+    decision = await decide(gate, comparison, verdict, by, str(flow_run.id))
     outcome = f"**{decision.action.capitalize()}** by {decision.by}: {decision.why or 'no reason'}."
     await _show(page, comparison, registry, outcome)
     return _ended(decision, registry)

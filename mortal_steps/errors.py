@@ -42,6 +42,10 @@ class StoreError(MortalError):
     """The run directory cannot be used, or contradicts what is asked of it."""
 
 
+class ProductionMovedError(StoreError):
+    """Another model is in production than the one that a decision was taken against."""
+
+
 class DiskFullError(StoreError):
     """There is no room for a file; the same write may succeed when somebody has made some."""
 

@@ -18,13 +18,11 @@ from prefect.client.orchestration import PrefectClient, get_client
 from prefect.events import Event
 from prefect.events.related import related_resources_from_run_context
 
-from mortal_steps.runs.notices import Notice, mark_told, untold
+from mortal_steps.runs.notices import Notice, mark_told, news
 from mortal_steps.runs.run import Run
 from mortal_tasks.server_watch import ServerWatch
 from mortal_tasks.told import told
 
-STILL_NEWS_S = 86400.0
-"""A notice that is older than this is never told."""
 RETRY_S = 30.0
 """Between two tries to tell what the server has not taken."""
 RESOURCE = "mortal.run"
@@ -64,12 +62,11 @@ class NoticeEvents:
 
     async def _tell(self) -> None:
         self._again_at = None  # unless there is more by the time that this is told
-        since = time.time() - STILL_NEWS_S
-        news = [notice for notice in untold(self._run.store) if notice.at >= since]
-        if not news:
+        notices = news(self._run.store)
+        if not notices:
             return
-        if await told(self._post(news), "a notice of the run is not told yet"):
-            mark_told(self._run.store, news)
+        if await told(self._post(notices), "a notice of the run is not told yet"):
+            mark_told(self._run.store, notices)
         else:
             self._again_at = time.monotonic() + RETRY_S
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ class Advantages:
 
     def __init__(self, folder: Path) -> None:
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+        logging.getLogger("trl").setLevel(logging.ERROR)  # it warns of each masked batch
         build_model(folder / "model", NewModelConfig(), seed=0)
         config = RunConfig(
             rewards=RewardsConfig(functions=(f"made.up:{NAME}",)),

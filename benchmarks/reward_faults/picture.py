@@ -1,7 +1,8 @@
 """The picture: a run whose verifier breaks down, masked and scored 0, beside an undisturbed one.
 
 All are real `mortal train` commands. What is drawn is the true reward of what was sampled: the
-letters in their place, of every completion, whatever the run was told of it.
+letters in their place, of every completion, whatever the run was told of it; and, dashed, what the
+log of the run says that scored failures 0.
 """
 
 from __future__ import annotations
@@ -103,6 +104,10 @@ def draw(path: Path, arms: dict[str, Arm]) -> None:
         for arm, label, look in looks:
             means = running_means(arm.true)
             axes.plot(range(1, len(means) + 1), means, label=label, **look)
+        told = running_means(arms[f"{fault}_as_0"].told)
+        label = f"what the log says, {AS_0}"
+        look = {"color": "#d94801", "linewidth": 1.2, "linestyle": (0, (2, 2))}
+        axes.plot(range(1, len(told) + 1), told, label=label, **look)
         axes.set_title(f"in 3 of 10 problems, {title}", fontsize=9)
         axes.set(xlabel="train step", xlim=(1, len(arms["letters"].true)), ylim=(0, 1))
         axes.grid(alpha=0.25)

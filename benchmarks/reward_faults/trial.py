@@ -29,6 +29,7 @@ from mortal_steps.types import (
     RewardRequest,
     StageTiming,
 )
+from tests.support.rewards.processes import assert_ends
 
 ATTEMPTS = 3
 """Of a stage whose worker is lost, as in a run."""
@@ -109,6 +110,8 @@ def strike(
             assert not run.committed(0), "a shard that stopped the run has scores"
             run.repair()
         run.score([0, 1])
+        for left in Path().glob("child-*"):  # what a function has started ends with its process
+            assert_ends(int(left.read_text()))
         return _compared(
             Outcome(
                 boundary=boundary.name,

@@ -95,6 +95,8 @@ def samples(
     from mortal_steps.report.samples import KINDS, samples_of
     from mortal_steps.runs.run import find_run
 
+    if page is not None and as_json:
+        raise typer.BadParameter("--html writes a page and --json prints JSON; choose one")
     runs_dir, run_id = find_place(run_id, runs_dir)
     asked = zip(KINDS, (best, worst, masked), strict=True)
     wanted = [kind for kind, is_asked in asked if is_asked] or list(KINDS)

@@ -57,10 +57,7 @@ def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run
         problems = preflight.check(config, say=say)
         create_run(root, config, *problems)
     run = find_run(root.parent, root.name)
-    config = follow_as_before(config, run.config).settled_like(run.config)
-    # Both as this code reads them: a key that is newer than the run has the same default in both.
-    changed = list(differences(run.config.identity(), config.identity()))
-    if changed:
+    if changed := changes(run.config, config):
         raise StoreError(
             f"run {config.run_id} exists in {config.runs_dir} with another configuration "
             f"(different: {', '.join(changed)}); choose another --run-id, or continue the run "
@@ -68,6 +65,7 @@ def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run
         )
     check_config(run.store, run.info)
     check_problems(run.store, run.info)
+    config = as_begun(config, run.config)
     opened = Run(run.store, config, run.info)
     if not opened.is_complete():
         check_sources(opened.store, config, opened.working_dir())
@@ -76,6 +74,19 @@ def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run
     if not opened.is_complete() and not elsewhere:  # a complete one needs the model no more
         check_model(config.model, run.info.model_files)
     return opened
+
+
+def as_begun(config: RunConfig, begun: RunConfig) -> RunConfig:
+    """The configuration with everything that was left to the run's beginning as it was then."""
+    return follow_as_before(config, begun).settled_like(begun)
+
+
+def changes(begun: RunConfig, config: RunConfig) -> list[str]:
+    """What makes another run of `config`, key by key; empty where the run goes on with it.
+
+    Both are as this code reads them: a key that is newer than the run has the same default in both.
+    """
+    return list(differences(begun.identity(), as_begun(config, begun).identity()))
 
 
 def accept_changed_rewards(config: RunConfig) -> RunConfig:

@@ -29,9 +29,10 @@ def follow_link(config: RunConfig) -> RunConfig:
 
 def follow_as_before(config: RunConfig, begun: RunConfig) -> RunConfig:
     """The configuration of a run that goes on: with the version that was in production when it was
-    `begun`."""
+    `begun`, wherever the link leads by now, if it is there at all."""
     link, before = Path(config.model.name_or_path), Path(begun.model.name_or_path)
-    if not _is_production(link) or before.parent != link.parent / FOLDER:
+    versions = Path(os.path.normpath(link.parent / FOLDER))
+    if link.name != PRODUCTION or before.parent != versions:
         return config
     return _with_model(config, before)
 

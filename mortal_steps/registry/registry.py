@@ -16,7 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
+from mortal_steps.errors import (
+    ConfigError,
+    CorruptFileError,
+    ProductionMovedError,
+    StoreError,
+)
 from mortal_steps.registry.versions import FOLDER as VERSIONS
 from mortal_steps.registry.versions import ModelFiles, ModelVersion, add_version, find_version
 from mortal_steps.store import RunStore
@@ -113,8 +118,8 @@ class Registry:
     ) -> Decision:
         """Write the decision down and move the link; one `request` is decided once.
 
-        `before` is the version in use that it was decided against. Raises `StoreError` if
-        another one is in use by now, and `CorruptFileError` if the version is not whole.
+        `before` is the version in use that it was decided against. Raises `ProductionMovedError`
+        if another one is in use by now, and `CorruptFileError` if the version is not whole.
         """
         with self._alone():
             made = self.answered(request) if request is not None else None
@@ -173,7 +178,7 @@ class Registry:
         used = in_use([decision for _, decision in records])
         now = used[-1].id if used else None
         if made.before != now:
-            raise StoreError(
+            raise ProductionMovedError(
                 f"{self.name}: {now or 'nothing'} is in production by now, and this was decided "
                 f"against {made.before or 'nothing'}; compare again"
             )

@@ -27,6 +27,8 @@ from mortal_steps.store import RunStore
 logger = logging.getLogger(__name__)
 
 NOTICES = "notices.jsonl"
+STILL_NEWS_S = 86400.0
+"""A notice that is older than this is never told."""
 TOLD = "told"
 """Key of a line that says of a notice when it was told."""
 
@@ -99,6 +101,12 @@ def untold(store: RunStore) -> list[Notice]:
     rows = read_lines(store.path(NOTICES), needs=("id",))
     told = {row["id"] for row in rows if TOLD in row}
     return [notice for notice in read_notices(store) if notice.id not in told]
+
+
+def news(store: RunStore) -> list[Notice]:
+    """Those of them that are still to be told."""
+    since = time.time() - STILL_NEWS_S
+    return [notice for notice in untold(store) if notice.at >= since]
 
 
 def note(run: Run, notice: Notice) -> bool:

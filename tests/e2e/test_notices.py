@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from prefect import flow
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter
 from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
+from prefect.states import Running
 
 from mortal.server import notifications
 from mortal_flows.grpo_train import tell_the_end
@@ -19,6 +22,7 @@ from mortal_steps.runs.notices import NOTICES, new_notice, note, read_notices, u
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_tasks.reporter import reporting
+from mortal_tasks.segments import SEGMENT
 from mortal_tasks.server_watch import watch_server
 from tests.support.run_info import run_info
 from tests.support.webhook import Webhook
@@ -62,8 +66,16 @@ async def goes_on(folder: Path, rewards: list[float]) -> str:
 async def finds_it_complete(folder: Path) -> None:
     """An attempt after one that was killed once the run was complete, but before it had told so."""
     run = Run(RunStore(folder), RunConfig(), replace(run_info(folder), uid=folder.name))
+    run.update(status="completed", step=9)
     note(run, new_notice(run, "mortal.run.finished", "news", "trained", step=9))
-    await tell_the_end(run)
+    async with get_client() as client:  # what the killed process has left
+        await client.create_flow_run(
+            SEGMENT, name="steps 5-8", tags=[f"uid:{run.info.uid[:12]}"], state=Running()
+        )
+        await tell_the_end(run)
+        wanted = FlowRunFilter.model_validate({"name": {"any_": ["steps 5-8"]}})
+        found = await client.read_flow_runs(flow_run_filter=wanted)
+    assert [each.state_name for each in found] == ["Crashed"]
 
 
 def test_that_a_run_has_finished_is_told_though_its_process_was_killed(there, tmp_path):

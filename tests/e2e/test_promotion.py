@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from functools import partial
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -14,6 +15,8 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Pending
 
 from mortal_flows import promote as flow_module
+from mortal_steps.errors import DiskFullError
+from mortal_steps.promotion.comparison import by_threshold
 from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Registry
 from tests.support.bare_flow import InProcess, Killed, one_thread
@@ -95,6 +98,33 @@ def test_a_person_approves_a_model_while_nothing_runs(at_work, project, monkeypa
             assert "| `lottery` |" in await page(client, "tiny")
 
     registry = Registry(project / "models", "tiny")
+    asyncio.run(scenario())
+
+
+def test_a_gate_that_another_one_overtakes_or_a_full_disk_ends_is_not_failed(at_work, monkeypatch):
+    def overtaken(comparison, min_gain):
+        candidate = comparison.candidate.version
+        registry.decide("promoted", candidate, before=None, by="another gate", why="it was faster")
+        return by_threshold(comparison, min_gain)
+
+    def full(gate):
+        raise DiskFullError("no space left for the model")
+
+    async def scenario():
+        async with get_client() as client:
+            given = {"run_id": "first", "name": "other", "approval": "threshold"}
+            flow_run = await begin(client, **given)
+            with monkeypatch.context() as patch:
+                patch.setattr(Gate, "bring_in", full)
+                ended = await attempt(client, flow_run)
+            assert (ended.type, ended.message) == ("CRASHED", "no space left for the model")
+            with monkeypatch.context() as patch:
+                patch.setattr(flow_module, "by_threshold", overtaken)
+                ended = await attempt(client, flow_run)
+            assert ended.message.endswith("is in production already")
+            assert [made.by for made in registry.history()] == ["another gate"]
+
+    registry = Registry(Path("models").absolute(), "other")
     asyncio.run(scenario())
 
 

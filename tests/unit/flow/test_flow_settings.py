@@ -7,6 +7,8 @@ import pytest
 from mortal_flows.settings import run_id, run_name, settings
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.runs.identity import write_identity
+from mortal_steps.store import RunStore
 
 # Made by Prefect's scheduler in one transaction.
 NIGHTS = [
@@ -50,6 +52,28 @@ def test_a_file_goes_before_the_configuration_of_a_deployment(tmp_path):
     file.write_text('name = "mine"\n[training]\nbatch_size = 2\n')
     chosen = settings(uuid4(), RunConfig(name="demo"), str(file), ["training.max_steps=20"])
     assert (chosen.name, chosen.training.batch_size, chosen.training.max_steps) == ("mine", 2, 20)
+
+
+def test_a_flow_run_goes_on_with_the_run_that_it_began_though_its_file_was_edited(tmp_path):
+    flow_run_id = NIGHTS[0]
+    file = tmp_path / "nightly.toml"
+    text = f'name = "demo"\nruns_dir = "{tmp_path}"\n[logging]\nserver_timeout_s = 60\n'
+    file.write_text(text)
+    begun = settings(flow_run_id, None, str(file), ())
+    write_identity(RunStore(tmp_path / str(begun.run_id)), begun, [], [])
+    said = []
+
+    def goes_on(edited):
+        file.write_text(edited)
+        return settings(flow_run_id, None, str(file), (), say=said.append)
+
+    patient = goes_on(text.replace("60", "90"))
+    assert (patient.run_id, patient.logging.server_timeout_s) == (begun.run_id, 90)
+    assert not said, "that changes no number"
+    assert goes_on(text + "[training]\nbatch_size = 2\n") == begun
+    assert goes_on(text.replace("demo", "other")) == begun
+    assert "training.batch_size was" in said[0] and "name is now 'other'" in said[1]
+    assert settings(NIGHTS[1], None, str(file), ()).name == "other", "the next night"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from mortal_steps.runs import notices
 from mortal_steps.runs.notices import new_notice, note, untold
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
-from mortal_tasks.notices import STILL_NEWS_S, NoticeEvents, payload
+from mortal_tasks.notices import NoticeEvents, payload
 from tests.support.run_info import run_info
 from tests.support.webhook import Webhook
 
@@ -73,9 +73,10 @@ async def test_a_server_that_is_away_is_not_asked(run, server):
 
 
 async def test_what_is_old_is_no_news(run, server, monkeypatch):
-    then = SimpleNamespace(time=lambda: time.time() - STILL_NEWS_S - 1)
-    monkeypatch.setattr(notices, "time", then)
-    note(run, some_notice(run))
+    then = SimpleNamespace(time=lambda: time.time() - notices.STILL_NEWS_S - 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(notices, "time", then)
+        note(run, some_notice(run))
     await told(run)
     assert server.received == []
 

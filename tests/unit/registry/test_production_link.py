@@ -32,6 +32,14 @@ def test_a_run_keeps_the_model_that_the_link_pointed_to(link):
     assert follow_link(beginning_with(link)).model.name_or_path.endswith("second")
 
 
+def test_however_the_link_is_spelt_and_where_it_is_gone(link):
+    roundabout = beginning_with("models/../models/letters/production")
+    begun = follow_link(roundabout)
+    assert follow_as_before(roundabout, begun) == begun
+    link.unlink()
+    assert follow_as_before(roundabout, begun) == begun
+
+
 def test_another_model_is_another_model(link):
     begun = beginning_with("elsewhere/model")
     assert follow_as_before(beginning_with(link), begun) == beginning_with(link)

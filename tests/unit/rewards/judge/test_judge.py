@@ -78,8 +78,6 @@ def test_equal_questions_are_asked_once(stub: JudgeStub) -> None:
         Answer(status=409),
         Answer(status=425),
         Answer(hang_up=True),
-        Answer(sends=0.5),
-        Answer(headers={"Content-Encoding": "gzip"}),
         Answer(body="no JSON"),
         Answer(body='{"choices": []}'),
         Answer(body='{"choices": [{"message": "text"}]}'),
@@ -93,6 +91,17 @@ def test_what_may_pass_is_asked_again(stub: JudgeStub, fault: Answer) -> None:
     assert ask(make(stub)) == SCORES
     assert sorted(stub.paid) == TEXTS
     assert len(stub.requests) == 2 * len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    "damaged", [Answer(sends=0.5), Answer(headers={"Content-Encoding": "gzip"})]
+)
+def test_an_answer_that_arrives_damaged_is_asked_for_again(
+    stub: JudgeStub, damaged: Answer
+) -> None:
+    stub.next.append(damaged)
+    assert ask(make(stub), ["a"]) == [1.0]
+    assert stub.paid == ["a", "a"], "which costs twice"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,33 @@
+"""How a flow run of a deployment ends that its machine has ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import State
+from prefect.context import FlowRunContext
+from prefect.logging import get_run_logger
+from prefect.states import Crashed
+
+from mortal_steps.errors import DiskFullError, TransientError
+from mortal_steps.store.files import is_full_disk
+
+
+def state_for(ended: Exception) -> State[Any]:
+    """Crashed, for a deployment's flow run that this error has ended and that is not to blame for
+    it: a lost worker, an outage, a full disk. `mortal automate` brings it back.
+
+    Raises any other error, which makes the flow run Failed. Prefect has files on that disk, too.
+    """
+    of_the_machine = isinstance(ended, (TransientError, DiskFullError)) or is_full_disk(ended)
+    if not (of_the_machine and is_deployed()):
+        raise ended
+    get_run_logger().error("%s", ended)
+    return Crashed(message=str(ended))
+
+
+def is_deployed() -> bool:
+    """Whether a deployment made this flow run. `prefect.runtime` would ask the server, which may be
+    away."""
+    context = FlowRunContext.get()
+    return context is not None and getattr(context.flow_run, "deployment_id", None) is not None
