@@ -49,12 +49,6 @@ def test_the_judge_sees_the_rubric_the_range_and_the_columns(stub: JudgeStub) ->
     assert body["response_format"]["type"] == "json_schema"
 
 
-def test_a_place_without_a_column_is_named(stub: JudgeStub) -> None:
-    with pytest.raises(ValueError, match=r"place \{answr\}.* answer, completion, prompt"):
-        ask(make(stub, prompt="{answr}"), ["a"], answer=["2"])
-    assert not stub.requests
-
-
 def test_its_reasons_are_logged_beside_the_completions(stub: JudgeStub) -> None:
     logged: dict[str, Any] = {}
     ask(make(stub), ["a", "bb", "a"], log_extra=logged.__setitem__)

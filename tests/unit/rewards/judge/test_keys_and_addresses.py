@@ -88,3 +88,9 @@ def test_an_address_that_answers_no_such_request_stops_at_once(
     with pytest.raises(ConfigError, match=rf"base_url = .* of a judge: .*status {status}"):
         ask(make(stub, concurrency=1))
     assert len(stub.requests) == 1
+
+
+def test_a_place_without_a_column_is_named(stub: JudgeStub) -> None:
+    with pytest.raises(ValueError, match=r"place \{answr\}.* answer, completion, prompt"):
+        ask(make(stub, prompt="{answr}"), ["a"], answer=["2"])
+    assert not stub.requests
