@@ -21,7 +21,7 @@ def cases_in_program(text: str, entry_point: Any) -> Iterator[AssertCase]:
     try:
         body = ast.parse(text).body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise ValueError(f"the test case {text!r:.80} is no Python: {error}") from None
+        raise ValueError(f"{text!r:.40} is no Python: {error}") from None
     if not body:
         return
     if _leaves_check_uncalled(body):
@@ -29,8 +29,8 @@ def cases_in_program(text: str, entry_point: Any) -> Iterator[AssertCase]:
         return
     if not any(isinstance(node, ast.Assert | ast.Call | ast.Raise) for node in _run(body)):
         raise ValueError(
-            f"the test case {text!r:.80} tests nothing: it runs no assertion and no call; add one "
-            "outside of its functions and classes"
+            f"{text!r:.40} tests nothing: it runs no assertion and no call; add one outside of its "
+            "functions and classes"
         )
     shared = [node for node in body if not isinstance(node, ast.Assert)]
     asserts = body[len(shared) :]
@@ -70,8 +70,8 @@ def _entry(text: str, entry_point: Any) -> str:
     """The expression that `check` is called with."""
     if entry_point is None:
         raise ValueError(
-            f"the test case {text!r:.80} defines {CHECK} and never calls it; name the function to "
-            f"be tested in a column `entry_point`, or add `{CHECK}(NAME)` to the text"
+            f"{text!r:.40} defines {CHECK} and never calls it; add a column `entry_point` with the "
+            f"function's name, or `{CHECK}(NAME)` to the text"
         )
     try:
         return ast.unparse(ast.parse(entry_point, mode="eval"))

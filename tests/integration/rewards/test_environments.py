@@ -190,6 +190,15 @@ def test_no_or_wrong_test_cases_are_a_failure_and_no_score(columns: dict[str, An
     assert failure.kind == ("exception" if "answer" in columns else "invalid")
 
 
+def test_the_remedy_for_a_check_that_nobody_calls_is_told_in_full() -> None:
+    check = "def check(candidate):\n" + "    assert candidate(1, 2) == 3\n" * 9
+    failure = call(make_shard((ADDS,), columns={"tests": check}), f=CodeExecutionEnvironment())["f"]
+    assert isinstance(failure, CallFailure)
+    assert failure.message.endswith("or `check(NAME)` to the text")
+    solved = make_shard((ADDS,), columns={"tests": check, "entry_point": "add"})
+    assert scored(CodeExecutionEnvironment(), solved).scores == [1.0]
+
+
 def test_programs_print_and_return_what_is_compared_outside() -> None:
     cases = [
         {"input": "1 2", "output": "3\n"},

@@ -74,7 +74,7 @@ def test_forms(value: Any, forms: list[type]) -> None:
         ("'assert f(1)'", "tests nothing"),
         ("import math\ndef test():\n    assert f(1)", "tests nothing"),
         ("x = lambda: f(1)", "tests nothing"),
-        (CHECK, "never calls it; name the function .* `entry_point`"),
+        (CHECK, "never calls it; add a column `entry_point`"),
         ("[f(1)]", "neither JSON nor a list"),
         ("{'args': [inf]}", "neither JSON nor a list"),
         ({"input": "1"}, "keys input is of no known form"),
