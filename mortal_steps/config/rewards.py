@@ -81,6 +81,11 @@ class RewardTerm(Section, extra="allow"):
         None: nothing."""
         return None
 
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether it scores by `completion_ids`, which a file of completions need not have."""
+        return False
+
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
         """Of one call with so many completions, where `rewards.timeout_s` is `timeout_s`."""
         return timeout_s

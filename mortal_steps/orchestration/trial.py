@@ -21,8 +21,8 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data.problems import load_problems
 from mortal_steps.orchestration.preflight import check_interpreter, check_something_scores
 from mortal_steps.report.samples import told
-from mortal_steps.rewards.completions_file import GivenGroup, read_completions
-from mortal_steps.scores import reward_weights, weighted_sum
+from mortal_steps.rewards.completions_file import GivenGroup, check_token_ids, read_completions
+from mortal_steps.scores import reward_names, reward_weights, weighted_sum
 from mortal_steps.store import RunStore
 from mortal_steps.store.shard_files import shard_file
 from mortal_steps.types import (
@@ -102,14 +102,20 @@ class Trial:
 
 def read_given(config: RunConfig, path: Path) -> list[GivenGroup]:
     """The completions of a file; see `read_completions`. The dataset of the configuration is read
-    where a row names a problem of it."""
+    where a row names a problem of it.
+
+    Raises `DataError` as that does, and for completions without the token ids that a reward counts.
+    """
 
     @functools.cache
     def dataset() -> dict[str, Problem]:
         train, held_out = load_problems(config.data, config.seed)
         return {problem.id: problem for problem in (*train, *held_out)}
 
-    return read_completions(path, config.data.prompt_column, dataset)
+    given = read_completions(path, config.data.prompt_column, dataset)
+    terms = zip(reward_names(config), config.rewards.all_terms, strict=True)
+    check_token_ids(given, [name for name, term in terms if term.counts_tokens], path)
+    return given
 
 
 def try_rewards(

@@ -22,7 +22,8 @@ from mortal_steps.errors import JudgeError, MortalError, SandboxError
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.calls import CallArguments, CallFailure, CallScores, Outcome, Plain
 from mortal_steps.rewards.columns import DatasetRowError
-from mortal_steps.rewards.texts import printable, storable
+from mortal_steps.rewards.plain import cut, number_of, one_line, plain_value, short_name, shown
+from mortal_steps.rewards.texts import printable
 
 FLOAT32_MAX = 3.4028234e38
 """Rewards are single precision in the loss; what is larger would be infinite there."""
@@ -31,9 +32,7 @@ LONGEST_MESSAGE = 300
 """Characters of an error's text that are kept in records."""
 
 LONGEST_TRACE = 20_000
-LONGEST_NAME = 200
-LONGEST_VALUE = 100_000
-"""Characters of a trace, of the name of a metric or column, of a text in a logged column."""
+"""Characters of a trace."""
 
 MOST_NAMES = 100
 MOST_LOGGED = 16 * 2**20
@@ -80,23 +79,23 @@ class _Log:
         return {"log_extra": self._column, "log_metric": self._metric}
 
     def _metric(self, name: str, value: float) -> None:
-        number = _number(value)
+        number = number_of(value)
         if number is None or not math.isfinite(number):
             raise ValueError(
-                f"log_metric({_name(name)!r}, {_line(repr(value), 80)}): the value is no finite "
-                "number"
+                f"log_metric({short_name(name)!r}, {one_line(repr(value), 80)}): the value is no "
+                "finite number"
             )
         self.metrics[self._known(self.metrics, name)].append(number)
 
     def _column(self, column: str, values: Sequence[Any]) -> None:
-        plain = [_plain(value) for value in values]
+        plain = [plain_value(value) for value in values]
         self._num_characters += sum(len(value) for value in plain if isinstance(value, str))
         if self._num_characters > MOST_LOGGED:
             raise ValueError(f"log_extra: more than {MOST_LOGGED:,} characters in one call")
         self.extra[self._known(self.extra, column)].extend(plain)
 
     def _known(self, there: Mapping[str, Any], name: str) -> str:
-        name = _name(name)
+        name = short_name(name)
         if name not in there and len(there) == MOST_NAMES:
             raise ValueError(
                 f"more than {MOST_NAMES} metrics or columns are logged, the last {name!r}; a name "
@@ -181,7 +180,7 @@ def timed_out(timeout_s: float, trace: str) -> CallFailure:
 def _sandbox_lost(error: SandboxError) -> CallFailure:
     return CallFailure(
         kind="sandbox",
-        message=_line(f"lost its sandbox: {error}", LONGEST_MESSAGE),
+        message=one_line(f"lost its sandbox: {error}", LONGEST_MESSAGE),
         remedy="`mortal doctor` says whether this machine can shut programs in, and `mortal doctor "
         "--modal` what it finds of Modal.",
     )
@@ -190,7 +189,7 @@ def _sandbox_lost(error: SandboxError) -> CallFailure:
 def _judge_failed(error: JudgeError) -> CallFailure:
     return CallFailure(
         kind="judge",
-        message=_line(f"got no score of its judge: {error}", LONGEST_MESSAGE),
+        message=one_line(f"got no score of its judge: {error}", LONGEST_MESSAGE),
         remedy="What was answered is kept, so the next attempt asks for the rest alone. A larger "
         "rewards.timeout_s waits for longer.",
     )
@@ -200,7 +199,7 @@ def _raised(error: BaseException, arguments: CallArguments) -> CallFailure:
     if isinstance(error, DatasetRowError):
         return CallFailure(
             kind="invalid",
-            message=_line(f"cannot use the dataset's {error.what}", LONGEST_MESSAGE),
+            message=one_line(f"cannot use the dataset's {error.what}", LONGEST_MESSAGE),
             remedy=f"Correct problem {arguments.problem_ids[error.row]} in the dataset, or leave "
             "it out.",
         )
@@ -213,7 +212,7 @@ def _raised(error: BaseException, arguments: CallArguments) -> CallFailure:
         remedy = "Correct it, or return None where it cannot judge; a failure is never scored 0."
     return CallFailure(
         kind="exception",
-        message=_line(f"raised {type(error).__name__}: {error}", LONGEST_MESSAGE),
+        message=one_line(f"raised {type(error).__name__}: {error}", LONGEST_MESSAGE),
         remedy=remedy,
         trace=_trace(error),
     )
@@ -226,7 +225,7 @@ def _inner_traceback(error: BaseException) -> Any:
 
 def _trace(error: BaseException) -> str:
     lines = traceback.format_exception(type(error), error, _inner_traceback(error))
-    return _cut(printable("".join(lines)), LONGEST_TRACE)
+    return cut(printable("".join(lines)), LONGEST_TRACE)
 
 
 def _checked(output: Any, log: _Log, arguments: CallArguments) -> Outcome:
@@ -236,7 +235,7 @@ def _checked(output: Any, log: _Log, arguments: CallArguments) -> Outcome:
         output = output.tolist()
     if not isinstance(output, list | tuple):
         return _no_scores(
-            f"returned {_shown(output)}", f"It must return a list of {len(ids)} numbers."
+            f"returned {shown(output)}", f"It must return a list of {len(ids)} numbers."
         )
     if len(output) != len(ids):
         return _no_scores(
@@ -247,7 +246,7 @@ def _checked(output: Any, log: _Log, arguments: CallArguments) -> Outcome:
     for row, (value, score) in enumerate(zip(output, scores, strict=True)):
         if value is not None and score is None:
             return _no_scores(
-                f"returned {_shown(value)} for problem {ids[row]} "
+                f"returned {shown(value)} for problem {ids[row]} "
                 f"(completion {row - ids.index(ids[row])} of it)",
                 "A score is a finite number, or None to abstain.",
             )
@@ -265,46 +264,5 @@ def _no_scores(message: str, remedy: str) -> CallFailure:
 
 
 def _score(value: Any) -> float | None:
-    number = _number(value)
+    number = number_of(value)
     return number if number is not None and abs(number) <= FLOAT32_MAX else None
-
-
-def _number(value: Any) -> float | None:
-    """A Python, NumPy or torch number as a float; None if it is no number."""
-    try:
-        value = value.item() if hasattr(value, "item") else value
-        return float(value) if isinstance(value, bool | int | float) else None
-    except (ValueError, OverflowError, RuntimeError):  # an array of several; an int beyond 1e308
-        return None
-
-
-def _plain(value: Any) -> Plain:
-    """A value of a logged column as plain Python: a type of the user's own is unknown outside.
-
-    A number that JSON does not have (nan, infinity) is None.
-    """
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int) and -(2**63) <= value < 2**63:
-        return int(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    text = str.__str__(value) if isinstance(value, str) else str(value)
-    return storable(_cut(text, LONGEST_VALUE))
-
-
-def _name(name: str) -> str:
-    return _line(str(name), LONGEST_NAME)
-
-
-def _shown(value: Any) -> str:
-    return f"{_line(repr(value), 80)} ({type(value).__name__})"
-
-
-def _line(text: str, length: int) -> str:
-    """One line that can be stored and printed; what is cut off is not looked at."""
-    return _cut(printable(" ".join(text[: 4 * length].split())), length)
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 3]}..."

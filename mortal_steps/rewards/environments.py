@@ -71,9 +71,11 @@ class SandboxConfig(FunctionConfig):
 
 
 class RewardEnvironment:
-    """Derive from it: define `name` and `score`, or `score_batch`."""
+    """Derive from it: define `score`, or `score_batch`."""
 
     name: ClassVar[str] = ""
+    """What it calls itself in the log. In metrics it goes by its class, or by the `name` of its
+    term: those names are known before its code is imported."""
     sandbox_config: SandboxConfig = SandboxConfig()
     function_config: FunctionConfig = FunctionConfig()
 
@@ -92,15 +94,27 @@ class RewardEnvironment:
     ) -> Sequence[float | None]:
         """Scores of all completions, in their order. `kwargs`: columns, one entry per completion.
 
-        This one calls `score` for each, as many at a time as programs run beside each other.
+        This one calls `score` for each, as many at a time as programs run beside each other. What
+        each says to `log_extra` stands beside its own completion.
         """
+        log_extra = kwargs.pop("log_extra", None)
         rows = _rows(kwargs, len(completions))
+        logs = [_RowLog() for _ in rows]
+        if log_extra is not None:
+            rows = [{**row, "log_extra": log} for row, log in zip(rows, logs, strict=True)]
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             waiting = [
                 threads.submit(self.score, completion, prompt, **row)
                 for completion, prompt, row in zip(completions, prompts, rows, strict=True)
             ]
-            return [each.result() for each in waiting]
+            scores = [each.result() for each in waiting]
+        for column in dict.fromkeys(name for log in logs for name in log.columns):
+            log_extra(column, [value for log in logs for value in log.columns.get(column, [None])])
+        return scores
+
+    def prompt_text(self, prompt: Any) -> str:
+        """What `score` gets as the prompt: its text, or of a chat that of the last message."""
+        return asked(prompt)
 
     def __call__(self, **kwargs: Any) -> Sequence[float | None]:
         """The environment as a reward function, which takes `prompts` and `completions` by name.
@@ -110,7 +124,7 @@ class RewardEnvironment:
         """
         self._lost = None
         completions = [text_of(completion) for completion in kwargs.pop("completions")]
-        prompts = [asked(prompt) for prompt in kwargs.pop("prompts")]
+        prompts = [self.prompt_text(prompt) for prompt in kwargs.pop("prompts")]
         scores = self.score_batch(completions, prompts, **kwargs)
         if self._lost is not None:
             raise self._lost
@@ -176,6 +190,16 @@ class RewardEnvironment:
         ]
         results = (results[0] for results in self.execute_rows(rows, config))
         return [NO_PROGRAM if code is None else next(results) for code in codes]
+
+
+class _RowLog:
+    """What the call of `score` for one completion says to `log_extra`."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, list[Any]] = {}
+
+    def __call__(self, column: str, values: Sequence[Any]) -> None:
+        self.columns.setdefault(column, []).extend(values)
 
 
 def _rows(columns: Mapping[str, Any], length: int) -> list[dict[str, Any]]:

@@ -16,6 +16,8 @@ PYTHON = ("python", "python3", "py")
 
 _FENCE = re.compile(r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})(?P<info>.*)$")
 _THINK_TAG = re.compile(r"</?think>")
+_THINK_END = re.compile(r"[ \t]*(?:`{3,}|~{3,})?[ \t]*(</think>)")
+"""An end of thoughts within a fenced block: nothing but a fence stands before it in its line."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +95,8 @@ def extract_thoughts(text: str) -> str | None:
     """What stands in the outermost `<think>…</think>`, joined by newlines; None if there is none.
 
     A text may begin within its thoughts, since chat templates put `<think>` into the prompt, and
-    may end within them.
+    may end within them. Tags in a fenced block are code, but for a `</think>` that begins a line:
+    models leave blocks open in their thoughts.
     """
     thoughts = [text[begin:end] for begin, end in _thought_spans(text)]
     if not thoughts:
@@ -116,7 +119,7 @@ def _blocks(text: str) -> Iterator[CodeBlock]:
     for line in text.replace("\r\n", "\n").removesuffix("\n").split("\n"):
         fence = _FENCE.match(line)
         if opening is None:
-            if fence and not ("`" in fence["info"] and fence["fence"][0] == "`"):  # `` ```x``` ``
+            if fence and _opens(fence):
                 opening, lines = fence, []
         elif fence and _closes(fence, opening):
             yield _block(opening, lines, closed=True)
@@ -125,6 +128,10 @@ def _blocks(text: str) -> Iterator[CodeBlock]:
             lines.append(line)
     if opening is not None:
         yield _block(opening, lines, closed=False)
+
+
+def _opens(fence: re.Match[str]) -> bool:
+    return not ("`" in fence["info"] and fence["fence"][0] == "`")  # `` ```x``` ``
 
 
 def _closes(fence: re.Match[str], opening: re.Match[str]) -> bool:
@@ -145,16 +152,41 @@ def _block(opening: re.Match[str], lines: list[str], *, closed: bool) -> CodeBlo
 def _thought_spans(text: str) -> Iterator[tuple[int, int]]:
     """Where thoughts begin and end, tags included."""
     depth = begin = 0
-    marks = list(_THINK_TAG.finditer(text))
-    for mark in marks:
-        if mark[0] == "<think>":
-            begin = begin if depth else mark.start()
+    for number, (tag_begin, tag_end) in enumerate(_think_tags(text)):
+        if text[tag_begin + 1] != "/":
+            begin = begin if depth else tag_begin
             depth += 1
-        elif depth == 0 and mark is marks[0]:  # it began in the prompt
-            yield 0, mark.end()
+        elif depth == 0 and number == 0:  # it began in the prompt
+            yield 0, tag_end
         elif depth:
             depth -= 1
             if depth == 0:
-                yield begin, mark.end()
+                yield begin, tag_end
     if depth:
         yield begin, len(text)
+
+
+def _think_tags(text: str) -> Iterator[tuple[int, int]]:
+    """Where the tags of thoughts begin and end that are no code; a line begins anew behind one."""
+    opening: re.Match[str] | None = None
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at) % (len(text) + 1)  # or the text's own
+        fence = _FENCE.match(text[at:end])
+        if opening is None:
+            tag = _THINK_TAG.search(text, at, end)
+            if tag is not None:
+                yield tag.span()
+                at = tag.end()
+                continue
+            if fence and _opens(fence):
+                opening = fence
+        else:
+            ending = _THINK_END.match(text, at, end)
+            if ending is not None:
+                yield ending.span(1)
+                opening, at = None, ending.end()
+                continue
+            if fence and _closes(fence, opening):
+                opening = None
+        at = end + 1

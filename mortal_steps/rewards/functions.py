@@ -1,4 +1,4 @@
-"""Reward functions that come with MORTAL; name them as `mortal_steps.rewards.functions:<name>`."""
+"""Reward functions that come with MORTAL; name them as `mortal.rewards.functions:<name>`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import text_of
+from mortal_steps.rewards.kinds.exact import Exact
 
 RUNS_THE_ANSWER = frozenset(
     {
@@ -39,12 +40,13 @@ def trust_gym_rows(trust: bool) -> None:
     _gym_rows = trust
 
 
-def exact_match(completions: Sequence[Any], answer: Sequence[Any], **kwargs: Any) -> list[float]:
-    """1 where the completion is the column `answer`, but for white space around it; else 0."""
-    return [
-        float(text_of(completion).strip() == str(expected).strip())
-        for completion, expected in zip(completions, answer, strict=True)
-    ]
+_exact = Exact().load()
+
+
+def exact_match(completions: Sequence[Any], **columns: Any) -> list[float]:
+    """1 where the completion is the column `answer`, or one of several there, but for white space
+    around it; else 0. Raises `DatasetRowError` for a row without an answer."""
+    return _exact(completions=completions, **columns)
 
 
 def reasoning_gym_score(

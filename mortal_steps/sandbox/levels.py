@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import logging
 import os
 import sys
 from dataclasses import dataclass
@@ -12,6 +12,8 @@ from mortal_steps.sandbox.base import ExecutionResult, Program
 from mortal_steps.sandbox.box import Way, find_bubblewrap
 from mortal_steps.sandbox.lane import Lane, LaneLost
 from mortal_steps.sandbox.syscalls import AUDIT_ARCH, filter_program
+
+logger = logging.getLogger(__name__)
 
 PROBE = """
 import csv, os, socket
@@ -56,9 +58,22 @@ class Level:
         }[self.way]
 
 
-@functools.cache
+_shut_in: Level | None = None
+"""What was found, once programs could be shut in."""
+
+
 def reached_level() -> Level:
-    """Of this machine and user; tries it once in each process, which takes half a second."""
+    """Of this machine and user; tries it until that goes well once, which takes half a second."""
+    global _shut_in
+    if _shut_in is not None:
+        return _shut_in
+    level = _found()
+    if level.way != "bare":
+        _shut_in = level
+    return level
+
+
+def _found() -> Level:
     if sys.platform != "linux":
         return Level(way="bare", reason=f"{sys.platform} has no namespaces")
     if find_bubblewrap() is None:
@@ -87,6 +102,8 @@ def way_to_run(*, allow_unisolated: bool) -> Way:
             "account; or rewards.sandbox.allow_unisolated = true, and programs run as you, with "
             "your files and your network"
         )
+    if level.way == "bare":
+        logger.warning("%s; as allow_unisolated allows, they run as you, not shut in", level.told)
     return level.way
 
 

@@ -28,6 +28,8 @@ class LocalPlace:
     def __init__(self, settings: PlaceSettings) -> None:
         self._settings = settings
         self._pools: dict[Way, Pool[Lane]] = {}
+        self._ways: dict[bool, Way] = {}
+        """How lanes are started, without and with leave to go unisolated: the same to the end."""
         self._making = threading.Lock()
         self._told: set[str] = set()
 
@@ -37,8 +39,10 @@ class LocalPlace:
     def pool(self, needs: Needs) -> Pool[Lane]:
         """See `Place.pool`; raises `NoIsolationError`."""
         allowed = needs.allow_unisolated or self._settings.allow_unisolated
-        way = way_to_run(allow_unisolated=allowed)
         with self._making:
+            if allowed not in self._ways:
+                self._ways[allowed] = way_to_run(allow_unisolated=allowed)
+            way = self._ways[allowed]
             self._say_what_is_left_out(needs)
             if way not in self._pools:
                 self._pools[way] = local_pool(way, self._settings.lanes)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mortal_steps.rewards.base import text_of
-from mortal_steps.rewards.code_execution.cases import Case, cases_of
+from mortal_steps.rewards.code_execution.cases import Case
+from mortal_steps.rewards.code_execution.forms import cases_of
+from mortal_steps.rewards.code_execution.limits import total_limits
+from mortal_steps.rewards.columns import DatasetRowError
 from mortal_steps.rewards.environments import RewardEnvironment, SandboxConfig
 from mortal_steps.rewards.extraction import extract_code, without_thoughts
 from mortal_steps.sandbox.base import ExecutionResult
 from mortal_steps.sandbox.pool import Row
 
 COLUMNS = ("testcases", "test_cases", "testcase", "tests")
+ENTRY_POINT = "entry_point"
+"""Column with the function that the test cases of HumanEval are about."""
 
 
 class CodeExecutionEnvironment(RewardEnvironment):
     """1 for a program that passes all test cases of its problem, else 0.
 
     With `partial_credit`, the share of the test cases that it passes. A program that runs out of
-    time in one test case is not asked the later ones. `column`: of the dataset, with the test
-    cases; default: the first of `COLUMNS` that is there. `timeout`: CPU seconds per test case.
+    time, in one test case or in all together, has failed the later ones. `column`: of the dataset,
+    with the test cases; default: the first of `COLUMNS` that is there. `timeout`: CPU seconds per
+    test case; `total_timeout`: for all of a completion, default ten times that.
     """
 
     name = "CodeExecution"
@@ -31,10 +37,12 @@ class CodeExecutionEnvironment(RewardEnvironment):
         *,
         column: str | None = None,
         timeout: float = 5.0,
+        total_timeout: float | None = None,
         memory_mb: int = 1024,
     ) -> None:
         self.partial_credit = partial_credit
         self.column = column
+        self._total = total_limits(timeout, total_timeout)
         self.sandbox_config = SandboxConfig(timeout=timeout, memory_mb=memory_mb)
 
     def code_of(self, completion: str) -> str:
@@ -50,8 +58,8 @@ class CodeExecutionEnvironment(RewardEnvironment):
     def score_batch(
         self, completions: Sequence[str], prompts: Sequence[str], **kwargs: Any
     ) -> list[float | None]:
-        """None where a problem has no test case; raises `ValueError` for one that is none."""
-        cases = [cases_of(value) for value in self._column(kwargs)]
+        """None where a problem has no test case; raises `DatasetRowError` for one that is none."""
+        cases = self._cases(kwargs)
         rows = [
             self._row(self.code_of(completion), of_it)
             for completion, of_it in zip(completions, cases, strict=True)
@@ -59,12 +67,24 @@ class CodeExecutionEnvironment(RewardEnvironment):
         results = self.execute_rows(rows)
         return [self._credit(*each) for each in zip(cases, results, strict=True)]
 
-    def _column(self, columns: dict[str, Any]) -> Sequence[Any]:
+    def _cases(self, columns: dict[str, Any]) -> list[list[Case]]:
+        """Of each completion."""
+        name = self._column(columns)
+        entry_points = columns.get(ENTRY_POINT, [None] * len(columns[name]))
+        found: list[list[Case]] = []
+        for row, (value, entry) in enumerate(zip(columns[name], entry_points, strict=True)):
+            try:
+                found.append(cases_of(value, entry))
+            except ValueError as error:
+                wrong = f"holds no test case: {error}"
+                raise DatasetRowError(column=name, row=row, value=value, wrong=wrong) from None
+        return found
+
+    def _column(self, columns: dict[str, Any]) -> str:
         names = [self.column] if self.column else COLUMNS
         for name in names:
             if name in columns:
-                found: Sequence[Any] = columns[name]
-                return found
+                return name
         raise ValueError(
             f"the dataset has no column {' or '.join(names)} with test cases; it has "
             f"{', '.join(columns)}"
@@ -73,12 +93,20 @@ class CodeExecutionEnvironment(RewardEnvironment):
     def _row(self, code: str, cases: Sequence[Case]) -> Row:
         def go_on(results: Sequence[ExecutionResult]) -> bool:
             last = results[-1]
+            if self._spent(results):
+                return False
             if self.partial_credit:
                 return not last.timed_out
             return cases[len(results) - 1].passed(last)
 
         limits = self.sandbox_config.limits
         return Row(programs=[case.program(code, limits) for case in cases], go_on=go_on)
+
+    def _spent(self, results: Sequence[ExecutionResult]) -> bool:
+        """Whether the time for all test cases is over; sleepers meet the second clock."""
+        cpu_s = sum(result.cpu_s for result in results)
+        duration_s = sum(result.duration for result in results)
+        return cpu_s >= self._total.cpu_s or duration_s >= self._total.deadline_s
 
     def _credit(self, cases: Sequence[Case], results: Sequence[ExecutionResult]) -> float | None:
         if not cases:
@@ -101,15 +129,20 @@ def reward_helper_function(
     completions: Sequence[Any], testcases: Sequence[Any], **kwargs: Any
 ) -> list[float]:
     """`compute_reward` of each completion, as a reward function."""
-    return _rewards(completions, testcases, partial_credit=False)
+    return _rewards(completions, testcases, partial_credit=False, columns=kwargs)
 
 
 def _rewards(
-    completions: Sequence[Any], testcases: Sequence[Any], *, partial_credit: bool
+    completions: Sequence[Any],
+    testcases: Sequence[Any],
+    *,
+    partial_credit: bool,
+    columns: Mapping[str, Any] | None = None,
 ) -> list[float]:
+    entry_points = {name: column for name, column in (columns or {}).items() if name == ENTRY_POINT}
     environment = CodeExecutionEnvironment(partial_credit)
     texts = [text_of(completion) for completion in completions]
-    scores = environment.score_batch(texts, [""] * len(texts), testcases=testcases)
+    scores = environment.score_batch(texts, [""] * len(texts), testcases=testcases, **entry_points)
     if None in scores:
         raise ValueError(f"completion {scores.index(None)} has no test case")
     return [score for score in scores if score is not None]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from time import monotonic, time
 from typing import Any
@@ -15,9 +16,11 @@ from urllib.parse import urlsplit
 import httpx
 
 from mortal_steps.errors import ConfigError
-from mortal_steps.rewards.judge.question import SCHEMA, Question
+from mortal_steps.rewards.judge.question import CHARACTERS_PER_TOKEN, SCHEMA, Question
 from mortal_steps.rewards.judge.tls import trusted
 from mortal_steps.rewards.texts import printable
+
+logger = logging.getLogger(__name__)
 
 AGAIN = frozenset({408, 409, 425, 429})
 """Statuses after which the same request may succeed, besides those from 500 on."""
@@ -58,6 +61,7 @@ class Reply:
     """As it came; a judge's answer only if it is text."""
     prompt_tokens: int
     completion_tokens: int
+    """Estimated where the endpoint does not tell."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +89,8 @@ class Endpoint:
         self._client = httpx.Client(headers=self._headers(), verify=trusted())
         self._plain = threading.Event()
         """Set once it refused a schema and then answered the same request without one."""
+        self._uncounted = threading.Event()
+        """Set once it answered without the number of tokens."""
 
     def ask(self, question: Question, timeout_s: float) -> Reply:
         """The answer. The request demands JSON of a schema, unless the endpoint refuses that.
@@ -135,6 +141,12 @@ class Endpoint:
             raise UnavailableError(self._words(response), _retry_after(response))
         if status in (401, 403):
             raise self._wrong_key(status)
+        if 300 <= status < 400 or status == 405:
+            raise ConfigError(
+                f"base_url = {self.base_url!r} of a judge: requests to {self.base_url}"
+                f"/chat/completions are not answered there ({self._words(response)}); write the "
+                "address that the API has now, without /chat/completions"
+            )
         if status == 404:
             raise ConfigError(
                 f"model = {question.model!r} of a judge: {self.base_url} has no such model, or is "
@@ -142,7 +154,28 @@ class Endpoint:
             )
         if status != 200:
             raise RefusedError(self._words(response))
-        return _parsed(response)
+        reply = _parsed(response)
+        if reply.prompt_tokens and reply.completion_tokens:
+            return reply
+        return self._estimated(reply, question)
+
+    def _estimated(self, reply: Reply, question: Question) -> Reply:
+        """With a guess where the endpoint did not count: what is paid must not seem free."""
+        if not self._uncounted.is_set():
+            self._uncounted.set()
+            logger.warning(
+                "%s does not say how many tokens requests to %s take; they are counted and priced "
+                "by an estimate, a token for every %d characters",
+                self.base_url,
+                question.model,
+                CHARACTERS_PER_TOKEN,
+            )
+        said = len(reply.text) if isinstance(reply.text, str) else 0
+        return replace(
+            reply,
+            prompt_tokens=reply.prompt_tokens or question.prompt_tokens(),
+            completion_tokens=reply.completion_tokens or -(-said // CHARACTERS_PER_TOKEN),
+        )
 
     def _wrong_key(self, status: int) -> ConfigError:
         """Without the endpoint's own words, which may repeat the key."""

@@ -87,6 +87,12 @@ class LLMJudgeEnvironment(RewardEnvironment):
             ),
         )
 
+    def prompt_text(self, prompt: Any) -> str:
+        """All turns of a chat, each with its role; what a single message says."""
+        if isinstance(prompt, str) or len(prompt) == 1:
+            return super().prompt_text(prompt)
+        return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)
+
     def score(self, completion: str, prompt: str, **kwargs: Any) -> float:
         """See `score_batch`."""
         columns = {name: [value] for name, value in kwargs.items() if not callable(value)}

@@ -68,11 +68,14 @@ class Question:
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
+    def prompt_tokens(self) -> int:
+        """About how many the request has."""
+        return sum(len(message["content"]) for message in self.messages) // CHARACTERS_PER_TOKEN
+
     def tokens(self) -> int:
         """About how many the request and its answer will take; the answer tells the true number."""
-        asked = sum(len(message["content"]) for message in self.messages) // CHARACTERS_PER_TOKEN
         limits = [self.parameters.get(name) for name in ("max_tokens", "max_completion_tokens")]
-        return asked + next((limit for limit in limits if limit), GUESSED_ANSWER)
+        return self.prompt_tokens() + next((limit for limit in limits if limit), GUESSED_ANSWER)
 
 
 def messages_for(

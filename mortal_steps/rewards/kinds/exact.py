@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
@@ -14,6 +15,12 @@ from mortal_steps.rewards.extraction import extract_answer, without_thoughts
 
 Ignored = Literal["case", "space", "punctuation"]
 Judged = Literal["completion", "answer"]
+
+_MARK = f"[{re.escape(string.punctuation)}]"
+_PUNCTUATION = re.compile(
+    rf"(?P<counts>(?<=\d){_MARK}(?=\d)|(?<!\w)-(?=\.?\d)|(?<![\w.])\.(?=\d))|{_MARK}"
+)
+"""Marks; those that belong to a number count: 3.5 is not 35, 1/2 not 12, -5 not 5."""
 
 
 class Exact(RewardTerm, extra="forbid"):
@@ -28,7 +35,7 @@ class Exact(RewardTerm, extra="forbid"):
     thoughts, which is 0 without such tags."""
     ignore: Annotated[tuple[Ignored, ...], Affects.SCORES] = ()
     """Differences that do not count: `case`; `space`, how much white space stands where there is
-    some; `punctuation`, ASCII's."""
+    some; `punctuation`, ASCII's but for what belongs to a number, such as the point in 3.5."""
 
     def load(self) -> Callable[..., list[float]]:
         """The reward function. It raises `DatasetRowError` for a row without an answer."""
@@ -52,7 +59,11 @@ class Exact(RewardTerm, extra="forbid"):
         if not several:
             raise DatasetRowError(column=self.column, row=row, value=gold, wrong="is empty")
         texts = [gold_text(one, column=self.column, row=row) for one in several]
-        return {normalised(text, self.ignore) for text in texts}
+        right = {normalised(text, self.ignore) for text in texts}
+        if "" in right:
+            wrong = f"is nothing but what `ignore = {list(self.ignore)}` leaves out"
+            raise DatasetRowError(column=self.column, row=row, value=gold, wrong=wrong)
+        return right
 
 
 def normalised(text: str, ignore: Sequence[Ignored]) -> str:
@@ -60,7 +71,7 @@ def normalised(text: str, ignore: Sequence[Ignored]) -> str:
     if "case" in ignore:
         text = text.casefold()
     if "punctuation" in ignore:
-        text = text.translate(str.maketrans("", "", string.punctuation))
+        text = _PUNCTUATION.sub(lambda mark: mark["counts"] or "", text)
     if "space" in ignore:
         text = " ".join(text.split())
     return text.strip()

@@ -8,6 +8,9 @@ from mortal_steps.config.marks import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import RewardFunction
 
+COUNT_TOKENS = frozenset({"mortal.rewards.functions:repetition_penalty"})
+"""Of the functions that come with MORTAL, those that look at token ids."""
+
 
 class FunctionTerm(RewardTerm, extra="forbid"):
     """A reward function that has no settings."""
@@ -33,6 +36,11 @@ class FunctionTerm(RewardTerm, extra="forbid"):
     def code(self) -> tuple[str, ...]:
         """See `RewardTerm.code`."""
         return (self.function,)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """See `RewardTerm.counts_tokens`; of a user's own function nobody knows."""
+        return self.function in COUNT_TOKENS
 
     def load(self) -> RewardFunction:
         """The function. Raises `RewardError` where there is none of that name."""

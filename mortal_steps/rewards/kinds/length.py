@@ -31,6 +31,11 @@ class Length(RewardTerm, extra="forbid"):
     at_most: Annotated[bool, Affects.SCORES] = False
     """Whether what is shorter than the wanted length gets 1, too."""
 
+    @property
+    def counts_tokens(self) -> bool:
+        """See `RewardTerm.counts_tokens`."""
+        return self.unit == "tokens"
+
     def load(self) -> Callable[..., list[float]]:
         """The reward function. It raises `DatasetRowError` for a row without a length."""
 

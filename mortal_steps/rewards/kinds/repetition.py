@@ -27,6 +27,11 @@ class Repetition(RewardTerm, extra="forbid"):
     unit: Annotated[Literal["tokens", "words"], Affects.SCORES] = "tokens"
     """What an n-gram consists of; words are parted by white space, and case does not count."""
 
+    @property
+    def counts_tokens(self) -> bool:
+        """See `RewardTerm.counts_tokens`."""
+        return self.unit == "tokens"
+
     def load(self) -> Callable[..., list[float]]:
         """The reward function."""
 

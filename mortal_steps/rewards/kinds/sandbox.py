@@ -9,6 +9,7 @@ from pydantic import Field
 from mortal_steps.config.marks import Affects
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import RewardFunction
+from mortal_steps.rewards.code_execution.limits import total_limits
 from mortal_steps.sandbox.base import Limits
 
 ENVIRONMENT = "mortal_steps.rewards.code_execution.environment:CodeExecutionEnvironment"
@@ -24,6 +25,9 @@ class SandboxTerm(RewardTerm, extra="forbid"):
     `tests`."""
     timeout: Annotated[float, Affects.SCORES] = Field(5.0, gt=0)
     """CPU time of a program with one test case, in seconds."""
+    total_timeout: Annotated[float | None, Affects.SCORES] = Field(None, gt=0)
+    """CPU time of a program with all of its test cases, in seconds; those after that count as
+    failed. Default: ten times `timeout`."""
     memory_mb: Annotated[int, Affects.SCORES] = Field(1024, gt=0)
 
     @property
@@ -32,15 +36,19 @@ class SandboxTerm(RewardTerm, extra="forbid"):
         return (ENVIRONMENT,)
 
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
-        """Enough for completions that all run out of time, on one lane: their own limits hold.
+        """Enough for completions that all take as long as they may, on one lane: their own limits
+        hold, and no slowness of theirs is a failure of the call.
 
         Twice that: one that ends itself by a signal just before is run once more.
         """
-        return max(timeout_s, 2 * num_completions * Limits(cpu_s=self.timeout).deadline_s)
+        total = total_limits(self.timeout, self.total_timeout)
+        # The last test case may begin just before the end.
+        longest_s = total.deadline_s + Limits(cpu_s=self.timeout).deadline_s
+        return max(timeout_s, 2 * num_completions * longest_s)
 
     def load(self) -> RewardFunction:
         """The environment. Raises `RewardError` where it cannot be made."""
         from mortal_steps.rewards.loading import load_environment
 
-        options = self.model_dump(include={"partial_credit", "column", "timeout", "memory_mb"})
+        options = self.model_dump(exclude={"type", "weight", "name"})
         return load_environment(ENVIRONMENT, options)

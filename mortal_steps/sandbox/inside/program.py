@@ -9,6 +9,7 @@ import os
 import random
 import resource
 import signal
+import site
 import sys
 import threading
 import traceback
@@ -88,6 +89,8 @@ def _run(source: str) -> int:
     vars(sys).update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
     sys.argv = [NAME]
     random.seed(0)  # on every lane the same
+    for set_builtins in (site.setquit, site.setcopyright, site.sethelper):
+        set_builtins()  # exit() and the like, which -S leaves out
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=__builtins__, __file__=NAME)
     sys.modules["__main__"] = main

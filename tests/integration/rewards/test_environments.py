@@ -1,6 +1,7 @@
 """mortal.rewards: environments are reward functions, and what they run is shut in."""
 
 import logging
+import threading
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from tests.support.rewards.shards import CHAT, make_shard
 STATE = TrainerState(global_step=0, max_steps=1)
 ADDS = "Here:\n```python\ndef add(a, b):\n    return a + b\n```\nIt adds."
 THREE = "def add(a, b):\n    return 3"
+F = {"function": "f", "args": []}
 ASSERTS = "assert add(1, 2) == 3\nassert add(2, 2) == 4"
 
 
@@ -144,6 +146,23 @@ def test_whatever_keeps_a_program_from_being_run_is_never_made_0(
         Swallows()(prompts=["", ""], completions=["print(1)", "print(2)"])
 
 
+def test_what_is_logged_stands_beside_its_own_completion() -> None:
+    first_waits = threading.Event()
+
+    class Logs(RewardEnvironment):
+        def score(self, completion: str, prompt: str, log_extra: Any, **kwargs: Any) -> float:
+            if completion == "a":
+                assert first_waits.wait(30)
+            log_extra("said", [completion])
+            if completion == "b":
+                log_extra("odd", [True])
+                first_waits.set()
+            return 1.0
+
+    extra = scored(Logs(), make_shard(("a", "b"), ("c",))).extra
+    assert extra == {"said": ["a", "b", "c"], "odd": [None, True, None]}
+
+
 def test_an_exception_of_one_score_is_the_failure_of_the_call() -> None:
     class Raises(RewardEnvironment):
         def score(self, completion: str, prompt: str, **kwargs: Any) -> float:
@@ -167,7 +186,17 @@ def test_test_cases_give_all_or_part_of_the_credit() -> None:
 @pytest.mark.parametrize("columns", [{"answer": "3"}, {"tests": [{"unknown": 1}]}, {"tests": 3}])
 def test_no_or_wrong_test_cases_are_a_failure_and_no_score(columns: dict[str, Any]) -> None:
     failure = call(make_shard((ADDS,), columns=columns), f=CodeExecutionEnvironment())["f"]
-    assert isinstance(failure, CallFailure) and failure.kind == "exception"
+    assert isinstance(failure, CallFailure)
+    assert failure.kind == ("exception" if "answer" in columns else "invalid")
+
+
+def test_the_remedy_for_a_check_that_nobody_calls_is_told_in_full() -> None:
+    check = "def check(candidate):\n" + "    assert candidate(1, 2) == 3\n" * 9
+    failure = call(make_shard((ADDS,), columns={"tests": check}), f=CodeExecutionEnvironment())["f"]
+    assert isinstance(failure, CallFailure)
+    assert failure.message.endswith("or `check(NAME)` to the text")
+    solved = make_shard((ADDS,), columns={"tests": check, "entry_point": "add"})
+    assert scored(CodeExecutionEnvironment(), solved).scores == [1.0]
 
 
 def test_programs_print_and_return_what_is_compared_outside() -> None:
@@ -188,6 +217,10 @@ def test_programs_print_and_return_what_is_compared_outside() -> None:
     shard = make_shard(texts, columns={"tests": cases})
     environment = CodeExecutionEnvironment(partial_credit=True, timeout=0.5)
     assert scored(environment, shard).scores == [1.0, 0.0, pytest.approx(1 / 3), 0.0]
+    deep = "import sys\nsys.setrecursionlimit(10**6)\ndef f():\n    a = []\n"
+    deep += "    for _ in range(3000): a = [a]\n    return a"
+    call_f = make_shard((deep, "def f(): return 1"), columns={"tests": [{**F, "expected": 1}]})
+    assert scored(environment, call_f).scores == [0.0, 1.0]
     early = make_shard((leaves_early,), columns={"tests": "assert False"})
     assert scored(CodeExecutionEnvironment(), early).scores == [0.0]
 
@@ -197,8 +230,6 @@ def test_the_short_form_and_the_term_of_the_configuration() -> None:
     toml = tomllib.loads(settings("rewards.md", "Code and test cases"))
     (long,) = RewardsConfig(**toml["rewards"]).all_terms
     assert (short.called, short.type, long.type) == ("sandbox", "sandbox", "sandbox")
-    assert short.time_limit_s(64, 60.0) == 2 * 64 * 15.0, "all may run out of time, and twice"
-    assert short.time_limit_s(1, 60.0) == 60.0
     made = [load_term(term) for term in (short, long)]
     assert [each.partial_credit for each in made] == [False, True]  # type: ignore[attr-defined]
 

@@ -47,12 +47,14 @@ def lanes() -> Iterator[Pool[Lane]]:
 
 
 def test_a_program_is_one_of_its_own(lanes: Pool[Lane]) -> None:
-    told, raised, asked, ended, last = lanes.run(
+    told, raised, asked, ended, left, quits, last = lanes.run(
         [
             Program(code="import sys; print('out'); print('err', file=sys.stderr)"),
             Program(code="def f():\n    raise KeyError('x')\n\nf()"),
             Program(code="print(int(input()) + int(input()), __name__)", stdin="20\n22\n"),
             Program(code="import sys; sys.exit(3)"),
+            Program(code="print('YES'); exit()\nprint('NO')"),
+            Program(code="assert callable(help) and license; quit(4)"),
             Program(code="import atexit; atexit.register(print, 'at exit'); print('é\\udc80')"),
         ]
     )
@@ -62,6 +64,7 @@ def test_a_program_is_one_of_its_own(lanes: Pool[Lane]) -> None:
     assert "inside" not in raised.stderr
     assert asked.stdout == "42 __main__\n"
     assert (ended.success, ended.exit_code) == (False, 3)
+    assert (left.success, left.stdout, quits.exit_code) == (True, "YES\n", 4)
     assert last.stdout.splitlines()[1] == "at exit"
     assert 0 < told.cpu_s < told.duration + 0.1
 
@@ -242,6 +245,20 @@ def test_a_bare_pool_keeps_to_limits_and_ends_what_programs_leave() -> None:
     assert left.success and left.duration < 50
     assert spun.limit == "cpu_s"
     assert not outside.success, "the probe must tell a box from none"
+
+
+def test_a_probe_that_failed_is_tried_again_and_going_without_a_box_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = iter(("bare", "bare", "user"))
+    monkeypatch.setattr(levels, "_shut_in", None)
+    monkeypatch.setattr(levels, "_found", lambda: Level(way=next(found), reason="it was full"))
+    with pytest.raises(NoIsolationError, match="it was full"):
+        way_to_run(allow_unisolated=False)
+    assert way_to_run(allow_unisolated=True) == "bare"
+    (record,) = caplog.records
+    assert "it was full; as allow_unisolated allows" in record.message
+    assert [way_to_run(allow_unisolated=True) for _ in range(2)] == ["user", "user"]
 
 
 def test_the_level_is_found_by_trying() -> None:

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from mortal_steps.config import RunConfig
 from mortal_steps.errors import DataError
+from mortal_steps.orchestration.trial import read_given
 from mortal_steps.rewards.completions_file import read_completions
 from mortal_steps.store import RunStore
 from mortal_steps.types import GeneratedShard, Problem
@@ -102,6 +104,22 @@ def test_a_wrong_line_is_named_with_its_field(read, message):
     with pytest.raises(DataError) as error:
         read(*WRONG[message])
     assert message in str(error.value) and "some.jsonl" in str(error.value)
+
+
+def test_token_ids_are_asked_for_where_a_reward_counts_them(tmp_path):
+    path = tmp_path / "some.jsonl"
+    rows = [{"prompt": "a", "completion": ""}, {"prompt": "a", "completion": "b"}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    overlong = {"type": "overlong", "max_length": 8, "buffer": 4}
+    words = {"type": "repetition", "unit": "words"}
+    penalty = {"function": "mortal.rewards.functions:repetition_penalty"}
+    for term, name in ((overlong, "overlong"), (penalty, "repetition_penalty")):
+        config = RunConfig.model_validate({"rewards": {"terms": [words, term]}})
+        with pytest.raises(DataError, match=f"line 2 has no field 'completion_ids', and {name} "):
+            read_given(config, path)
+    rows[1]["completion_ids"] = [5]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert len(read_given(config, path)) == 1
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

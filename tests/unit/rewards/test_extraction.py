@@ -118,6 +118,25 @@ def test_code_in_thoughts_is_passed_over_where_the_thoughts_are_taken_away() -> 
     )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\ns = '<think>a'\nprint(s.split('</think>')[0])\n```",
+        "```python\nprint('</think>')\n```",
+        "~~~\n<think>\n~~~",
+    ],
+)
+def test_tags_of_thoughts_in_a_program_are_code(text: str) -> None:
+    assert (without_thoughts(text), extract_thoughts(text)) == (text, None)
+
+
+@pytest.mark.parametrize("end", ["</think>", "  </think>", "```</think>"])
+def test_thoughts_end_behind_a_block_that_is_left_open_in_them(end: str) -> None:
+    for begin in ("<think>\n", ""):
+        text = f"{begin}```python\nprint('<think>')\n{end}```python\nprint(2)\n```"
+        assert without_thoughts(text) == "```python\nprint(2)\n```"
+
+
 # --- tags -----------------------------------------------------------------------------------------
 
 

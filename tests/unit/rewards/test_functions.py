@@ -11,6 +11,7 @@ import pytest
 from mortal_steps.config import DataConfig
 from mortal_steps.data import load_problems
 from mortal_steps.errors import RewardError
+from mortal_steps.rewards.columns import DatasetRowError
 from mortal_steps.rewards.functions import (
     RUNS_THE_ANSWER,
     _verifier,
@@ -45,7 +46,10 @@ def judge(problems: list[Problem], completions: list[Any]) -> list[float | None]
 def test_exact_match() -> None:
     completions = ["cba", " cba\n", "cb", "", chat("cba"), "7"]
     answers = ["cba", "cba", "cba", "cba", "cba", 7]
-    assert exact_match(completions, answers) == [1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
+    assert exact_match(completions, answer=answers) == [1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
+    assert exact_match(["a", "b", "c"], answer=[["a", "b"]] * 3) == [1.0, 1.0, 0.0]
+    with pytest.raises(DatasetRowError, match="None in row 1"):
+        exact_match(["x", "None"], answer=["x", None])
 
 
 def test_reasoning_gym_verifier_judges_text_tags_and_chat() -> None:

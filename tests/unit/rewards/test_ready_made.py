@@ -119,6 +119,15 @@ def test_differences_count_unless_they_are_ignored(ignore: Any, equal: list[str]
     assert [other for other, one in zip(others, scores, strict=True) if one] == equal
 
 
+def test_punctuation_that_belongs_to_a_number_is_never_ignored() -> None:
+    said = ["5", "35", "12", "1000", "5", ".5", "(-5).", "$3.50!", "+5", "1,000."]
+    golds = ["-5", "3.5", "1/2", "1,000", ".5", "5", "-5", "3.50", "5", "1,000"]
+    scores = score(Exact(ignore=["punctuation"]), said, answer=golds)
+    assert scores == [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
+    with pytest.raises(DatasetRowError, match=r"'\+' in row 1 .* nothing but what `ignore = "):
+        score(Exact(ignore=["punctuation"]), ["", "..."], answer=["a", "+"])
+
+
 def test_only_what_stands_in_the_answer_tags_is_compared_on_request() -> None:
     completions = ["<think><answer>6</answer></think><answer> 5 </answer>", "5", "<answer>5"]
     assert score(Exact(judged="answer"), completions, answer=["5"] * 3) == [1, 0, 0]

@@ -7,11 +7,13 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.orchestration.session import Session
-from mortal_steps.rewards.judge.ledger import Ledger
+from mortal_steps.rewards.judge.ledger import Ledger, Spending
 from mortal_steps.runs.costs import COSTS, add_up
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
+from tests.support.judge_asked import ask, make
 from tests.support.judge_payments import payment
+from tests.support.judge_stub import Answer, JudgeStub
 from tests.support.run_info import run_info
 
 
@@ -48,3 +50,16 @@ def test_the_report_adds_judges_to_containers(tmp_path: Path) -> None:
     assert both.total == pytest.approx(0.75)
     assert (both.by_kind["judge"], both.by_kind["useful"]) == (0.5, 0.25)
     assert both.by_stage == {"reward": 0.75}
+
+
+def test_what_an_endpoint_does_not_count_is_estimated_and_told_once(
+    stub: JudgeStub, run_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    grade = json.dumps({"choices": [{"message": {"content": '{"score": 5}'}}]})
+    stub.always = lambda body: Answer(body=grade)
+    ask(make(stub, prices={"input": 0.0, "output": 1e6}, prompt="x" * 4000), ["a", "bb"])
+    spent = Spending(run_dir).so_far()
+    assert spent.prompt_tokens > 1000
+    assert (spent.completion_tokens, spent.dollars) == (3, 3.0), "one question, 12 characters"
+    (record,) = caplog.records
+    assert "does not say how many tokens" in record.message

@@ -3,52 +3,19 @@
 Against a server that speaks as OpenAI's does; time passes where the judge sleeps.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mortal.rewards.examples import LLMJudgeEnvironment
-from mortal_steps.errors import ConfigError, JudgeError
+from mortal_steps.errors import JudgeError
 from mortal_steps.rewards.judge import endpoint
-from mortal_steps.rewards.judge.ledger import FOLDER, Spending
-from mortal_steps.rewards.judge.place import JudgePlace, use_place
-from mortal_steps.store.identity import IDENTITY_FILE
+from mortal_steps.rewards.judge.ledger import Spending
 from tests.support.clock import FakeClock
+from tests.support.judge_asked import BUSY, SCORES, TEXTS, ask, in_run, make
 from tests.support.judge_stub import Answer, JudgeStub, by_length, judged
 
-TEXTS = ["", "a", "bb", "ccc", "dddd", "eeeee"]
-SCORES = [float(len(text)) for text in TEXTS]
-BUSY = Answer(status=503, body="overloaded")
-
-
-@pytest.fixture
-def stub() -> Iterator[JudgeStub]:
-    with JudgeStub() as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def run_dir(tmp_path: Path) -> Iterator[Path]:
-    (tmp_path / IDENTITY_FILE).write_text("{}")
-    in_run(tmp_path)
-    yield tmp_path
-    use_place(JudgePlace())
-
-
-def in_run(run_dir: Path, call_timeout_s: float = 60.0) -> None:
-    """As in a new process of the run."""
-    use_place(JudgePlace(run_dir=str(run_dir), call_timeout_s=call_timeout_s))
-
-
-def make(stub: JudgeStub, time: FakeClock | None = None, **options: Any) -> LLMJudgeEnvironment:
-    clock = (time or FakeClock()).clock
-    return LLMJudgeEnvironment("m", **{"base_url": stub.url, "clock": clock, **options})
-
-
-def ask(judge: LLMJudgeEnvironment, texts: list[str] = TEXTS, **columns: Any) -> Any:
-    return judge(prompts=["1 + 1"] * len(texts), completions=texts, **columns)
+pytestmark = pytest.mark.usefixtures("run_dir")
 
 
 def asked_twice(body: Any, seen: set[str], answer: Answer) -> Answer | None:
@@ -80,12 +47,6 @@ def test_the_judge_sees_the_rubric_the_range_and_the_columns(stub: JudgeStub) ->
     assert user["content"] == '1 + 1 is 2, {"a": 1}\n<answer>\n{prompt}\n</answer>'
     assert (body["model"], body["temperature"], body["seed"]) == ("m", 0.5, 3)
     assert body["response_format"]["type"] == "json_schema"
-
-
-def test_a_place_without_a_column_is_named(stub: JudgeStub) -> None:
-    with pytest.raises(ValueError, match=r"place \{answr\}.* answer, completion, prompt"):
-        ask(make(stub, prompt="{answr}"), ["a"], answer=["2"])
-    assert not stub.requests
 
 
 def test_its_reasons_are_logged_beside_the_completions(stub: JudgeStub) -> None:
@@ -266,73 +227,6 @@ def test_a_refused_question_fails_alone_and_is_not_asked_twice(stub: JudgeStub) 
     assert "response_format" in stub.requests[-1]
 
 
-def test_a_wrong_key_stops_at_once_and_is_not_told(
-    monkeypatch: pytest.MonkeyPatch, run_dir: Path
-) -> None:
-    monkeypatch.setenv("MY_KEY", "sk-secret")
-    with JudgeStub(key="sk-other") as stub:
-        judge = make(stub, api_key_env="MY_KEY", concurrency=1)
-        with pytest.raises(ConfigError, match=r"api_key_env = 'MY_KEY'.*status 401") as raised:
-            ask(judge)
-        assert len(stub.requests) == 1
-        assert "sk-secret" not in str(raised.value)
-        stub.key = "sk-secret"
-        assert ask(judge) == SCORES
-    for path in (run_dir / FOLDER).iterdir():
-        assert "sk-secret" not in path.read_text()
-
-
-def test_an_endpoint_that_repeats_the_key_does_not_bring_it_into_a_message(
-    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MY_KEY", "sk-secret")
-    stub.always = lambda body: Answer(status=503, body="no room for sk-secret")
-    with pytest.raises(JudgeError, match=r"no room for \*\*\*"):
-        ask(make(stub, api_key_env="MY_KEY"))
-
-
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_key_that_is_missing_is_asked_for(stub: JudgeStub, status: int) -> None:
-    stub.always = lambda body: Answer(status=status)
-    with pytest.raises(ConfigError, match="api_key_env of a judge is not set"):
-        ask(make(stub))
-
-
-def test_a_wrong_model_stops_at_once(stub: JudgeStub) -> None:
-    stub.always = lambda body: Answer(status=404, body="no model m")
-    with pytest.raises(ConfigError, match=r"model = 'm' .*status 404: no model m"):
-        ask(make(stub, concurrency=1))
-    assert len(stub.requests) == 1
-
-
-def test_a_variable_that_is_not_there_is_named_before_anything_is_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ConfigError, match=r"api_key_env = 'OPENAI_API_KEY' .* no such environment"):
-        LLMJudgeEnvironment(model="gpt-4o-mini", score_range=(0, 10))
-
-
-def test_the_key_for_openai_is_sent_to_nobody_else(
-    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    stub.key = "sk-secret"
-    with pytest.raises(ConfigError, match="is not set"):
-        ask(make(stub))
-
-
-def test_the_address_and_the_key_for_openais_own_client_are_taken_together(
-    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    assert ask(LLMJudgeEnvironment("m")) == SCORES
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    stub.key = "sk-secret"
-    assert ask(LLMJudgeEnvironment("another")) == SCORES
-
-
 def test_a_resumed_run_pays_once_and_gets_the_same_scores(stub: JudgeStub, run_dir: Path) -> None:
     assert ask(make(stub, prices={"input": 10_000.0, "output": 50_000.0})) == SCORES
     stub.score = lambda body: 10.0 - by_length(body)
@@ -394,12 +288,13 @@ def test_a_completion_of_any_characters_is_judged(stub: JudgeStub) -> None:
     assert ask(make(stub), texts) == [0.0, 1.0, 2.0]
 
 
-def test_an_address_with_a_key_in_it_is_refused_and_not_told() -> None:
-    with pytest.raises(ConfigError, match="base_url of a judge holds a user name") as raised:
-        LLMJudgeEnvironment("m", base_url="http://me:sk-secret@host/v1")
-    assert "sk-secret" not in str(raised.value)
-
-
-def test_a_range_without_room_is_refused(stub: JudgeStub) -> None:
-    with pytest.raises(ValueError, match=r"score_range = \[5, 5\]"):
-        make(stub, score_range=(5, 5))
+def test_a_judge_sees_all_turns_of_a_chat(stub: JudgeStub) -> None:
+    chat = [
+        {"role": "user", "content": "Guess."},
+        {"role": "assistant", "content": "Four?"},
+        {"role": "user", "content": "No."},
+    ]
+    judge = make(stub, prompt="{prompt}")
+    judge(prompts=[chat, chat[:1]], completions=["a", "bb"])
+    seen = sorted(body["messages"][-1]["content"] for body in stub.requests)
+    assert seen == ["Guess.", "user: Guess.\n\nassistant: Four?\n\nuser: No."]

@@ -1,0 +1,26 @@
+"""A server that judges, and the directory of a run."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.rewards.judge.place import JudgePlace, use_place
+from mortal_steps.store.identity import IDENTITY_FILE
+from tests.support.judge_asked import in_run
+from tests.support.judge_stub import JudgeStub
+
+
+@pytest.fixture
+def stub() -> Iterator[JudgeStub]:
+    with JudgeStub() as made:
+        yield made
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Iterator[Path]:
+    """In which the judges of this process work."""
+    (tmp_path / IDENTITY_FILE).write_text("{}")
+    in_run(tmp_path)
+    yield tmp_path
+    use_place(JudgePlace())

@@ -1,0 +1,107 @@
+"""Judges whose settings are wrong: the setting is named, and a key is told to nobody."""
+
+from pathlib import Path
+
+import pytest
+
+from mortal.rewards.examples import LLMJudgeEnvironment
+from mortal_steps.errors import ConfigError, JudgeError
+from mortal_steps.rewards.judge.ledger import FOLDER
+from tests.support.judge_asked import SCORES, ask, make
+from tests.support.judge_stub import Answer, JudgeStub
+
+pytestmark = pytest.mark.usefixtures("run_dir")
+
+
+def test_a_wrong_key_stops_at_once_and_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, run_dir: Path
+) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret")
+    with JudgeStub(key="sk-other") as stub:
+        judge = make(stub, api_key_env="MY_KEY", concurrency=1)
+        with pytest.raises(ConfigError, match=r"api_key_env = 'MY_KEY'.*status 401") as raised:
+            ask(judge)
+        assert len(stub.requests) == 1
+        assert "sk-secret" not in str(raised.value)
+        stub.key = "sk-secret"
+        assert ask(judge) == SCORES
+    for path in (run_dir / FOLDER).iterdir():
+        assert "sk-secret" not in path.read_text()
+
+
+def test_an_endpoint_that_repeats_the_key_does_not_bring_it_into_a_message(
+    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret")
+    stub.always = lambda body: Answer(status=503, body="no room for sk-secret")
+    with pytest.raises(JudgeError, match=r"no room for \*\*\*"):
+        ask(make(stub, api_key_env="MY_KEY"))
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_key_that_is_missing_is_asked_for(stub: JudgeStub, status: int) -> None:
+    stub.always = lambda body: Answer(status=status)
+    with pytest.raises(ConfigError, match="api_key_env of a judge is not set"):
+        ask(make(stub))
+
+
+def test_a_wrong_model_stops_at_once(stub: JudgeStub) -> None:
+    stub.always = lambda body: Answer(status=404, body="no model m")
+    with pytest.raises(ConfigError, match=r"model = 'm' .*status 404: no model m"):
+        ask(make(stub, concurrency=1))
+    assert len(stub.requests) == 1
+
+
+def test_a_variable_that_is_not_there_is_named_before_anything_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match=r"api_key_env = 'OPENAI_API_KEY' .* no such environment"):
+        LLMJudgeEnvironment(model="gpt-4o-mini", score_range=(0, 10))
+
+
+def test_the_key_for_openai_is_sent_to_nobody_else(
+    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    stub.key = "sk-secret"
+    with pytest.raises(ConfigError, match="is not set"):
+        ask(make(stub))
+
+
+def test_the_address_and_the_key_for_openais_own_client_are_taken_together(
+    stub: JudgeStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert ask(LLMJudgeEnvironment("m")) == SCORES
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    stub.key = "sk-secret"
+    assert ask(LLMJudgeEnvironment("another")) == SCORES
+
+
+def test_an_address_with_a_key_in_it_is_refused_and_not_told() -> None:
+    with pytest.raises(ConfigError, match="base_url of a judge holds a user name") as raised:
+        LLMJudgeEnvironment("m", base_url="http://me:sk-secret@host/v1")
+    assert "sk-secret" not in str(raised.value)
+
+
+def test_a_range_without_room_is_refused(stub: JudgeStub) -> None:
+    with pytest.raises(ValueError, match=r"score_range = \[5, 5\]"):
+        make(stub, score_range=(5, 5))
+
+
+@pytest.mark.parametrize("status", [301, 308, 405])
+def test_an_address_that_answers_no_such_request_stops_at_once(
+    stub: JudgeStub, status: int
+) -> None:
+    stub.always = lambda body: Answer(status=status, headers={"Location": "https://host/"})
+    with pytest.raises(ConfigError, match=rf"base_url = .* of a judge: .*status {status}"):
+        ask(make(stub, concurrency=1))
+    assert len(stub.requests) == 1
+
+
+def test_a_place_without_a_column_is_named(stub: JudgeStub) -> None:
+    with pytest.raises(ValueError, match=r"place \{answr\}.* answer, completion, prompt"):
+        ask(make(stub, prompt="{answr}"), ["a"], answer=["2"])
+    assert not stub.requests
