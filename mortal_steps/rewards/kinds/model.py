@@ -105,9 +105,7 @@ class ModelTerm(RewardTerm, extra="forbid"):
                 f"the reward model {self.model} needs; install it there, or leave "
                 "compute.local.reward.python out"
             )
-        if not is_hub_model(
-            self.source
-        ):  # which is seen at once, and torch takes seconds to import
+        if not is_hub_model(self.source):  # seen at once; torch takes seconds to import
             path = Path(self.model)
             check_folder(path, called="the reward model", whole=self.tokenizer is None)
         from mortal_steps.rewards.reward_model.scoring import RewardModel
