@@ -39,8 +39,7 @@ class SandboxTerm(RewardTerm, extra="forbid"):
         """Enough for completions that all take as long as they may, on one lane: their own limits
         hold, and no slowness of theirs is a failure of the call.
 
-        Three times that: one that ends itself by a signal runs once more, which it may do in all its
-        test cases.
+        Three times that: one that ends itself by a signal runs once more, in each test case.
         """
         total = total_limits(self.timeout, self.total_timeout)
         # The last test case may begin just before the end.
