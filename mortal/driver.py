@@ -22,7 +22,6 @@ from mortal_steps.orchestration.preflight import begin_workers_imports
 from mortal_steps.report.spinner import spinner
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
-from mortal_steps.runs.notices import news
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
 
@@ -47,7 +46,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
     refuse_if_driven(RunStore(Path(config.runs_dir) / str(config.run_id)))
     check_configured_server()
     run = open_run(config, checking)
-    if run.is_complete() and not news(run.store):  # else it was killed before it had told its end
+    if run.is_complete():
         say(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
         return
     begin_workers_imports(run.config)
