@@ -105,15 +105,15 @@ def test_a_lane_that_is_killed_is_replaced_and_the_program_runs_again(lanes: Poo
         assert_ends(pid)
 
 
-def test_a_program_that_is_killed_from_outside_runs_again(lanes: Pool) -> None:
+def test_a_program_that_is_killed_from_outside_runs_again(lanes: Pool[Lane]) -> None:
     waiting = Program(code="import time; time.sleep(1); print('done')")
     killed: list[int] = []
 
     def kill_programs() -> None:
-        while len(lanes.lane_pids()) < 2:
+        while len(lanes.lanes()) < 2:
             time.sleep(0.01)
-        for lane in lanes.lane_pids():
-            _, program = _descendants(lane)
+        for lane in lanes.lanes():
+            _, program = _descendants(lane.pid)
             os.kill(program, signal.SIGKILL)
             killed.append(program)
 
@@ -148,7 +148,7 @@ def test_a_lane_that_cannot_be_started_is_an_error_of_the_sandbox(
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
     else:
         monkeypatch.setattr(tempfile, "tempdir", "/not/there")
-    broken = Pool("root" if os.geteuid() == 0 else "user", 1)
+    broken = local_pool("root" if os.geteuid() == 0 else "user", 1)
     try:
         with pytest.raises(SandboxError, match="last: it could not be started: "):
             broken.run([Program(code="print(1)")])
@@ -160,23 +160,23 @@ def test_a_lane_that_cannot_be_started_is_an_error_of_the_sandbox(
 def test_a_lane_that_gives_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mortal_steps.sandbox.lane.GRACE_S", 0.1)
     monkeypatch.setattr("mortal_steps.sandbox.lane.CLOSE_S", 0.1)
-    own = Pool(way_to_run(allow_unisolated=False), 1)
+    own = local_pool(way_to_run(allow_unisolated=False), 1)
     own.run([Program(code="")])
-    (box,) = own.lane_pids()
+    box = own.lanes()[0].pid
     (server,) = [int(child) for child, parent in _parents() if parent == box]
     os.kill(server, signal.SIGSTOP)
     (result,) = own.run([Program(code="print('done')", limits=Limits(wall_s=2.0))])
     assert result.stdout == "done\n"
-    assert own.lane_pids() != [box]
+    assert own.lanes()[0].pid != box
     own.close()
     assert_ends(server)
 
 
 def test_the_time_for_which_a_box_stands_still_is_not_the_programs() -> None:
     sleeps = Program(code="import time; time.sleep(0.5); print('done')", limits=Limits(wall_s=2.0))
-    own = Pool(way_to_run(allow_unisolated=False), 1)
+    own = local_pool(way_to_run(allow_unisolated=False), 1)
     own.run([Program(code="")])
-    (box,) = own.lane_pids()
+    box = own.lanes()[0].pid
 
     def stand_still() -> None:
         stopped = _descendants(box)
@@ -192,6 +192,24 @@ def test_the_time_for_which_a_box_stands_still_is_not_the_programs() -> None:
     own.close()
     assert (result.stdout, result.limit) == ("done\n", None)
     assert result.duration > 2.5
+
+
+def test_the_time_for_which_a_program_waits_for_a_core_is_not_the_programs() -> None:
+    """Four on one core: each could have 0.2 of 0.4 seconds, and gets a fourth of them."""
+    code = "import time\nwhile time.process_time() < 0.2: pass\nprint('done')"
+    works = Program(code=code, limits=Limits(cpu_s=1.0, wall_s=0.4))
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        own = local_pool(way_to_run(allow_unisolated=False), 4)
+        own.run([Program(code="import time; time.sleep(0.2)")] * 4)
+        results = own.run([works] * 4)
+        own.close()
+    finally:
+        os.sched_setaffinity(0, before)
+    assert [(result.stdout, result.limit) for result in results] == [("done\n", None)] * 4
+    assert max(result.duration for result in results) > 0.6
+    assert all(0.1 < result.wall_s < 0.4 for result in results)
 
 
 def test_nothing_is_left_of_a_pool_whose_process_is_killed() -> None:
