@@ -35,8 +35,14 @@ class Limits:
 
     @property
     def deadline_s(self) -> float:
-        """Time after which a program is ended, whatever it does."""
+        """Time after which a program is ended, without that for which it waits for a core."""
         return 2 * self.cpu_s + 5.0 if self.wall_s is None else self.wall_s
+
+    @property
+    def latest_s(self) -> float:
+        """Time after which it is ended, unless others keep it from running: its own processes
+        wait for each other no longer than the CPU time that they have."""
+        return self.deadline_s + self.cpu_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -77,7 +77,7 @@ class Lane:
 
     def run(self, program: Program) -> ExecutionResult:
         """What came of a program, all of whose processes have ended; raises `LaneLost`."""
-        within_s = program.limits.deadline_s + GRACE_S
+        within_s = program.limits.latest_s + GRACE_S
         answer = self._ask(request_of(program), within_s, largest_answer(program))
         try:
             return result_of(answer)

@@ -24,7 +24,7 @@ def quota_cores(cgroups: Path, own: str) -> float | None:
     `cgroups`: where they are mounted. `own`: what /proc/PID/cgroup says. In a container the path
     that it says may be the host's; then the cgroup that is mounted is the container's.
     """
-    found = []
+    found: list[float] = []
     for line in own.splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -34,8 +34,8 @@ def quota_cores(cgroups: Path, own: str) -> float | None:
         else:
             continue
         for top in tops:
-            folders = (top / path.lstrip("/"), *(top / path.lstrip("/")).parents)
-            for folder in folders:
+            lowest = top / path.strip("/")
+            for folder in (lowest, *lowest.parents):
                 if folder.is_relative_to(top):
                     found += _quotas(folder)
     return min(found, default=None)

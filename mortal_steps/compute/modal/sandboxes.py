@@ -196,7 +196,7 @@ class ModalLane:
 
     def run(self, program: Program) -> ExecutionResult:
         """See `AnyLane.run`."""
-        within_s = program.limits.deadline_s + GRACE_S
+        within_s = program.limits.latest_s + GRACE_S
         answer = self._do(
             partial(self._ask, request_of(program), largest_answer(program)), within_s
         )

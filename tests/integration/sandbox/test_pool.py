@@ -165,7 +165,8 @@ def test_a_lane_that_gives_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatch
     box = own.lanes()[0].pid
     (server,) = [int(child) for child, parent in _parents() if parent == box]
     os.kill(server, signal.SIGSTOP)
-    (result,) = own.run([Program(code="print('done')", limits=Limits(wall_s=2.0))])
+    limits = Limits(cpu_s=0.5, wall_s=1.5)
+    (result,) = own.run([Program(code="print('done')", limits=limits)])
     assert result.stdout == "done\n"
     assert own.lanes()[0].pid != box
     own.close()
