@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -36,7 +35,7 @@ from mortal_steps.rewards.wire import (
     raised,
 )
 from mortal_steps.sandbox.places import PlaceSettings
-from mortal_steps.system.frames import HEADER, Request, send_frame
+from mortal_steps.system.frames import HEADER, Request, received, send_frame
 
 HAND_OVER_S = 60.0
 """How long the host may take to receive the arguments of a call."""
@@ -49,9 +48,6 @@ EXIT_S = 5.0
 
 RELEASE_S = 10.0
 """How long a host may take to give back what it holds elsewhere."""
-
-LOOK_EVERY_S = 0.5
-"""How often a silent host is looked at: a process forked from it may hold its connection open."""
 
 WARDEN = "mortal_steps.rewards.warden"
 
@@ -244,10 +240,14 @@ class HostProcess:
         self._connection.settimeout(timeout_s)
         try:
             send_frame(self._connection, request)
-            (length,) = HEADER.unpack(self._receive(HEADER.size, self._process, deadline))
+            (length,) = HEADER.unpack(
+                received(self._connection, HEADER.size, self._process, deadline)
+            )
             if length > LARGEST_ANSWER:
                 raise NoAnswerError(f"it is {length} bytes long")
-            answer = decode_answer(self._receive(length, self._process, deadline), request.number)
+            answer = decode_answer(
+                received(self._connection, length, self._process, deadline), request.number
+            )
             error = raised(answer.error) if answer.error is not None else None
         except NoAnswerError as wrong:
             raise self._lost(None, f"{SPOILT}: {wrong}") from None
@@ -269,29 +269,6 @@ class HostProcess:
             return checked_outcomes(answer, names, len(arguments.problem_ids))
         except NoAnswerError as wrong:
             raise self._lost(None, f"{SPOILT}: {wrong}") from None
-
-    def _receive(self, length: int, process: subprocess.Popen[bytes], deadline: float) -> bytes:
-        """So many bytes, however they trickle in; raises `TimeoutError`, or `EOFError` if the host
-        has ended."""
-        arrived = bytearray()
-        while len(arrived) < length:
-            self._await_bytes(process, deadline)
-            chunk = self._connection.recv(min(length - len(arrived), 1 << 20))
-            if not chunk:
-                raise EOFError
-            arrived += chunk
-        return bytes(arrived)
-
-    def _await_bytes(self, process: subprocess.Popen[bytes], deadline: float) -> None:
-        """Until there is something to read; raises `TimeoutError`, or `EOFError` if it ended."""
-        readable = select.poll()
-        readable.register(self._connection, select.POLLIN)
-        while (left := deadline - time.monotonic()) > 0:
-            if readable.poll(1000 * min(left, LOOK_EVERY_S)):
-                return
-            if process.poll() is not None:
-                raise EOFError
-        raise TimeoutError
 
     def _lost(self, ended: subprocess.Popen[bytes] | None, how: str | None = None) -> HostLost:
         """End what is left of the host and tell how it was lost; `ended`: it ended by itself."""

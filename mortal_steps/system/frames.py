@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import select
 import socket
 import struct
+import subprocess
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 HEADER = struct.Struct(">Q")
+
+LOOK_EVERY_S = 0.5
+"""How often a silent process is looked at: one forked from it may hold its connection open."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,3 +105,31 @@ def _receive_exactly(connection: socket.socket, length: int) -> bytes:
             raise EOFError
         chunks += chunk
     return bytes(chunks)
+
+
+def received(
+    connection: socket.socket, length: int, process: subprocess.Popen[bytes], deadline: float
+) -> bytes:
+    """So many bytes of a process, however they trickle in until the monotonic clock shows
+    `deadline`; raises `TimeoutError`, or `EOFError` if it has ended."""
+    arrived = bytearray()
+    while len(arrived) < length:
+        _await_bytes(connection, process, deadline)
+        chunk = connection.recv(min(length - len(arrived), 1 << 20))
+        if not chunk:
+            raise EOFError
+        arrived += chunk
+    return bytes(arrived)
+
+
+def _await_bytes(
+    connection: socket.socket, process: subprocess.Popen[bytes], deadline: float
+) -> None:
+    readable = select.poll()
+    readable.register(connection, select.POLLIN)
+    while (left := deadline - time.monotonic()) > 0:
+        if readable.poll(1000 * min(left, LOOK_EVERY_S)):
+            return
+        if process.poll() is not None:
+            raise EOFError
+    raise TimeoutError

@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,6 +33,7 @@ from mortal_steps.sandbox.lane import (
 )
 from mortal_steps.sandbox.places import Needs, PlaceSettings
 from mortal_steps.sandbox.pool import Pool
+from mortal_steps.system.environment import present
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class ModalPlace:
         self._connecting = asyncio.Lock()
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True, name="modal").start()
-        with _present(settings.variables):  # the client reads some of them when it is imported
+        with present(settings.variables):  # the client reads some of them when it is imported
             import modal
         self._modal = modal
 
@@ -155,7 +155,7 @@ class ModalPlace:
         """The app; the client that finds it stays the one of this process."""
         async with self._connecting:
             if self._app is None:
-                with _present(self._settings.variables):
+                with present(self._settings.variables):
                     self._client = await self._modal.Client.from_env.aio()
                     self._app = await self._modal.App.lookup.aio(
                         f"{self._settings.app}-sandboxes", create_if_missing=True
@@ -291,18 +291,3 @@ class ModalLane:
                 )
         name = "no sandbox" if self._sandbox is None else f"Modal Sandbox {self.sandbox_id}"
         return LaneLost(": ".join([name, how, *([said.strip()[-2000:]] if said.strip() else [])]))
-
-
-@contextlib.contextmanager
-def _present(variables: Mapping[str, str]) -> Iterator[None]:
-    """Let Modal's client find its settings in the environment, which is without them else."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -39,12 +39,12 @@ class SandboxTerm(RewardTerm, extra="forbid"):
         """Enough for completions that all take as long as they may, on one lane: their own limits
         hold, and no slowness of theirs is a failure of the call.
 
-        Twice that: one that ends itself by a signal just before is run once more.
+        Three times that: one that ends itself by a signal runs once more, in each test case.
         """
         total = total_limits(self.timeout, self.total_timeout)
         # The last test case may begin just before the end.
         longest_s = total.deadline_s + Limits(cpu_s=self.timeout).deadline_s
-        return max(timeout_s, 2 * num_completions * longest_s)
+        return max(timeout_s, 3 * num_completions * longest_s)
 
     def load(self) -> RewardFunction:
         """The environment. Raises `RewardError` where it cannot be made."""

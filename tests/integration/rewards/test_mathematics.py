@@ -73,7 +73,7 @@ def test_memory_beyond_the_limit_is_not_to_be_had() -> None:
         "limit_memory(64 << 20)\n"
         "bytearray(32 << 20)\n"
         "print('some')\n"
-        "bytearray(64 << 20)\n"
+        "bytearray(96 << 20)\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.stdout == "some\n"

@@ -162,13 +162,13 @@ def test_a_lane_that_gives_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("mortal_steps.sandbox.lane.CLOSE_S", 0.1)
     own = local_pool(way_to_run(allow_unisolated=False), 1)
     own.run([Program(code="")])
-    box = own.lanes()[0].pid
+    (box,) = [lane.pid for lane in own.lanes()]
     (server,) = [int(child) for child, parent in _parents() if parent == box]
     os.kill(server, signal.SIGSTOP)
     limits = Limits(cpu_s=0.5, wall_s=1.5)
     (result,) = own.run([Program(code="print('done')", limits=limits)])
     assert result.stdout == "done\n"
-    assert own.lanes()[0].pid != box
+    assert [lane.pid for lane in own.lanes()] != [box]
     own.close()
     assert_ends(server)
 
@@ -177,7 +177,7 @@ def test_the_time_for_which_a_box_stands_still_is_not_the_programs() -> None:
     sleeps = Program(code="import time; time.sleep(0.5); print('done')", limits=Limits(wall_s=2.0))
     own = local_pool(way_to_run(allow_unisolated=False), 1)
     own.run([Program(code="")])
-    box = own.lanes()[0].pid
+    (box,) = [lane.pid for lane in own.lanes()]
 
     def stand_still() -> None:
         stopped = _descendants(box)
@@ -196,9 +196,9 @@ def test_the_time_for_which_a_box_stands_still_is_not_the_programs() -> None:
 
 
 def test_the_time_for_which_a_program_waits_for_a_core_is_not_the_programs() -> None:
-    """Four on one core: each could have 0.2 of 0.4 seconds, and gets a fourth of them."""
+    """Four on one core: each could have 0.2 of 0.5 seconds, and gets a fourth of them."""
     code = "import time\nwhile time.process_time() < 0.2: pass\nprint('done')"
-    works = Program(code=code, limits=Limits(cpu_s=1.0, wall_s=0.4))
+    works = Program(code=code, limits=Limits(cpu_s=1.0, wall_s=0.5))
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:
@@ -210,7 +210,7 @@ def test_the_time_for_which_a_program_waits_for_a_core_is_not_the_programs() -> 
         os.sched_setaffinity(0, before)
     assert [(result.stdout, result.limit) for result in results] == [("done\n", None)] * 4
     assert max(result.duration for result in results) > 0.6
-    assert all(0.1 < result.wall_s < 0.4 for result in results)
+    assert all(0.1 < result.wall_s < result.duration for result in results)
 
 
 def test_nothing_is_left_of_a_pool_whose_process_is_killed() -> None:
