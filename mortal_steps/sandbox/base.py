@@ -15,7 +15,8 @@ class Limits:
     """CPU time of all its processes. The main clock: it does not depend on what else the machine
     does."""
     wall_s: float | None = None
-    """Time until all of its processes are ended; default: twice `cpu_s` and 5 s."""
+    """Time until all of its processes are ended, without that for which it waits for a core;
+    default: twice `cpu_s` and 5 s."""
     memory_mb: int = 1024
     """Address space of each process, and memory of all together."""
     processes: int = 32
@@ -34,8 +35,14 @@ class Limits:
 
     @property
     def deadline_s(self) -> float:
-        """Time after which a program is ended, whatever it does."""
+        """Time after which a program is ended, without that for which it waits for a core."""
         return 2 * self.cpu_s + 5.0 if self.wall_s is None else self.wall_s
+
+    @property
+    def latest_s(self) -> float:
+        """Time after which it is ended, unless others keep it from running: its own processes
+        wait for each other no longer than the CPU time that they have."""
+        return self.deadline_s + self.cpu_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +68,9 @@ class ExecutionResult:
     """Seconds from start to end, which depend on what else the machine does."""
     cpu_s: float = 0.0
     """CPU time of its processes."""
+    wall_s: float = 0.0
+    """Of `duration`, what counted for the limit of that name: without the time for which it waited
+    for a core, or its lane stood still."""
     timed_out: bool = False
     """Ended by the limit on CPU time or at the deadline."""
     truncated: bool = False

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from mortal_steps.sandbox.syscalls import filter_program
 
@@ -96,7 +96,7 @@ def command(way: Way, interpreter: Interpreter, descriptor: int) -> list[str]:
     return [bubblewrap, *_namespaces(way), *_files(interpreter), *_environment(), "--", *server]
 
 
-def start_message(way: Way, interpreter: Interpreter, pid: int) -> dict[str, object]:
+def start_message(way: Way, interpreter: Interpreter, pid: int) -> dict[str, Any]:
     """What the server is told first; `pid` is the one of the process that was started."""
     return {
         "enclosure": "bare" if way == "bare" else "box",

@@ -1,7 +1,7 @@
 """One lane: a server in a box, as its owner sees it. It runs one program after the other.
 
-The server is told `start_message`, and answers `ready`; then a request for each program, `code`,
-`stdin` and `limits`, and it answers with what came of it.
+The server is told `start_message`, and answers `ready`; then a request for each program, its
+`limits` with code and stdin behind them, and it answers with what came of it and what was written.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Lane:
             self._launch(way, interpreter)
         except OSError as error:  # no bubblewrap any more, no descriptor, no process, no /tmp
             raise LaneLost(f"it could not be started: {error}") from None
-        start = start_message(way, interpreter, self._process.pid)
+        start = wire.encode(start_message(way, interpreter, self._process.pid))
         if "ready" not in self._ask(start, START_S, largest=1024):
             raise self._lost("it did not say that it is ready")
 
@@ -77,7 +77,7 @@ class Lane:
 
     def run(self, program: Program) -> ExecutionResult:
         """What came of a program, all of whose processes have ended; raises `LaneLost`."""
-        within_s = program.limits.deadline_s + GRACE_S
+        within_s = program.limits.latest_s + GRACE_S
         answer = self._ask(request_of(program), within_s, largest_answer(program))
         try:
             return result_of(answer)
@@ -98,10 +98,10 @@ class Lane:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
-    def _ask(self, message: dict[str, Any], within_s: float, largest: int) -> dict[str, Any]:
+    def _ask(self, message: bytes, within_s: float, largest: int) -> dict[str, Any]:
         self._connection.settimeout(within_s)
         try:
-            wire.send(self._connection, message)
+            self._connection.sendall(message)
             return wire.receive(self._connection, largest)
         except TimeoutError:
             raise self._lost(f"no answer within {within_s:g} s") from None
@@ -118,21 +118,21 @@ class Lane:
         return LaneLost(f"{how}: {last}" if last else how)
 
 
-def request_of(program: Program) -> dict[str, Any]:
-    """What a server is asked for."""
+def request_of(program: Program) -> bytes:
+    """What a server is asked for, as it travels."""
     limits = program.limits
     names = ("cpu_s", "memory_mb", "processes", "open_files", "tmp_mb", "output_kb")
     told = {name: getattr(limits, name) for name in names}
-    return {
-        "code": program.code,
-        "stdin": program.stdin,
-        "limits": {**told, "wall_s": limits.deadline_s},
-    }
+    return wire.encode(
+        {"limits": {**told, "wall_s": limits.deadline_s}},
+        program.code.encode("utf-8", "surrogatepass"),
+        program.stdin.encode("utf-8", "backslashreplace"),
+    )
 
 
 def largest_answer(program: Program) -> int:
     """Bytes of what a server may answer."""
-    return 20 * 1024 * program.limits.output_kb + 65536  # JSON has up to 6 bytes for one
+    return 2 * 1024 * program.limits.output_kb + 65536
 
 
 def result_of(answer: Mapping[str, Any]) -> ExecutionResult:
@@ -140,13 +140,15 @@ def result_of(answer: Mapping[str, Any]) -> ExecutionResult:
     limit, exit_code = answer["limit"], answer["exit_code"]
     if not (limit is None or isinstance(limit, str)) or not isinstance(exit_code, int):
         raise ValueError(f"{limit!r}, {exit_code!r}")
+    stdout, stderr = (text.decode(errors="replace") for text in answer[wire.TEXTS])
     return ExecutionResult(
         success=exit_code == 0 and limit is None,
-        stdout=str(answer["stdout"]),
-        stderr=str(answer["stderr"]),
+        stdout=stdout,
+        stderr=stderr,
         exit_code=exit_code,
         duration=float(answer["duration"]),
         cpu_s=float(answer["cpu_s"]),
+        wall_s=float(answer["wall_s"]),
         timed_out=limit in ("cpu_s", "wall_s"),
         truncated=limit == "output_kb",
         limit=limit,

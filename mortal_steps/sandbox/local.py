@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import platform
 import threading
 from functools import partial
@@ -13,13 +12,14 @@ from mortal_steps.sandbox.lane import Lane
 from mortal_steps.sandbox.levels import way_to_run
 from mortal_steps.sandbox.places import Needs, PlaceSettings
 from mortal_steps.sandbox.pool import Pool
+from mortal_steps.system.cores import num_cores
 
 logger = logging.getLogger(__name__)
 
 
 def local_pool(way: Way, num_lanes: int | None = None) -> Pool[Lane]:
     """Lanes on this machine; default: one per core."""
-    return Pool(partial(Lane, way), num_lanes or len(os.sched_getaffinity(0)))
+    return Pool(partial(Lane, way), num_lanes or num_cores())
 
 
 class LocalPlace:

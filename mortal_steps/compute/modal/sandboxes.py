@@ -196,7 +196,7 @@ class ModalLane:
 
     def run(self, program: Program) -> ExecutionResult:
         """See `AnyLane.run`."""
-        within_s = program.limits.deadline_s + GRACE_S
+        within_s = program.limits.latest_s + GRACE_S
         answer = self._do(
             partial(self._ask, request_of(program), largest_answer(program)), within_s
         )
@@ -236,21 +236,21 @@ class ModalLane:
             "python3", "-s", "-c", BOOT, str(IDLE_S), env=environment, text=False
         )
         self._answers = aiter(self._server.stdout)
-        await self._send({path.name: path.read_text() for path in sorted(INSIDE.glob("*.py"))})
+        files = {path.name: path.read_text() for path in sorted(INSIDE.glob("*.py"))}
+        await self._send(wire.encode({"files": files}))
         start = {"enclosure": "container", "uid": FIRST_UID, "filter": "", "packages": []}
-        if "ready" not in await self._ask(start, largest=1024):
+        if "ready" not in await self._ask(wire.encode(start), largest=1024):
             raise ValueError("it did not say that it is ready")
         self._spoken = time.monotonic()
 
-    async def _ask(self, message: Mapping[str, Any], largest: int) -> dict[str, Any]:
+    async def _ask(self, message: bytes, largest: int) -> dict[str, Any]:
         await self._send(message)
-        (length,) = wire.HEADER.unpack(await self._receive(wire.HEADER.size))
-        if length > largest:
-            raise ValueError(f"an answer of {length} bytes")
-        return wire.decode(await self._receive(length))
+        length, texts = wire.HEADER.unpack(await self._receive(wire.HEADER.size))
+        if length + texts > largest:
+            raise ValueError(f"an answer of {length + texts} bytes")
+        return wire.decode(await self._receive(length + texts), length)
 
-    async def _send(self, message: Mapping[str, Any]) -> None:
-        content = wire.encode(dict(message))
+    async def _send(self, content: bytes) -> None:
         for start in range(0, len(content), CHUNK):
             self._server.stdin.write(content[start : start + CHUNK])
             await self._server.stdin.drain.aio()

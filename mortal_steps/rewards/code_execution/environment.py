@@ -105,8 +105,8 @@ class CodeExecutionEnvironment(RewardEnvironment):
     def _spent(self, results: Sequence[ExecutionResult]) -> bool:
         """Whether the time for all test cases is over; sleepers meet the second clock."""
         cpu_s = sum(result.cpu_s for result in results)
-        duration_s = sum(result.duration for result in results)
-        return cpu_s >= self._total.cpu_s or duration_s >= self._total.deadline_s
+        wall_s = sum(result.wall_s for result in results)
+        return cpu_s >= self._total.cpu_s or wall_s >= self._total.deadline_s
 
     def _credit(self, cases: Sequence[Case], results: Sequence[ExecutionResult]) -> float | None:
         if not cases:

@@ -26,6 +26,7 @@ from typing import NoReturn
 
 from mortal_steps.rewards.mathematics.comparing import compare
 from mortal_steps.rewards.mathematics.verdicts import Batch, Comparison, Verdict
+from mortal_steps.system.cores import num_cores
 from mortal_steps.system.frames import HEADER, receive_frame
 from mortal_steps.system.limits import limit_memory
 
@@ -82,7 +83,7 @@ class _Round:
 
     def run(self) -> list[Verdict]:
         """The verdict of each comparison. Raises `EOFError` when the owner is gone."""
-        lanes = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+        lanes = num_cores()
         while self._waiting or self._running:
             while self._waiting and len(self._running) < lanes:
                 self._begin(self._waiting.popleft())

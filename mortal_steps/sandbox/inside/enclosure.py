@@ -39,6 +39,7 @@ class Box:
     def prepare(self) -> None:
         """Called once, before the first program."""
         _go_first()
+        kernel.make_proc_read_only()  # or programs would step back in that line
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # hides memory and descriptors from programs
 

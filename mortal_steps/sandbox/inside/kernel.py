@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-MS_NOSUID, MS_NODEV = 2, 4
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 1, 2, 4, 8, 32, 4096
 MNT_DETACH = 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
@@ -28,6 +28,12 @@ def mount_tmp(folder: str, size_mb: int) -> None:
     options = f"size={size_mb}m,nr_inodes={size_mb * INODES_PER_MB},mode=1777".encode()
     flags = ctypes.c_ulong(MS_NOSUID | MS_NODEV)
     _checked("mount", _libc.mount(b"tmpfs", folder.encode(), b"tmpfs", flags, options))
+
+
+def make_proc_read_only() -> None:
+    """Raises `OSError`."""
+    flags = ctypes.c_ulong(MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    _checked("mount", _libc.mount(None, b"/proc", None, flags, None))
 
 
 def unmount(folder: str) -> None:

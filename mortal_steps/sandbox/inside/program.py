@@ -24,20 +24,25 @@ CONFINED = b"+"
 
 
 def become(
-    request: dict[str, Any], descriptors: tuple[int, int, int, int], start: dict[str, Any]
+    code: int,
+    limits: dict[str, Any],
+    descriptors: tuple[int, int, int, int],
+    start: dict[str, Any],
 ) -> NoReturn:
-    """Run what is asked for, in a process that was forked for it; does not return.
+    """Run what the file `code` holds, in a process that was forked for it; does not return.
 
     `descriptors`: its stdin, stdout and stderr, and where it says that it is confined.
     """
-    code = 1
+    exit_code = 1
     try:
-        _confine(request["limits"], descriptors, start)
-        code = _run(request["code"])
+        with open(code, "rb", closefd=False) as file:
+            source = file.read().decode("utf-8", "surrogatepass")
+        _confine(limits, descriptors, start)
+        exit_code = _run(source)
     except BaseException:  # noqa: BLE001 - it has not said that it is confined: the server tells
         traceback.print_exc(file=sys.__stderr__)
     finally:
-        os._exit(code)
+        os._exit(exit_code)
 
 
 def _confine(

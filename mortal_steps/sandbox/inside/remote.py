@@ -19,8 +19,8 @@ def exactly(size):
     return arrived
 folder = tempfile.mkdtemp()
 os.mkdir(os.path.join(folder, "inside"))
-modules = json.loads(exactly(*struct.unpack(">I", exactly(4))))
-for name, text in modules.items():
+modules = json.loads(exactly(struct.unpack(">II", exactly(8))[0]))
+for name, text in modules["files"].items():
     with open(os.path.join(folder, "inside", name), "w") as file:
         file.write(text)
 sys.path.append(folder)
@@ -44,12 +44,12 @@ class Stdio:
         """See `wire.Connection`."""
         return self._in
 
-    def recv(self, size: int, /) -> bytes:
+    def recv_into(self, buffer: memoryview, /) -> int:
         """See `wire.Connection`."""
         ready, _, _ = select.select([self._in], [], [], self._patience_s)
-        return os.read(self._in, size) if ready else b""
+        return os.readv(self._in, [buffer]) if ready else 0
 
-    def sendall(self, data: bytes, /) -> None:
+    def sendall(self, data: bytes | memoryview, /) -> None:
         """See `wire.Connection`."""
         left = memoryview(data)
         while left:

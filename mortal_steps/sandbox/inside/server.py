@@ -50,9 +50,7 @@ def serve(connection: wire.Connection) -> None:
         _prepare(start, enclosure)
         wire.send(connection, {"ready": os.getpid()})
         while not enclosure.is_used_up:
-            request = wire.receive(connection, LARGEST_REQUEST)
-            told = _answer(request, connection, start, enclosure)
-            wire.send(connection, {**told, "used_up": enclosure.is_used_up})
+            _answer_one(connection, start, enclosure)
 
 
 def _prepare(start: dict[str, Any], enclosure: Box) -> None:
@@ -64,19 +62,41 @@ def _prepare(start: dict[str, Any], enclosure: Box) -> None:
     gc.freeze()
 
 
-def _answer(
-    request: dict[str, Any], connection: wire.Connection, start: dict[str, Any], enclosure: Box
-) -> dict[str, Any]:
-    """Run a program and end everything that it has started."""
+def _answer_one(connection: wire.Connection, start: dict[str, Any], enclosure: Box) -> None:
+    """Run the program that is asked for, and keep nothing of it.
+
+    The next one is forked from this process, and can read what is left in its memory.
+    """
+    request = wire.receive_head(connection, LARGEST_REQUEST)
     limits = request["limits"]
-    with enclosure.scratch(limits["tmp_mb"]), _stdin(request["stdin"]) as stdin:
+    code_size, stdin_size = request[wire.SIZES]
+    with _file(connection, code_size) as code, _file(connection, stdin_size) as stdin:
+        ending, duration_s = _run(limits, (code, stdin), connection, start, enclosure)
+    told = {**_told(ending, limits, duration_s), "used_up": enclosure.is_used_up}
+    with contextlib.closing(ending.stdout), contextlib.closing(ending.stderr):
+        wire.send(connection, told, ending.stdout, ending.stderr)
+
+
+def _run(
+    limits: dict[str, Any],
+    files: tuple[int, int],
+    connection: wire.Connection,
+    start: dict[str, Any],
+    enclosure: Box,
+) -> tuple[Ending, float]:
+    """How the program ended, with everything that it has started, and its seconds.
+
+    `files`: its code and its stdin.
+    """
+    code, stdin = files
+    with enclosure.scratch(limits["tmp_mb"]):
         out, out_end = os.pipe()
         err, err_end = os.pipe()
         confined, confined_end = os.pipe()
         began = time.monotonic()
         pid = os.fork()
         if pid == 0:
-            program.become(request, (stdin, out_end, err_end, confined_end), start)
+            program.become(code, limits, (stdin, out_end, err_end, confined_end), start)
         for descriptor in (out_end, err_end, confined_end):
             os.close(descriptor)
         try:
@@ -87,7 +107,7 @@ def _answer(
         finally:
             for descriptor in (out, err, confined):
                 os.close(descriptor)
-    return _told(ending, limits, time.monotonic() - began)
+    return ending, time.monotonic() - began
 
 
 def _told(ending: Ending, limits: dict[str, Any], duration_s: float) -> dict[str, Any]:
@@ -99,24 +119,18 @@ def _told(ending: Ending, limits: dict[str, Any], duration_s: float) -> dict[str
         "exit_code": ending.exit_code,
         "limit": limit,
         "cpu_s": ending.cpu_s,
+        "wall_s": ending.wall_s,
         "duration": duration_s,
-        "stdout": ending.stdout.decode(errors="replace"),
-        "stderr": ending.stderr.decode(errors="replace"),
     }
 
 
 @contextlib.contextmanager
-def _stdin(text: str) -> Iterator[int]:
-    """A file that holds the text and cannot be altered."""
-    if text:
-        descriptor = os.memfd_create("stdin", os.MFD_ALLOW_SEALING)
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(text.encode("utf-8", "backslashreplace"))
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        fcntl.fcntl(descriptor, F_ADD_SEALS, ALL_SEALS)
-    else:
-        descriptor = os.open("/dev/null", os.O_RDONLY)
+def _file(connection: wire.Connection, size: int) -> Iterator[int]:
+    """A file that holds the next text and cannot be altered."""
+    descriptor = wire.receive_file(connection, size)
     try:
+        if size:
+            fcntl.fcntl(descriptor, F_ADD_SEALS, ALL_SEALS)
         yield descriptor
     finally:
         os.close(descriptor)

@@ -6,19 +6,19 @@ import contextlib
 import os
 import select
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .enclosure import Box
-from .wire import Connection
+from .wire import Connection, Text
 
-CHUNK = 65536
 LOOK_EVERY_S = 0.05
 """How often the processes of a program are counted."""
 LONGEST_LOOK_S = 1.0
 """What one look counts for at most: a lane or a machine that stands still takes a program's time
 from nobody."""
-PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
+LEAST_LEFT_S = 0.02
+"""Time for which a program that has waited for a core is let go on at its deadline."""
 CPUCLOCK_SCHED = 2
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -27,10 +27,12 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class Ending:
     """How a program ended."""
 
-    stdout: bytearray = field(default_factory=bytearray)
-    stderr: bytearray = field(default_factory=bytearray)
+    stdout: Text
+    stderr: Text
     exit_code: int | None = None
     cpu_s: float = 0.0
+    wall_s: float = 0.0
+    """What counted for the limit of that name."""
     limit: str | None = None
 
 
@@ -43,10 +45,11 @@ class Watch:
         self._pid = pid
         self._limits = limits
         self._enclosure = enclosure
-        self._ending = Ending()
+        most = limits["output_kb"] * 1024
+        self._ending = Ending(stdout=Text(most), stderr=Text(most))
         self._kept = dict(zip(outputs, (self._ending.stdout, self._ending.stderr), strict=True))
-        self._most = limits["output_kb"] * 1024
         self._left_s: float = limits["wall_s"]
+        self._given_s = 0.0
 
     def until_its_end(self, connection: Connection) -> Ending:
         """Returns when no process of the program is left; ends this one with its owner's end of
@@ -54,16 +57,17 @@ class Watch:
         try:
             with self._enclosure.end_of(self._pid) as ended:
                 self._ending.limit = self._look_on(ended, connection)
+                self._give_back_waiting()
+                self._ending.wall_s = max(0.0, self._limits["wall_s"] - self._left_s)
         finally:
             self._end_all()
-        for descriptor, buffer in self._kept.items():
+        for descriptor, text in self._kept.items():
             os.set_blocking(descriptor, False)  # nobody writes to it any more
             with contextlib.suppress(BlockingIOError):
-                while len(buffer) <= self._most and self._read(descriptor):
+                while not text.is_too_long and text.read_from(descriptor):
                     pass
-            if len(buffer) > self._most:
+            if text.is_too_long:
                 self._ending.limit = self._ending.limit or "output_kb"
-                del buffer[self._most :]
         return self._ending
 
     def _look_on(self, ended: int, connection: Connection) -> str | None:
@@ -87,39 +91,45 @@ class Watch:
                 if descriptor == connection.fileno():
                     self._end_all()
                     os._exit(0)
-                if not self._read(descriptor):
+                if not self._kept[descriptor].read_from(descriptor):
                     poll.unregister(descriptor)
-                elif len(self._kept[descriptor]) > self._most:
+                elif self._kept[descriptor].is_too_long:
                     return "output_kb"
             if time.monotonic() >= next_look:
                 if (limit := self._over()) is not None:
                     return limit
                 next_look = time.monotonic() + min(LOOK_EVERY_S, self._left_s)
 
-    def _read(self, descriptor: int) -> bytes:
-        chunk = os.read(descriptor, CHUNK)
-        self._kept[descriptor] += chunk
-        return chunk
-
     def _over(self) -> str | None:
         """The limit that the program is over."""
         if self._left_s <= 0:
-            return "wall_s"
+            self._give_back_waiting()
+            if self._left_s < LEAST_LEFT_S:
+                return "wall_s"
         if _cpu_of(self._pid) >= self._limits["cpu_s"]:
             return "cpu_s"
         return self._over_together() if self._enclosure.counts else None
+
+    def _give_back_waiting(self) -> None:
+        """The time for which the program could have run and got no core is not its own.
+
+        Where that never ends, its owner gives the lane up.
+        """
+        pids = [self._pid, *self._enclosure.others()] if self._enclosure.counts else [self._pid]
+        more_s = max(0.0, max(map(_waited_s, pids)) - self._given_s)
+        self._given_s += more_s
+        self._left_s += more_s
 
     def _over_together(self) -> str | None:
         """The limit that the processes of the program are over."""
         count, cpu_s, memory_mb = 0, self._ending.cpu_s, 0.0
         for pid in self._enclosure.others():
             with contextlib.suppress(OSError):  # it has just ended
-                with open(f"/proc/{pid}/statm", "rb") as statm:
-                    _, resident, shared, *_ = map(int, statm.read().split())
+                held_mb = _memory_mb_of(pid)
                 with open(f"/proc/{pid}/stat", "rb") as stat:
                     times = stat.read().rpartition(b")")[2].split()[11:15]
                 count, cpu_s = count + 1, cpu_s + sum(map(int, times)) / TICKS
-                memory_mb += (resident - shared) * PAGE_MB
+                memory_mb += held_mb
         if count < 2:
             return None  # the kernel counts for one
         if cpu_s >= self._limits["cpu_s"]:
@@ -153,3 +163,25 @@ class Watch:
 def _cpu_of(pid: int) -> float:
     """Seconds that a process and its threads have used; it may be over, but is not reaped."""
     return time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED)
+
+
+def _memory_mb_of(pid: int) -> float:
+    """What a process holds that is not of files. What several share counts for each of them.
+
+    Raises `OSError` where it has ended.
+    """
+    with open(f"/proc/{pid}/status", "rb") as status:
+        said = dict(line.split(b":", 1) for line in status if line[:3] in (b"VmR", b"Rss"))
+    resident, files = (said.get(name, b"0 kB").split()[0] for name in (b"VmRSS", b"RssFile"))
+    return (int(resident) - int(files)) / 1024
+
+
+def _waited_s(pid: int) -> float:
+    """Seconds for which the thread of a process that waited longest was kept from running by
+    others; 0 where the kernel does not count them."""
+    waited = 0.0
+    with contextlib.suppress(OSError):  # it has just ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as schedstat:
+                waited = max(waited, int(schedstat.read().split()[1]) / 1e9)
+    return waited

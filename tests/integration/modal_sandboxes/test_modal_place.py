@@ -14,6 +14,7 @@ from mortal_steps.sandbox.base import Limits, Program
 from mortal_steps.sandbox.places import Needs, PlaceSettings
 from mortal_steps.sandbox.pool import Row
 from tests.modal_plane.plane import ModalPlane
+from tests.support.sandbox.hostile import BEFORE, SCAN
 
 NEEDS = Needs(who="a test")
 TIGHT = Limits(cpu_s=0.5, wall_s=2.0, memory_mb=256, processes=16, output_kb=16)
@@ -77,6 +78,12 @@ def test_what_means_harm_harms_nobody(place: ModalPlace) -> None:
     said = ends[-1][0].stdout
     assert said.splitlines() == ["not mine", "read-only", "hidden", "alone []"], ends[-1][0]
     assert {lane.sandbox_id for lane in place.pool(NEEDS).lanes()} == before
+
+
+def test_a_program_cannot_read_what_ran_before(place: ModalPlace) -> None:
+    ran, scan = place.pool(NEEDS).run_rows([Row(programs=[BEFORE, Program(code=SCAN)])])[0]
+    assert ran.stdout == "8731-stdout 8731-stdin\n"
+    assert (scan.success, scan.stdout) == (True, ""), scan
 
 
 def test_a_sandbox_that_ends_is_replaced_and_the_program_runs_again(place: ModalPlace) -> None:

@@ -165,7 +165,8 @@ def test_a_lane_that_gives_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatch
     (box,) = [lane.pid for lane in own.lanes()]
     (server,) = [int(child) for child, parent in _parents() if parent == box]
     os.kill(server, signal.SIGSTOP)
-    (result,) = own.run([Program(code="print('done')", limits=Limits(wall_s=2.0))])
+    limits = Limits(cpu_s=0.5, wall_s=1.5)
+    (result,) = own.run([Program(code="print('done')", limits=limits)])
     assert result.stdout == "done\n"
     assert [lane.pid for lane in own.lanes()] != [box]
     own.close()
@@ -192,6 +193,24 @@ def test_the_time_for_which_a_box_stands_still_is_not_the_programs() -> None:
     own.close()
     assert (result.stdout, result.limit) == ("done\n", None)
     assert result.duration > 2.5
+
+
+def test_the_time_for_which_a_program_waits_for_a_core_is_not_the_programs() -> None:
+    """Four on one core: each could have 0.2 of 0.5 seconds, and gets a fourth of them."""
+    code = "import time\nwhile time.process_time() < 0.2: pass\nprint('done')"
+    works = Program(code=code, limits=Limits(cpu_s=1.0, wall_s=0.5))
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        own = local_pool(way_to_run(allow_unisolated=False), 4)
+        own.run([Program(code="import time; time.sleep(0.2)")] * 4)
+        results = own.run([works] * 4)
+        own.close()
+    finally:
+        os.sched_setaffinity(0, before)
+    assert [(result.stdout, result.limit) for result in results] == [("done\n", None)] * 4
+    assert max(result.duration for result in results) > 0.6
+    assert all(0.1 < result.wall_s < result.duration for result in results)
 
 
 def test_nothing_is_left_of_a_pool_whose_process_is_killed() -> None:

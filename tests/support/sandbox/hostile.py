@@ -25,6 +25,31 @@ print(len(pids), os.listdir("/tmp"), "as ever")
 """
 """Runs behind each in the same box, where only the server must be left."""
 
+BEFORE = Program(
+    code="# 8731-code\nprint('8731-' + 'stdout', input())", stdin="8731-stdin", limits=LIMITS
+)
+"""Runs before each in the same box; nobody must be able to read of it."""
+
+SCAN = """
+import re
+# sample-own
+def found(pattern):
+    count = 0
+    with open("/proc/self/mem", "rb", 0) as memory, open("/proc/self/maps") as maps:
+        for line in maps:
+            span, may, *_ = line.split()
+            if "r" in may and "[v" not in line:
+                start, end = (int(bound, 16) for bound in span.split("-"))
+                memory.seek(start)
+                count += len(re.findall(pattern, memory.read(end - start)))
+    return count
+if not found(b"sample-(?:own)"):
+    print("BREACH the scan finds nothing at all")
+if found(b"8731-(?:code|stdin|stdout)"):
+    print("BREACH")
+"""
+"""Looks for `BEFORE` in its memory, a copy of the server's."""
+
 REFUSED = """
 import ctypes, errno, os, socket
 libc = ctypes.CDLL(None, use_errno=True)
@@ -51,7 +76,11 @@ class Hostile:
 
     def wrong(self, result: ExecutionResult, after: ExecutionResult) -> Iterator[str]:
         """What should not be as it is."""
-        if "BREACH" in result.stdout or "SECRET" in result.stdout + result.stderr:
+        if (
+            "BREACH" in result.stdout
+            or "8731-" in result.stdout
+            or "SECRET" in result.stdout + result.stderr
+        ):
             yield f"{self.tries}: {result.stdout[-500:]} {result.stderr[-500:]}"
         exit_codes = self.exit_codes or (() if self.limit else (0,))
         alone = result.limit is None and result.exit_code in exit_codes
@@ -82,6 +111,22 @@ HOSTILE = (
         "        held = bytearray(b'x') * (120 * 10**6)\n        time.sleep(9)\nos.wait()",
         limit=("memory_mb",),
     ),
+    Hostile(
+        tries="shared memory in many processes",
+        code="import mmap, os, time\nfor _ in range(4):\n    if os.fork() == 0:\n"
+        "        held = mmap.mmap(-1, 90 * 2**20)\n        held.write(b'x' * (45 * 2**20))\n"
+        "        held.write(b'x' * (45 * 2**20))\n        time.sleep(9)\nos.wait()",
+        limit=("memory_mb",),
+    ),
+    Hostile(
+        tries="staying when memory runs out",
+        code=REFUSED
+        + """
+refused("oom_score_adj", open, "/proc/self/oom_score_adj", "w")
+print("" if open("/proc/self/oom_score_adj").read() == "1000\\n" else "BREACH it stays")
+""",
+    ),
+    Hostile(tries="reading what ran before", code=SCAN),
     Hostile(
         tries="writing 10 GB",
         code="""
@@ -255,12 +300,13 @@ def run_all(way: Way, secrets: str, port: int, abstract: str) -> list[str]:
     for each in HOSTILE:
         code = each.code.replace("{secrets!r}", repr(secrets)).replace("{port}", str(port))
         program = Program(code=code.replace("{abstract}", abstract), limits=LIMITS)
-        rows.append(Row(programs=[program, after]))
+        rows.append(Row(programs=[BEFORE, program, after]))
     try:
         results = pool.run_rows(rows)
     finally:
         pool.close()
-    return [line for each, both in zip(HOSTILE, results, strict=True) for line in each.wrong(*both)]
+    both = [results_of_one[1:] for results_of_one in results]
+    return [line for each, two in zip(HOSTILE, both, strict=True) for line in each.wrong(*two)]
 
 
 if __name__ == "__main__":
