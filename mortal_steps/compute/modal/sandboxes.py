@@ -14,7 +14,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
