@@ -58,6 +58,7 @@ def test_a_lost_containers_input_starts_again_in_another(plane, fault):
     call = counter(fault).wait_for.spawn(fault)
     first = plane.wait_for("input_started", call=call.object_id)["task"]
     getattr(plane, fault)(first)
+    plane.wait_for("input_rescheduled", call=call.object_id)
     next_call = counter(fault).wait_for.spawn(fault)
     open_gate(fault)
     second = call.get(timeout=30)
