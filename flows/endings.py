@@ -1,4 +1,4 @@
-"""How a flow run of a deployment ends that its machine has ended."""
+"""How a deployment's flow run ends when its machine is to blame, and not what it does."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mortal_steps.store.files import is_full_disk
 
 
 def state_for(ended: Exception) -> State[Any]:
-    """Crashed, for a deployment's flow run that this error has ended and that is not to blame for
-    it: a lost worker, an outage, a full disk. `mortal automate` brings it back.
+    """Crashed, where a lost worker, an outage or a full disk has ended a deployment's flow run:
+    `mortal automate` brings it back. Prefect has files on that disk, too.
 
-    Raises any other error, which makes the flow run Failed. Prefect has files on that disk, too.
+    Raises any other error, which makes the flow run Failed.
     """
     of_the_machine = isinstance(ended, (TransientError, DiskFullError)) or is_full_disk(ended)
     if not (of_the_machine and is_deployed()):

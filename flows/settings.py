@@ -9,7 +9,7 @@ from uuid import UUID
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_config, override_config
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.orchestration.opening import changes
 from mortal_steps.runs.run import find_run
 from mortal_steps.store.identity import IDENTITY_FILE
@@ -71,7 +71,7 @@ def run_name(flow_run_id: UUID, parameters: Mapping[str, Any]) -> str:
     overrides, backend = parameters.get("overrides") or (), parameters.get("backend")
     try:
         chosen = settings(flow_run_id, config, file, overrides, backend)
-    except ConfigError:
+    except MortalError:
         return f"grpo/{flow_run_id}"
     return f"grpo/{chosen.run_id}"
 

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.concurrency import _leases
@@ -12,18 +11,9 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Crashed, Pending
 
 from mortal_tasks.server_watch import watch_server
-from tests.support.chaos.server import KillableServer
 
 RENEWED_EVERY_S = 2.0
 """225 s otherwise."""
-
-
-@pytest.fixture(scope="module")
-def killable(tmp_path_factory):
-    server = KillableServer(tmp_path_factory.mktemp("server"))
-    server.start()
-    yield server
-    server.kill()
 
 
 async def deployment_of(client, which):

@@ -8,7 +8,6 @@ import time
 import pytest
 
 from mortal_steps.runs.run import find_run
-from tests.support.chaos.server import KillableServer
 from tests.support.command import Mortal, wait_for_step
 from tests.support.deployments import PATIENCE_S
 from tests.support.project import write_project
@@ -16,14 +15,6 @@ from tests.support.task_runs import stages_of_step, stages_shown
 from tests.support.undisturbed import assert_same, begun, undisturbed
 
 STEPS = 14
-
-
-@pytest.fixture(scope="module")
-def killable(tmp_path_factory):
-    server = KillableServer(tmp_path_factory.mktemp("server"))
-    server.start()
-    yield server
-    server.kill()
 
 
 @pytest.fixture(scope="module")

@@ -80,7 +80,6 @@ class RewardEnvironment:
     function_config: FunctionConfig = FunctionConfig()
 
     _lost: Exception | None = None
-    _said: bool = False
 
     def score(self, completion: str, prompt: str, **kwargs: Any) -> float | None:
         """The score of one completion; None where it abstains. `kwargs`: the columns of its row.

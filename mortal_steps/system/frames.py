@@ -97,9 +97,16 @@ def encode_frame(message: object) -> bytes:
     return HEADER.pack(len(payload)) + payload
 
 
-def _receive_exactly(connection: socket.socket, length: int) -> bytes:
+def _at_once() -> None:
+    """Wait for nothing."""
+
+
+def _receive_exactly(
+    connection: socket.socket, length: int, wait: Callable[[], None] = _at_once
+) -> bytes:
     chunks = bytearray()
     while len(chunks) < length:
+        wait()
         chunk = connection.recv(min(length - len(chunks), 1 << 20))
         if not chunk:
             raise EOFError
@@ -112,14 +119,7 @@ def received(
 ) -> bytes:
     """So many bytes of a process, however they trickle in until the monotonic clock shows
     `deadline`; raises `TimeoutError`, or `EOFError` if it has ended."""
-    arrived = bytearray()
-    while len(arrived) < length:
-        _await_bytes(connection, process, deadline)
-        chunk = connection.recv(min(length - len(arrived), 1 << 20))
-        if not chunk:
-            raise EOFError
-        arrived += chunk
-    return bytes(arrived)
+    return _receive_exactly(connection, length, lambda: _await_bytes(connection, process, deadline))
 
 
 def _await_bytes(

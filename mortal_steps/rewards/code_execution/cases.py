@@ -114,8 +114,8 @@ class CallCase:
 
     def _packed(self) -> str:
         """The arguments exactly as they are, infinity and tuples included."""
-        # The interpreter in the box is this one, so marshal's format is the same there.
-        packed = marshal.dumps((list(self.args), dict(self.kwargs)))
+        # In a format that every Python reads: on Modal, an image may have another one.
+        packed = marshal.dumps((list(self.args), dict(self.kwargs)), 2)
         return binascii.b2a_base64(packed, newline=False).decode()
 
 

@@ -6,10 +6,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import modal
 import pytest
 
-from mortal.rewards import ExecutionResult, FunctionConfig, RewardEnvironment, SandboxConfig
+from mortal.rewards import ExecutionResult, FunctionConfig, RewardEnvironment
 from mortal.rewards.examples import (
     CodeExecutionEnvironment,
     compute_reward,
@@ -26,44 +25,13 @@ from mortal_steps.rewards.loading import load_term
 from tests.support.docs_examples import settings, write_modules
 from tests.support.rewards.calling import call, scored
 from tests.support.rewards.shards import CHAT, make_shard
+from tests.support.rewards.user_environments import CodeExecutionReward, NumpyTestEnv
 
 STATE = TrainerState(global_step=0, max_steps=1)
 ADDS = "Here:\n```python\ndef add(a, b):\n    return a + b\n```\nIt adds."
 THREE = "def add(a, b):\n    return 3"
 F = {"function": "f", "args": []}
 ASSERTS = "assert add(1, 2) == 3\nassert add(2, 2) == 4"
-
-
-def extract_code(text: str) -> str:
-    return text.partition("```python\n")[2].partition("```")[0]
-
-
-class CodeExecutionReward(RewardEnvironment):
-    name = "CodeExecution"
-
-    def score(self, completion: str, prompt: str, **kwargs: Any) -> float:
-        code = extract_code(completion)
-        if not code:
-            return 0.0
-        result = self.execute_in_function(code)
-        return 1.0 if result.success else 0.0
-
-    def score_batch(self, completions: Any, prompts: Any, **kwargs: Any) -> list[float]:
-        codes = [extract_code(c) for c in completions]
-        results = self.execute_batch_in_function(codes)
-        return [1.0 if r.success else 0.0 for r in results]
-
-
-class NumpyTestEnv(RewardEnvironment):
-    name = "NumpyTest"
-    sandbox_config = SandboxConfig(
-        image=modal.Image.debian_slim().pip_install("numpy", "scipy"),
-        timeout=60,
-    )
-
-    def score(self, completion: str, prompt: str, **kwargs: Any) -> float:
-        result = self.execute_in_sandbox(extract_code(completion))
-        return 1.0 if result.success else 0.0
 
 
 class Swallows(RewardEnvironment):
@@ -98,10 +66,10 @@ def test_environments_as_users_write_them(caplog: pytest.LogCaptureFixture) -> N
     numpy = "```python\nimport numpy\nassert numpy.arange(3).sum() == 3\n```"
     shard = make_shard((ADDS, "no code"), (numpy, "```python\n1/0\n```"), prompt=CHAT)
     environment = CodeExecutionReward()
-    assert scored(environment, shard).scores == [1.0, 1.0, 1.0, 0.0], "no code ends well"
+    assert scored(environment, shard).scores == [1.0, 0.0, 1.0, 0.0]
     assert environment.score("no code", "") == 0.0
     with caplog.at_level(logging.WARNING):
-        assert scored(NumpyTestEnv(), shard).scores == [1.0, 1.0, 1.0, 0.0]
+        assert scored(NumpyTestEnv(), shard).scores == [1.0, 0.0, 1.0, 0.0]
     (record,) = caplog.records
     assert "NumpyTest: sandbox_config.image is for Modal" in record.message
 

@@ -10,14 +10,11 @@ from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
 from mortal_steps.types import RewardedShard
 from tests.support.judge_stub import JudgeStub
+from tests.support.rewards import user_environments
 from tests.support.rewards.shards import CHAT, make_request, make_shard
 
 SOURCE = '''
-import modal
-
-from mortal.rewards import ExecutionResult, FunctionConfig, RewardEnvironment, SandboxConfig
 from mortal.rewards.examples import CodeExecutionEnvironment, LLMJudgeEnvironment
-from mortal.rewards.extraction import extract_code
 
 
 def format_reward(completions, **kwargs):
@@ -28,36 +25,6 @@ def format_reward(completions, **kwargs):
 
 def quality_reward(completions, prompts, **kwargs):
     return [len(c[0]["content"]) / 100 for c in completions]
-
-
-class CodeExecutionReward(RewardEnvironment):
-    name = "CodeExecution"
-    function_config = FunctionConfig(timeout=5)
-
-    def score(self, completion: str, prompt: str, **kwargs) -> float:
-        code = extract_code(completion)
-        if not code:
-            return 0.0
-        result = self.execute_in_function(code)
-        return 1.0 if result.success else 0.0
-
-    def score_batch(self, completions, prompts, **kwargs):
-        codes = [extract_code(c) for c in completions]
-        results = self.execute_batch_in_function(codes)
-        assert all(isinstance(r, ExecutionResult) for r in results)
-        return [1.0 if r.success else 0.0 for r in results]
-
-
-class NumpyTestEnv(RewardEnvironment):
-    name = "NumpyTest"
-    sandbox_config = SandboxConfig(
-        image=modal.Image.debian_slim().pip_install("numpy", "scipy"),
-        timeout=60,
-    )
-
-    def score(self, completion: str, prompt: str, **kwargs) -> float:
-        result = self.execute_in_sandbox(extract_code(completion))
-        return 1.0 if result.success else 0.0
 
 
 env = CodeExecutionEnvironment(partial_credit=True)
@@ -88,7 +55,7 @@ def test_rewards_of_every_form_score_beside_each_other(
     stub: JudgeStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "rewards.py").write_text(SOURCE)
+    (tmp_path / "rewards.py").write_text(Path(user_environments.__file__).read_text() + SOURCE)
     config = RunConfig(
         rewards={
             "functions": [f"rewards.py:{name}" for name in NAMES],

@@ -74,6 +74,9 @@ def test_a_flow_run_goes_on_with_the_run_that_it_began_though_its_file_was_edite
     assert goes_on(text.replace("demo", "other")) == begun
     assert "training.batch_size was" in said[0] and "name is now 'other'" in said[1]
     assert settings(NIGHTS[1], None, str(file), ()).name == "other", "the next night"
+    (tmp_path / str(begun.run_id) / "run.json").write_text("{")
+    damaged = {"config_file": str(file)}
+    assert run_name(flow_run_id, damaged) == f"grpo/{flow_run_id}", "the flow says what it is"
 
 
 @pytest.mark.parametrize(
