@@ -36,6 +36,7 @@ from mortal.server.files import (
     write_record,
 )
 from mortal.server.foreign_pages import OwnPagesOnly
+from mortal_steps.system.garbage import importing
 from mortal_steps.system.processes import ProcessId
 
 HOST = "127.0.0.1"
@@ -162,13 +163,15 @@ def _serve(
     )
     for name, value in RETENTION.items():
         os.environ.setdefault(name, value)
-    # Prefect reads its settings when it is imported.
-    from prefect.server.api.server import create_app
-    from prefect.settings import get_current_settings
+    with importing():
+        # Prefect reads its settings when it is imported.
+        from prefect.server.api.server import create_app
+        from prefect.settings import get_current_settings
 
+        app = create_app(final=True)
     api = get_current_settings().server.api
     config = uvicorn.Config(
-        OwnPagesOnly(create_app(final=True), origins),
+        OwnPagesOnly(app, origins),
         timeout_keep_alive=api.keepalive_timeout,
         timeout_graceful_shutdown=int(CLOSE_S),
         ws_ping_interval=api.websocket_ping_interval,

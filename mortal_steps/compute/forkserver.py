@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
 import importlib
 import os
 import pickle
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mortal_steps.compute.container import serve_owner
+from mortal_steps.system.garbage import importing
 
 LARGEST_ORDER = 64 * 1024
 """Bytes."""
@@ -55,11 +55,8 @@ class ForkOrder:
 def main() -> None:
     """Import, then fork on demand, until the owner closes the socket."""
     with socket.socket(fileno=int(sys.argv[1])) as control:
-        gc.disable()  # what imports make stays: looking for garbage there costs a tenth of them
-        with _ending_with(control):
+        with _ending_with(control), importing():
             _preload(sys.argv[2:])
-        gc.freeze()  # a collection in a worker would copy every page that it looks at
-        gc.enable()
         worker = _serve(control)
     if worker is not None:
         _become(*worker)
