@@ -36,7 +36,7 @@ from mortal.server.files import (
     write_record,
 )
 from mortal.server.foreign_pages import OwnPagesOnly
-from mortal_steps.system.garbage import importing
+from mortal_steps.system.heavy_imports import heavy_imports
 from mortal_steps.system.processes import ProcessId
 
 HOST = "127.0.0.1"
@@ -163,7 +163,7 @@ def _serve(
     )
     for name, value in RETENTION.items():
         os.environ.setdefault(name, value)
-    with importing():
+    with heavy_imports():
         # Prefect reads its settings when it is imported.
         from prefect.server.api.server import create_app
         from prefect.settings import get_current_settings

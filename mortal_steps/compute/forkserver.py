@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mortal_steps.compute.container import serve_owner
-from mortal_steps.system.garbage import importing
+from mortal_steps.system.heavy_imports import training_imports
 
 LARGEST_ORDER = 64 * 1024
 """Bytes."""
@@ -55,7 +55,7 @@ class ForkOrder:
 def main() -> None:
     """Import, then fork on demand, until the owner closes the socket."""
     with socket.socket(fileno=int(sys.argv[1])) as control:
-        with _ending_with(control), importing():
+        with _ending_with(control), training_imports():
             _preload(sys.argv[2:])
         worker = _serve(control)
     if worker is not None:
@@ -84,14 +84,11 @@ def _ending_with(control: socket.socket) -> Iterator[None]:
 
 
 def _preload(modules: Sequence[str]) -> None:
-    # transformers and TRL import wandb wherever it is installed, and no actor logs to it.
-    sys.modules["wandb"] = None  # type: ignore[assignment]
     for module in modules:
         try:
             importlib.import_module(module)
         except Exception as error:  # noqa: BLE001 - a worker that needs it fails by itself
             sys.stderr.write(f"cannot import {module}: {error}\n")
-    del sys.modules["wandb"]
 
 
 Worker = tuple[ForkOrder, list[int]]

@@ -12,7 +12,6 @@ newest whole checkpoint when the next step needs them.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,6 +30,7 @@ from mortal_steps.policy.publishing import Publisher
 from mortal_steps.policy.rollout_files import prune_rollouts
 from mortal_steps.rollout.measuring import PromptLengths
 from mortal_steps.store import RunStore
+from mortal_steps.system.heavy_imports import hide_trackers
 from mortal_steps.types import (
     ActorReady,
     Checkpoint,
@@ -57,8 +57,7 @@ class Actor:
         model_path: str,
         num_steps: int,
     ) -> None:
-        # transformers and TRL import wandb wherever it is installed, and nothing here logs to it.
-        sys.modules.setdefault("wandb", None)  # type: ignore[arg-type]
+        hide_trackers()  # where nothing was imported before this process
         self._store = RunStore(Path(run_dir))
         self._config = config
         self._fingerprint = fingerprint

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from mortal_steps.system.heavy_imports import TRACKERS
+
 HEAVY = ("torch", "transformers", "trl", "vllm", "modal", "wandb", "matplotlib")
 
 
@@ -65,17 +67,18 @@ def test_the_rollout_worker_is_light_until_it_starts():
     assert finished.stdout.strip() == "[]"
 
 
-def test_the_actor_is_spared_wandb_where_it_is_installed(tmp_path):
-    """transformers and TRL import it where they find it."""
-    (tmp_path / "wandb.py").write_text("run = None")
+def test_the_actor_is_spared_trackers_where_they_are_installed(tmp_path):
+    """transformers and TRL import them where they find them."""
+    for name in TRACKERS:
+        (tmp_path / f"{name}.py").write_text("run = None")
     probe = (
-        "import importlib.util; from mortal_steps.config import RunConfig;"
+        "from importlib.util import find_spec; from mortal_steps.config import RunConfig;"
         "from mortal_steps.policy.actor import Actor;"
-        "print(importlib.util.find_spec('wandb') is None);"
+        f"print([name for name in {TRACKERS!r} if find_spec(name) is None]);"
         "Actor(run_dir='.', config=RunConfig(), fingerprint='f', model_path='', num_steps=1);"
-        "print(importlib.util.find_spec('wandb') is None)"
+        f"print([name for name in {TRACKERS!r} if find_spec(name) is not None])"
     )
     finished = subprocess.run(
         [sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    assert finished.stdout.split() == ["False", "True"]
+    assert finished.stdout.split() == ["[]", "[]"]
