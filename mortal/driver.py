@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from mortal.server.choice import check_configured_server, prefect_server
+from mortal.beside import PrefectBeside
 from mortal.server.files import Server
 from mortal.terminal.display import is_shown, show_outcome
 from mortal.terminal.output import checking, say
@@ -36,33 +36,32 @@ QUIET_PREFECT = {
 def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
     """Run `config` to its end; raises the `MortalError` that ended it early.
 
-    Everything that can be checked without starting anything is checked first. Raises `StoreError`
-    at once if another process drives the run.
+    What can be checked at once is checked first, and Prefect comes up beside the other checks.
+    Raises `StoreError` at once if another process drives the run.
     """
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
     if sys.stderr.isatty():  # where the live bar shows the same
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING")
     refuse_if_driven(RunStore(Path(config.runs_dir) / str(config.run_id)))
-    check_configured_server()
-    run = open_run(config, checking)
-    if run.is_complete():
-        say(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
-        return
-    begin_workers_imports(run.config)
+    driven: Run | None = None
     began = time.monotonic()
-    say(f"run {run.info.run_id} in {run.store.root}")
-    spinner.show("looking for the Prefect server, or starting one")
-    began_flow = False
     try:
-        with prefect_server(port=port, keep=keep_server, say=say) as server:
+        with PrefectBeside(port=port, keep=keep_server) as prefect:
+            run = open_run(config, checking, prefect)
+            if run.is_complete():
+                say(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
+                return
+            begin_workers_imports(run.config)
+            say(f"run {run.info.run_id} in {run.store.root}")
+            spinner.show("waiting for the Prefect server")
+            server = prefect.answering()
             say(f"Prefect UI: {server.ui_url}")
-            spinner.show("loading Prefect")
-            began_flow = True
+            driven = run
             _run_flow(config, server)
     finally:
-        if began_flow and not is_driven(run.store):  # else there is nothing to tell that is ours
-            _report(find_run(Path(config.runs_dir), run.info.run_id), time.monotonic() - began)
+        if driven and not is_driven(driven.store):  # else there is nothing to tell that is ours
+            _report(find_run(Path(config.runs_dir), driven.info.run_id), time.monotonic() - began)
 
 
 def _run_flow(config: RunConfig, server: Server) -> None:

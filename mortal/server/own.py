@@ -54,6 +54,15 @@ def own_server(
     Raises `ServerError` if it does not start, or where one runs on another port already and not
     `any_port` will do.
     """
+    with begun_server(port, any_port=any_port, keep=keep, say=say) as begun:
+        yield begun.answering()
+
+
+@contextlib.contextmanager
+def begun_server(
+    port: int, *, any_port: bool, keep: bool, say: Callable[[str], None]
+) -> Iterator[BegunServer]:
+    """`own_server` that may still be on its way up."""
     home = server_home()
     with opened(home / "users.lock") as users:
         with locked(home / "start.lock"):
@@ -68,14 +77,40 @@ def own_server(
                 )
             if keep:
                 write_record(home, dataclasses.replace(record, keep=True))
-        server = Server(api_url=record.api_url)
-        os.environ.update(client_environment(server))
         try:
-            _wait_until_it_answers(home, record)
-            with _kept_running(home, record, say):
-                yield server
+            with contextlib.ExitStack() as held:
+                yield BegunServer(home, record, held, say)
         finally:
             _leave(home, users, say)
+
+
+class BegunServer:
+    """Our own server, as soon as its address is known."""
+
+    def __init__(
+        self,
+        home: Path,
+        record: ServerRecord,
+        held: contextlib.ExitStack,
+        say: Callable[[str], None],
+    ) -> None:
+        self._home = home
+        self._record = record
+        self._held = held
+        self._say = say
+        self.server = Server(api_url=record.api_url)
+
+    def name(self) -> None:
+        """Name it to Prefect's client, which is not imported yet, in this process and below."""
+        os.environ.update(client_environment(self.server))
+
+    def answering(self) -> Server:
+        """The server when it answers; kept running from now on. Raises `ServerError` if it does not
+        start."""
+        self.name()
+        _wait_until_it_answers(self._home, self._record)
+        self._held.enter_context(_kept_running(self._home, self._record, self._say))
+        return self.server
 
 
 def keep_no_longer(say: Callable[[str], None]) -> None:

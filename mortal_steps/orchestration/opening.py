@@ -33,10 +33,15 @@ from mortal_steps.store.identity import IDENTITY_FILE
 from mortal_steps.types import Problem
 
 
-def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run:
+def open_run(
+    config: RunConfig,
+    say: Callable[[str], None] | None = None,
+    beside: preflight.Beside | None = None,
+) -> Run:
     """The run of `config.run_id`, created if it does not exist.
 
-    `say` is told what is being checked. Raises `StoreError` for a run id that exists with another
+    `say` is told what is being checked; `beside` is what goes on beside the checks of a run that
+    does not exist. Raises `StoreError` for a run id that exists with another
     configuration, `ModelError` for a local model that was changed since the run began,
     `RewardError` for reward functions that were changed and not accepted, and whatever
     `preflight.check` finds before anything is written.
@@ -54,7 +59,7 @@ def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
         config = settle(follow_link(config))
-        problems = preflight.check(config, say=say)
+        problems = preflight.check(config, say=say, beside=beside)
         create_run(root, config, *problems)
     run = find_run(root.parent, root.name)
     if changed := changes(run.config, config):

@@ -46,23 +46,35 @@ Problems = tuple[Sequence[Problem], Sequence[Problem]]
 """Those to train on, and those held out."""
 
 
+class Beside:
+    """What whoever has a configuration checked does meanwhile: nothing. A subclass does more."""
+
+    def begin(self) -> None:
+        """Called when the quick checks are passed, for processes that take long to start."""
+
+    def go_on(self) -> None:
+        """Called when all that is left is to wait for the workers' imports."""
+
+
 def check(
     config: RunConfig,
     problems: Problems | None = None,
     say: Callable[[str], None] | None = None,
+    beside: Beside | None = None,
 ) -> Problems:
     """Raise the `MortalError` that names what is wrong, or return the problems that the run has.
 
     They are read from their source unless they are known already. `config` is a settled one. `say`
     is told of every check that may take a while.
     """
-    say = say or _say_nothing
+    say, beside = say or _say_nothing, beside or Beside()
     check_runs_dir(Path(config.runs_dir))
     check_model(config)
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
     check_modal(config)
     begin_workers_imports(config)
+    beside.begin()
     say("reading the dataset")
     train, held_out = problems or _read(config, say)
     if config.evaluation.eval_steps and not held_out:
@@ -79,6 +91,7 @@ def check(
         say("importing the reward functions")
     check_rewards(config, train)
     say("measuring the prompts, and checking the training options with TRL")
+    beside.go_on()
     return check_training(config, train, held_out)
 
 

@@ -1,0 +1,67 @@
+"""Prefect for a run, its server and its client, brought up beside the checks of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from types import TracebackType
+
+from mortal.server.choice import check_configured_server
+from mortal.server.files import Server
+from mortal.server.own import BegunServer, begun_server
+from mortal.terminal.output import say
+from mortal_steps.orchestration.preflight import Beside
+from mortal_steps.system.heavy_imports import heavy_imports
+
+FLOW = "mortal_flows.grpo_train"
+
+
+class PrefectBeside(Beside):
+    """The server that a run reports to, for the time of the block; see `prefect_server`.
+
+    Raises `ServerError` at once for a server of the user's that is not there.
+    """
+
+    def __init__(self, *, port: int, keep: bool) -> None:
+        self._port = port
+        self._keep = keep
+        self._held = contextlib.ExitStack()
+        self._configured = check_configured_server()
+        self._begun: BegunServer | None = None
+
+    def __enter__(self) -> PrefectBeside:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._held.__exit__(kind, error, trace)
+
+    def begin(self) -> None:
+        """Start our own server, where it is the one and there is none yet."""
+        if self._configured is None and self._begun is None:
+            self._begun = self._held.enter_context(
+                begun_server(self._port, any_port=False, keep=self._keep, say=say)
+            )
+
+    def go_on(self) -> None:
+        """Import the flow, and with it Prefect, which takes as long as the server takes to start.
+
+        Prefect reads its settings then, so the server is named before.
+        """
+        if self._begun is not None:
+            self._begun.name()
+        with heavy_imports():
+            importlib.import_module(FLOW)
+
+    def answering(self) -> Server:
+        """The server, which answers, with the flow imported."""
+        self.begin()
+        self.go_on()
+        if self._begun is not None:
+            return self._begun.answering()
+        assert self._configured is not None  # else `begin` has begun one
+        return self._configured
