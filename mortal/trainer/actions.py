@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mortal.trainer.messages import IN_NOTEBOOK
 from mortal.trainer.objects.place import FOLDER
 from mortal_steps.config import RunConfig
 from mortal_steps.registry.registry import Registry
@@ -14,10 +15,10 @@ from mortal_steps.runs.run import Run, find_run
 
 
 def train(config: RunConfig) -> None:
-    """Drive the run to its end, as `mortal train` does."""
+    """Drive the run to its end, as `mortal train` does; a notebook has the result to show."""
     from mortal.driver import drive
 
-    drive(config, port=0, keep_server=False)
+    drive(config, port=0, keep_server=False, sums_up=IN_NOTEBOOK not in os.environ)
 
 
 def detach(config: RunConfig) -> str:
