@@ -111,8 +111,7 @@ def _pickled(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:
     called = f"{place} ({_name(reward)})"
     digest, modules = digest_of(reward, called)
     path = place_of(runs_dir, "reward", digest).with_suffix(".pickle")
-    if not path.exists():
-        write_pickle(path, reward, digest, called)
+    write_pickle(path, reward, digest, called)  # whatever is there may be of another Python
     return {
         "type": PickledTerm.model_fields["type"].default,
         "object": digest,
