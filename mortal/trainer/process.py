@@ -15,6 +15,7 @@ import traceback
 from typing import Any
 
 from mortal.trainer.messages import Answer, Request
+from mortal_steps.errors import MortalError
 from mortal_steps.system.hangup import let_go_of_terminals
 
 
@@ -29,6 +30,8 @@ def main() -> None:
     try:
         answer = Answer(value=_perform(request))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the boundary: all of them travel
+        if not isinstance(error, MortalError):
+            error.add_note(traceback.format_exc())  # which does not travel itself
         answer = Answer(error=error)
     sys.stdout.flush()
     sys.stderr.flush()

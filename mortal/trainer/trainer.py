@@ -188,7 +188,9 @@ class MortalTrainer:
         runs_dir, run_id = Path(self.config.runs_dir), self.config.run_id
         if isinstance(resume, str):
             run_id = find_run(runs_dir, resume).info.run_id
-        elif resume and run_id is None:
+        elif resume and run_id is not None:
+            find_run(runs_dir, run_id)
+        elif resume:
             runs = [run for run in list_runs(runs_dir) if run.config.name == self.config.name]
             if not runs:
                 raise RunNotFoundError(

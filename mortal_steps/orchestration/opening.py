@@ -125,13 +125,17 @@ def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> I
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
             yield from differences(before, after, f"{prefix}{key}.")
-        elif _are_tables(before) and _are_tables(after) and len(before) == len(after):
-            for place, (was, now) in enumerate(zip(before, after, strict=True)):
+        elif tables := _tables(before, after):
+            for place, (was, now) in enumerate(tables):
                 named = was.get("name") or place
                 yield from differences(was, now, f"{prefix}{key}[{named}].")
         elif before != after:
             yield f"{prefix}{key} was {before!r}, now {after!r}"
 
 
-def _are_tables(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, dict) for one in value)
+def _tables(before: Any, after: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The tables of two lists of as many, beside each other; empty for anything else."""
+    both = isinstance(before, list) and isinstance(after, list) and len(before) == len(after)
+    if not both or not all(isinstance(one, dict) for one in (*before, *after)):
+        return []
+    return list(zip(before, after, strict=True))

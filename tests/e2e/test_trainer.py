@@ -12,6 +12,7 @@ from mortal_steps.runs.lease import read_lease
 from mortal_steps.runs.run import find_run
 from tests.support.command import wait_for_step
 from tests.support.deployments import PATIENCE_S
+from tests.support.hub_stub import hub_stub
 
 SCRIPT = """
 import sys
@@ -53,7 +54,10 @@ trainer = MortalTrainer(
         "compute.local.actor.threads": 1,
     },
 )
-print("RESULT", trainer.train(resume=resume or None))
+if len(sys.argv) > 4:
+    print("PUSHED", trainer.push_to_hub(sys.argv[4], private=True, token="secret"))
+else:
+    print("RESULT", trainer.train(resume=resume or None))
 """
 
 
@@ -65,11 +69,11 @@ class Script:
         self._mortal = mortal
         (self.folder / "script.py").write_text(SCRIPT)
 
-    def start(self, *arguments):
+    def start(self, *arguments, **environment):
         return subprocess.Popen(
             [sys.executable, "script.py", *arguments],
             cwd=self.folder,
-            env=self._mortal.env,
+            env={**self._mortal.env, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -100,8 +104,23 @@ def wait_until_stopped(script, run_id):
     return script.run(run_id)
 
 
+def check_upload(script):
+    """The finished model reaches a hub as it is."""
+    with hub_stub() as hub:
+        online = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
+        process = script.start("0.5", "whole", "begin", "me/lottery", **online)
+        assert f"PUSHED {hub.url}/me/lottery" in script.ends(process, 0)
+    ((private, files),) = hub.repositories.values()
+    final = script.run("whole").store.path("final")
+    assert private
+    assert hub.tokens == {"Bearer secret"}
+    assert files["model.safetensors"] == (final / "model.safetensors").read_bytes()
+    assert {"config.json", "tokenizer.json"} <= files.keys()
+
+
 def test_a_script_is_killed_and_resumed_and_ends_with_the_same_bits(script, mortal):
     script.ends(script.start("0.5", "whole", "begin"), 0)
+    check_upload(script)
 
     owner = script.start("0.5", "", "begin")
     # The newest run has a name of its own.
