@@ -124,7 +124,7 @@ def _suggest(location: list[str]) -> str:
     near = difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)
     meant = f"; did you mean {'.'.join([*table, near[0]])}?" if near else _suggest_elsewhere(name)
     if of_trl:
-        option = f"an option of TRL's GRPOConfig is written training.trl.{name}"
+        option = f"an option of TRL's own is written training.trl.{name}"
         return f"{meant} ({option})" if meant else f"; {option}"
     return meant or (f"; known keys here: {', '.join(siblings)}" if siblings else "")
 

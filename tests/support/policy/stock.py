@@ -39,39 +39,39 @@ def run_stock(config, model_path, tmp_path, batches, recorder=None):
     """What stock TRL makes of the batches; `recorder.trainer` holds the trained model."""
     training = config.training
     recorder = recorder or Recorder()
-    options = dict(
-        output_dir=str(tmp_path / "stock"),
-        max_steps=len(batches) * training.optimizer_steps_per_batch,
-        per_device_train_batch_size=training.rows // training.steps_per_generation,
-        gradient_accumulation_steps=training.gradient_accumulation_steps,
-        num_generations=training.num_generations,
-        num_iterations=training.num_iterations,
-        max_completion_length=MAX_COMPLETION_LENGTH,
-        learning_rate=training.learning_rate,
-        beta=training.beta,
-        epsilon=training.epsilon,
-        epsilon_high=training.epsilon_high,
-        reward_weights=list(REWARD_WEIGHTS),
-        temperature=config.rollout.temperature,
-        gradient_checkpointing=training.gradient_checkpointing,
-        seed=config.seed,
-        bf16=False,
-        model_init_kwargs={"dtype": config.model.dtype},
-        dataloader_pin_memory=False,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        logging_steps=training.optimizer_steps_per_batch,
+    options = {
+        "output_dir": str(tmp_path / "stock"),
+        "max_steps": len(batches) * training.optimizer_steps_per_batch,
+        "per_device_train_batch_size": training.rows // training.steps_per_generation,
+        "gradient_accumulation_steps": training.gradient_accumulation_steps,
+        "num_generations": training.num_generations,
+        "num_iterations": training.num_iterations,
+        "max_completion_length": MAX_COMPLETION_LENGTH,
+        "learning_rate": training.learning_rate,
+        "beta": training.beta,
+        "epsilon": training.epsilon,
+        "epsilon_high": training.epsilon_high,
+        "reward_weights": list(REWARD_WEIGHTS),
+        "temperature": config.rollout.temperature,
+        "gradient_checkpointing": training.gradient_checkpointing,
+        "seed": config.seed,
+        "bf16": False,
+        "model_init_kwargs": {"dtype": config.model.dtype},
+        "dataloader_pin_memory": False,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "logging_steps": training.optimizer_steps_per_batch,
         **training.trl,
-    )
+    }
     rollouts = RecordedRollouts(config, batches)
-    arguments = dict(
-        model=model_path,
-        reward_funcs=[rollouts.abstaining(function) for function in REWARD_FUNCTIONS],
-        train_dataset=Dataset.from_dict({"prompt": [f"problem {i}" for i in range(12)]}),
-        peft_config=lora(training.lora) if training.use_lora else None,
-        callbacks=[recorder],
-    )
+    arguments = {
+        "model": model_path,
+        "reward_funcs": [rollouts.abstaining(function) for function in REWARD_FUNCTIONS],
+        "train_dataset": Dataset.from_dict({"prompt": [f"problem {i}" for i in range(12)]}),
+        "peft_config": lora(training.lora) if training.use_lora else None,
+        "callbacks": [recorder],
+    }
     build = {"grpo": stock_grpo, "rloo": stock_rloo}[config.algorithm.type]
     trainer = build(config, options, rollouts, arguments)
     trainer.train()
@@ -81,7 +81,7 @@ def run_stock(config, model_path, tmp_path, batches, recorder=None):
 
 def stock_grpo(config, options, rollouts, arguments):
     training = config.training
-    options |= dict(loss_type=training.loss_type, scale_rewards=training.scale_rewards)
+    options |= {"loss_type": training.loss_type, "scale_rewards": training.scale_rewards}
     trainer = GRPOTrainer(args=GRPOConfig(**options), rollout_func=rollouts, **arguments)
     if training.importance_sampling_correction:
         trainer.use_vllm = True
@@ -91,10 +91,10 @@ def stock_grpo(config, options, rollouts, arguments):
 
 
 def stock_rloo(config, options, rollouts, arguments):
-    options |= dict(
-        normalize_advantages=config.algorithm.normalize_advantages,
-        reward_clip_range=config.algorithm.reward_clip_range,
-    )
+    options |= {
+        "normalize_advantages": config.algorithm.normalize_advantages,
+        "reward_clip_range": config.algorithm.reward_clip_range,
+    }
 
     class SampledElsewhere(RLOOTrainer):
         def _tokenize_prompts(self, prompts):

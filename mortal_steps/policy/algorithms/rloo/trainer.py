@@ -1,7 +1,7 @@
 """RLOOTrainer, run from outside on recorded batches.
 
-It has no `rollout_func` as GRPOTrainer has. Completions stand in for its own where it tokenizes
-prompts and where it samples, and scores reach its reward functions as a column of the dataset would.
+It has no `rollout_func` as GRPOTrainer has. Recorded tokens stand in for its own where it tokenizes
+prompts and where it samples, and scores reach its reward functions as a dataset's column would.
 
 Private names it leans on, which is why the versions are pinned: TRL `_tokenize_prompts,
 _generate_single_turn, _calculate_rewards`.
