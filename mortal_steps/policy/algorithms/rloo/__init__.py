@@ -48,5 +48,7 @@ class RLOO(Algorithm, extra="forbid"):
         return RLOOStepper(self._with_own_settings(config), **options)
 
     def _with_own_settings(self, config: RunConfig) -> RunConfig:
-        # A class that a user derives from this one is not known where a configuration is read.
-        return config.model_copy(update={"algorithm": self})
+        # Where a configuration is read, a class that a user derives from this one is not known; nor
+        # are the marks of fields that it gives another default.
+        settings = {name: getattr(self, name) for name in RLOO.model_fields}
+        return config.model_copy(update={"algorithm": RLOO.model_validate(settings)})
