@@ -120,9 +120,8 @@ def check_names(chosen: Mapping[str, Any], kind: type[TrainingArguments]) -> Non
     known = options_of(kind)
     for name, value in chosen.items():
         key = f"training.trl.{name}"
-        if name in TRAINER_ARGUMENTS:
-            reason = TRAINER_ARGUMENTS[name]
-            raise ConfigError(f"{key} is an argument of TRL's trainer, not an option: {reason}")
+        if instead := TRAINER_ARGUMENTS.get(name):
+            raise ConfigError(f"{key} is an argument of TRL's trainer, not an option: {instead}")
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=CLOSE)
             hint = f"; did you mean training.trl.{near[0]}?" if near else ""
