@@ -114,8 +114,8 @@ def test_every_key_that_only_grpo_has_is_refused():
     [
         ({"reward_clip_range": [1, 0]}, r"algorithm\.reward_clip_range: the first number, the low"),
         ({"reward_clip_range": [1]}, r"algorithm\.reward_clip_range"),
-        ({"normalize_advantage": True}, r"algorithm\.normalize_advantage: unknown key"),
-        ({"kept": 2}, r"algorithm\.kept: unknown key"),
+        ({"normalize_advantage": True}, r"did you mean algorithm\.normalize_advantages\?"),
+        ({"kept": 2}, r"algorithm\.kept: unknown key; known keys here: type, normalize_advantages"),
     ],
 )
 def test_a_bad_setting_of_the_algorithm_is_named(settings, message):
