@@ -46,6 +46,10 @@ TRACKERS: Mapping[str, TrackerKind] = {
 }
 """By the name in `logging.report_to`."""
 
+IMPORTED_BY_TRL = ("wandb", "trackio")
+"""Modules of trackers that transformers and TRL import wherever they are installed. No worker logs
+to one, so workers are spared them."""
+
 
 def tracker_kind(name: str) -> TrackerKind:
     """The entry of a name; one for the tracker of a user's own that `module:name` imports."""

@@ -10,8 +10,6 @@ from pathlib import Path
 from mortal_steps.config.loader import parse_config
 from mortal_steps.report.trackers.base import FOLDER
 from mortal_steps.report.trackers.holding import holder_of
-from mortal_steps.report.trackers.tensorboard import told_steps
-from mortal_steps.report.trackers.wandb_files import read_history
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
@@ -51,7 +49,6 @@ def commit(run: Run, *steps: int) -> None:
     run.logs.append("metrics.jsonl", {"step": steps[-1] + 1, "reward": -1.0})
 
 
-
 def kill(run: Run, name: str) -> None:
     """SIGKILL to the process that follows the run for this tracker."""
     holder = holder_of(run.store.path(FOLDER), name)
@@ -63,13 +60,22 @@ def read_back(run: Run) -> dict[str, list[int]]:
     """The steps in the files of each tracker, in order, as often as they are there."""
     return {
         "wandb": sorted(wandb_steps(run)),
-        "tensorboard": sorted(told_steps(run.store.path(f"{FOLDER}/tensorboard"))),
+        "tensorboard": sorted(tensorboard_steps(run)),
         "trackio": sorted(step for _, step in trackio_rows(run)),
     }
 
 
+def tensorboard_steps(run: Run) -> list[int]:
+    """Over all event files of the run."""
+    from mortal_steps.report.trackers.tensorboard import told_steps  # which takes half a second
+
+    return list(told_steps(run.store.path(f"{FOLDER}/tensorboard")))
+
+
 def wandb_steps(run: Run) -> list[int]:
     """Over all folders of the run; they are of one W&B run."""
+    from mortal_steps.report.trackers.wandb_files import read_history  # which takes a second
+
     files = list(run.store.path(f"{FOLDER}/wandb").glob("offline-run-*/*.wandb"))
     assert {file.stem for file in files} == {f"run-tracked-{run.info.uid[:8]}"} or not files
     return [step for file in files for step in read_history(file).steps]
