@@ -49,8 +49,7 @@ def track(
         raise ConfigError(f"run {run_id} has no logging.report_to; name a tracker with --to")
     chosen = with_logging(run, report_to=names, **({"project": project} if project else {}))
     check_trackers(names)
-    for name in names:
-        reached = asyncio.run(catch_up(chosen, name, follows=follow))
+    for reached in asyncio.run(catch_up(chosen, follows=follow)):
         if reached.error:
-            raise StoreError(f"{name}: {reached.error}")
-        say(f"{name} has the run up to step {max(0, reached.step)}")
+            raise StoreError(f"{reached.name}: {reached.error}")
+        say(f"{reached.name} has the run up to step {max(0, reached.step)}")

@@ -19,7 +19,7 @@ class LoggingConfig(Section):
 
     report_to: tuple[TrackerName, ...] = ()
     """Trackers that follow the run: `wandb`, `tensorboard`, `trackio`, or one of your own as
-    `module:Class`. See [Tracking](tracking.md)."""
+    `module:Class`."""
     project: Named = "mortal"
     """Project of the trackers."""
     group: Named | None = None

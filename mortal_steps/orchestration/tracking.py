@@ -221,24 +221,28 @@ def with_logging(run: Run, **changes: Any) -> Run:
     return Run(run.store, config, run.info)
 
 
-async def catch_up(run: Run, name: str, *, follows: bool) -> Follower:
-    """Bring all that the run has committed to a tracker; what came of it. `follows`: go on for as
-    long as a process drives the run.
+async def catch_up(run: Run, *, follows: bool) -> list[Follower]:
+    """Bring all that the run has committed to its trackers; what came of each. `follows`: go on for
+    as long as a process drives the run.
 
-    Raises `StoreError` where the run's own process does so already.
+    Raises `StoreError` where the run's own process follows it for one of them already.
     """
-    holder = holder_of(run.store.path(FOLDER), name)
-    if holder is not None and is_driven(run.store):
-        raise StoreError(
-            f"run {run.info.run_id} goes on, and process {holder.pid} brings it to {name} already"
-        )
-    follower = Follower(run, name)
-    following = asyncio.create_task(follower.follow())
+    names = run.config.logging.report_to
+    for name in names:
+        holder = holder_of(run.store.path(FOLDER), name)
+        if holder is not None and is_driven(run.store):
+            raise StoreError(
+                f"run {run.info.run_id} goes on, and process {holder.pid} brings it to {name} "
+                "already"
+            )
+    followers = [Follower(run, name) for name in names]
+    following = asyncio.gather(*(follower.follow() for follower in followers))
     while follows and is_driven(run.store) and not following.done():
         await asyncio.sleep(LOOK_EVERY_S)
-    follower.end()
+    for follower in followers:
+        follower.end()
     await following
-    return follower
+    return followers
 
 
 def check_trackers(names: Iterable[str]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sqlite3
+import sys
 from pathlib import Path
+from types import ModuleType
 
 from mortal_steps.config.loader import parse_config
 from mortal_steps.report.trackers.base import FOLDER
@@ -74,15 +77,25 @@ def tensorboard_steps(run: Run) -> list[int]:
 
 def wandb_steps(run: Run) -> list[int]:
     """Over all folders of the run; they are of one W&B run."""
-    from mortal_steps.report.trackers.wandb_files import read_history  # which takes a second
-
+    read_history = wandb_files().read_history
     files = list(run.store.path(f"{FOLDER}/wandb").glob("offline-run-*/*.wandb"))
     assert {file.stem for file in files} == {f"run-tracked-{run.info.uid[:8]}"} or not files
     return [step for file in files for step in read_history(file).steps]
 
 
+def wandb_files() -> ModuleType:
+    """The reader of W&B's files, whose import takes a second; an actor that has worked in this
+    process has shut wandb out."""
+    if sys.modules.get("wandb", sys) is None:
+        del sys.modules["wandb"]
+    return importlib.import_module("mortal_steps.report.trackers.wandb_files")
+
+
 def trackio_rows(run: Run) -> list[tuple[str, int]]:
     """Run and step of each row of trackio's database."""
-    (path,) = run.store.path(f"{FOLDER}/trackio").glob("*.db")
-    with sqlite3.connect(path) as database:
-        return list(database.execute("select run_id, step from metrics"))
+    rows: list[tuple[str, int]] = []
+    for path in run.store.path(f"{FOLDER}/trackio").glob("*.db"):
+        with sqlite3.connect(path) as database:
+            if database.execute("select 1 from sqlite_master where name = 'metrics'").fetchone():
+                rows += database.execute("select run_id, step from metrics")
+    return rows

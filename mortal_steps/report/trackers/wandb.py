@@ -11,22 +11,17 @@ its files. They are in the run's logs, and the next process begins with them.
 
 from __future__ import annotations
 
-import netrc
 import os
 import shutil
-import urllib.parse
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import wandb
 
 from mortal_steps.report.trackers.base import COLUMNS, SAMPLES, Entry, TrackedRun
 from mortal_steps.report.trackers.wandb_files import read_history
+from mortal_steps.report.trackers.wandb_mode import chosen_mode
 
-Mode = Literal["online", "offline", "disabled"]
-
-CLOUD = "https://api.wandb.ai"
 SETTINGS = {
     "silent": True,
     "console": "off",
@@ -100,24 +95,3 @@ class WandbTracker:
         for path in self.folder.glob(f"wandb/offline-run-*-{self._run.id}/*.wandb"):
             if not read_history(path).steps:
                 shutil.rmtree(path.parent)
-
-
-def chosen_mode(environment: Mapping[str, str]) -> Mode:
-    """What WANDB_MODE says; without it, online where there is a key."""
-    mode = environment.get("WANDB_MODE", "")
-    if mode in ("offline", "dryrun"):
-        return "offline"
-    if mode == "disabled":
-        return "disabled"
-    return "online" if mode or has_key(environment) else "offline"
-
-
-def has_key(environment: Mapping[str, str]) -> bool:
-    """Whether W&B finds credentials in the environment or in ~/.netrc."""
-    if environment.get("WANDB_API_KEY") or environment.get("WANDB_IDENTITY_TOKEN_FILE"):
-        return True
-    host = urllib.parse.urlsplit(environment.get("WANDB_BASE_URL", CLOUD)).hostname or ""
-    try:
-        return netrc.netrc(environment.get("NETRC")).authenticators(host) is not None
-    except (OSError, netrc.NetrcParseError):
-        return False
