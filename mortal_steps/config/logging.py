@@ -41,6 +41,8 @@ class LoggingConfig(Section):
     @field_validator("report_to", mode="before")
     @classmethod
     def _one_is_a_list_of_one(cls, names: Any) -> Any:
+        if names == "none":  # as TRL has it
+            return ()
         return (names,) if isinstance(names, str) else names
 
     @field_validator("report_to")

@@ -135,6 +135,14 @@ def test_a_tracker_that_is_not_installed_is_named_with_what_to_do(monkeypatch):
     assert tracker_kind("mine:Mine").factory == "mine:Mine"
 
 
+@pytest.mark.parametrize(
+    ("written", "names"),
+    [("wandb", ("wandb",)), ("none", ()), (["trackio", "wandb", "trackio"], ("trackio", "wandb"))],
+)
+def test_trackers_may_be_written_as_trl_has_them(written, names):
+    assert RunConfig.model_validate({"logging": {"report_to": written}}).logging.report_to == names
+
+
 def test_logging_keys_are_no_part_of_the_fingerprint():
     tracked = {"report_to": ["wandb"], "project": "p", "group": "g", "run_name": "n", "tags": ["t"]}
     other = RunConfig.model_validate({"logging": {**tracked, "sample_steps": 1}})
