@@ -19,6 +19,7 @@ from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.production_link import follow_as_before, follow_link
 from mortal_steps.orchestration.settling import settle
+from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.rewards.source_record import accept_present_sources, check_sources
 from mortal_steps.runs.identity import (
     check_config,
@@ -48,6 +49,7 @@ def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run
             f"run_id = {config.run_id!r} cannot name a folder: use letters, digits, '.', '_' and "
             "'-', and start with a letter or a digit"
         )
+    check_trackers(config.logging.report_to)
     root = Path(config.runs_dir) / config.run_id
     if config.compute.backend == "modal":
         _bring_here(config, root)
