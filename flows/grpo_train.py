@@ -1,4 +1,4 @@
-"""The GRPO run as a Prefect flow: order, branching and names.
+"""The run as a Prefect flow: order, branching and names.
 
     get_batch -> generate x shards -> reward x shards -> train_step -> sync_weights x workers
                                                          every K: evaluate, checkpoint
@@ -63,7 +63,7 @@ async def grpo_train(
     skip_after_min: float | None = None,
     config: RunConfig | None = None,
 ) -> State[Any]:
-    """Train a policy with GRPO, every stage a task.
+    """Train a policy, by GRPO or the algorithm that the run names; every stage is a task.
 
     Its last state has the run's `RunSummary`, and says in a line what was reached. Without a
     `run_id` the run is named after the flow run, so that a Retry finds it again.
@@ -122,7 +122,9 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
             in_segments(run, server) as segments,
             reporting(run, server) as reporter,
         ):
-            async with open_session(run, flow_run_url(), stop.request) as session:
+            async with open_session(
+                run, flow_run_url(), stop.request, on_notice=reporter.tell
+            ) as session:
                 with stop.on_signals(get_run_logger().warning, sigterm_raises=is_deployed()):
                     await segments.begin()
                     reporter.tell()  # also what a killed process did not get to

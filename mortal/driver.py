@@ -33,8 +33,9 @@ QUIET_PREFECT = {
 }
 
 
-def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
-    """Run `config` to its end; raises the `MortalError` that ended it early.
+def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = True) -> None:
+    """Run `config` to its end, and say what came of it, unless not `sums_up`; raises the
+    `MortalError` that ended it early.
 
     What can be checked at once is checked first, and Prefect comes up beside the other checks.
     Raises `StoreError` at once if another process drives the run.
@@ -53,6 +54,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
                 say(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
                 return
             begin_workers_imports(run.config)
+            began = time.monotonic()
             say(f"run {run.info.run_id} in {run.store.root}")
             spinner.show("waiting for the Prefect server")
             server = prefect.answering()
@@ -60,7 +62,8 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
             driven = run
             _run_flow(config, server)
     finally:
-        if driven and not is_driven(driven.store):  # else there is nothing to tell that is ours
+        # Another process's run is not ours to tell of.
+        if sums_up and driven and not is_driven(driven.store):
             _report(find_run(Path(config.runs_dir), driven.info.run_id), time.monotonic() - began)
 
 

@@ -16,6 +16,7 @@ from mortal.cli.looking import fetch, runs, show, verify
 from mortal.cli.promoting import models, promote, rollback
 from mortal.cli.rewards import app as rewards_app
 from mortal.cli.serving import automate, serve, server
+from mortal.cli.tracking import track
 from mortal.cli.training import fork, resume, stop, train
 from mortal.cli.watching import logs, samples, status
 from mortal.terminal.output import (
@@ -59,7 +60,7 @@ app = typer.Typer(
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train": (train, resume, stop, fork),
-    "Look at runs": (runs, status, show, samples, logs, verify, fetch),
+    "Look at runs": (runs, status, show, samples, logs, track, verify, fetch),
     "Put a model to use": (promote, rollback, models),
     "Write a configuration": (options, new_model),
     "Prefect": (server, serve, automate),
@@ -87,7 +88,7 @@ def options_of_all_commands(
         ),
     ] = False,
 ) -> None:
-    """GRPO post-training of language models as a durable pipeline.
+    """GRPO and RLOO post-training of language models as a durable pipeline.
 
     A run that is killed at any moment continues where it was and ends with the same bits.
     """

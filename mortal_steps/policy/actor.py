@@ -12,6 +12,7 @@ newest whole checkpoint when the next step needs them.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.trackers import IMPORTED_BY_TRL
 from mortal_steps.data.kept import open_problems
 from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ActorStateError
@@ -30,7 +32,6 @@ from mortal_steps.policy.publishing import Publisher
 from mortal_steps.policy.rollout_files import prune_rollouts
 from mortal_steps.rollout.measuring import PromptLengths
 from mortal_steps.store import RunStore
-from mortal_steps.system.heavy_imports import hide_trackers
 from mortal_steps.types import (
     ActorReady,
     Checkpoint,
@@ -57,7 +58,8 @@ class Actor:
         model_path: str,
         num_steps: int,
     ) -> None:
-        hide_trackers()  # where nothing was imported before this process
+        for module in IMPORTED_BY_TRL:
+            sys.modules.setdefault(module, None)  # type: ignore[arg-type]
         self._store = RunStore(Path(run_dir))
         self._config = config
         self._fingerprint = fingerprint

@@ -6,11 +6,7 @@ import contextlib
 import functools
 import gc
 import importlib.metadata
-import sys
 from collections.abc import Iterator
-
-TRACKERS = ("wandb", "trackio", "mlflow", "comet_ml")
-"""transformers and TRL import each of them wherever it is installed, and no worker logs to one."""
 
 
 @contextlib.contextmanager
@@ -31,22 +27,12 @@ def heavy_imports() -> Iterator[None]:
 
 @contextlib.contextmanager
 def training_imports() -> Iterator[None]:
-    """`heavy_imports` of transformers and TRL: no tracker is there for them, and the packages that
-    are installed are looked through once, where each of the two would do it for itself."""
-    hidden = [name for name in TRACKERS if name not in sys.modules]
+    """`heavy_imports` of transformers and TRL: the packages that are installed are looked through
+    once, where each of the two would do it for itself."""
     look = importlib.metadata.packages_distributions
-    with heavy_imports():
-        hide_trackers()
-        importlib.metadata.packages_distributions = functools.cache(look)
-        try:
+    importlib.metadata.packages_distributions = functools.cache(look)
+    try:
+        with heavy_imports():
             yield
-        finally:
-            importlib.metadata.packages_distributions = look
-            for name in hidden:
-                del sys.modules[name]
-
-
-def hide_trackers() -> None:
-    """From every import to come; those that are there stay."""
-    for name in TRACKERS:
-        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+    finally:
+        importlib.metadata.packages_distributions = look
