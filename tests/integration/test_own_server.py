@@ -13,7 +13,9 @@ import httpx
 import pytest
 import websockets
 
+from mortal.beside import PrefectBeside
 from mortal.server.files import living_server, server_home, state_dir
+from mortal_steps.errors import ConfigError
 from mortal_steps.store.files import write_json
 from mortal_steps.system.processes import ProcessId
 from tests.support.deployments import PATIENCE_S
@@ -222,3 +224,18 @@ def test_a_port_that_there_is_not_is_refused():
         assert refused.returncode == 2
         assert "65535" in refused.stderr
         assert "Traceback" not in refused.stderr
+
+
+def test_a_server_that_was_begun_for_a_run_ends_when_a_check_fails(tmp_path, monkeypatch):
+    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with (
+        contextlib.suppress(ConfigError),
+        PrefectBeside(port=0, keep=False) as prefect,
+    ):
+        prefect.begin()
+        begun = living_server(server_home())
+        assert begun is not None
+        assert "PREFECT_API_URL" not in os.environ, "it does not answer yet"
+        raise ConfigError("a check has failed")
+    assert not begun.process.lives()
