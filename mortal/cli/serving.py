@@ -63,6 +63,13 @@ def serve(
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
     trust: Trust = False,
+    modal: Annotated[
+        bool,
+        typer.Option(
+            "--modal",
+            help="Serve it on Modal, beside the Volume that holds the run: print the URL.",
+        ),
+    ] = False,
     cron: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Serve a trained model through an OpenAI-compatible API, until Ctrl-C.
@@ -76,6 +83,11 @@ def serve(
     from mortal_steps.serving.server import free_port, running, wait_for_end
 
     _refuse_configuration(run_id, cron)
+    if modal:
+        from mortal.remote.serving import show_endpoint
+
+        show_endpoint(find_place(run_id, runs_dir)[1], step)
+        return
     wanted = _wanted(step, engine, merged, python)
     endpoint = free_port(Endpoint(host=host, port=port, extra=tuple(extra or ())))
     run = _find(run_id, runs_dir, volume, wanted, trust=trust)

@@ -92,15 +92,15 @@ def example_of(run: Run, model: str) -> tuple[str, dict[str, Any]]:
 
 
 class Client:
-    """Asks one server; `url` ends with /v1."""
+    """Asks one server; `url` ends with /v1, and a query after it goes with every request."""
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
-        given = {header: os.environ.get(name) for header, name in PROXY_VARIABLES.items()}
-        key = os.environ.get(KEY_VARIABLE)
-        given["Authorization"] = f"Bearer {key}" if key else None
-        headers = {header: value for header, value in given.items() if value}
-        self._http = httpx.Client(headers=headers, timeout=httpx.Timeout(PATIENCE_S, connect=10.0))
+        self.url, query = split_query(url)
+        self._http = httpx.Client(
+            headers=headers_of(os.environ),
+            params=query,
+            timeout=httpx.Timeout(PATIENCE_S, connect=10.0),
+        )
 
     def models(self) -> list[str]:
         """Names that the server knows; raises `EngineError`."""
@@ -125,6 +125,20 @@ class Client:
                     yield from pieces(line)
         except httpx.HTTPError as error:
             raise EngineError(f"the server at {self.url} broke off: {error}") from error
+
+
+def split_query(url: str) -> tuple[str, str]:
+    """Base URL without its last slash, and the query that chooses a model there, if any."""
+    base, _, query = url.partition("?")
+    return base.rstrip("/"), query
+
+
+def headers_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """What lets a client in, of the variables that are set."""
+    given = {header: environment.get(name) for header, name in PROXY_VARIABLES.items()}
+    key = environment.get(KEY_VARIABLE)
+    given["Authorization"] = f"Bearer {key}" if key else None
+    return {header: value for header, value in given.items() if value}
 
 
 def pieces(line: str) -> Iterator[str]:

@@ -2,8 +2,16 @@
 
 import pytest
 
+from mortal_steps.compute.modal.endpoint import WebEndpoint
 from mortal_steps.errors import EngineError
-from mortal_steps.serving.asking import Manner, changed, pieces, request_of
+from mortal_steps.serving.asking import (
+    Manner,
+    changed,
+    headers_of,
+    pieces,
+    request_of,
+    split_query,
+)
 
 ASKED = [
     {"role": "user", "content": "first"},
@@ -57,3 +65,16 @@ def test_pieces_of_an_answer_are_read_from_the_stream(line, text):
 def test_a_server_that_fails_in_the_middle_is_no_end_of_an_answer():
     with pytest.raises(EngineError, match="out of memory"):
         list(pieces('data: {"error": "out of memory"}'))
+
+
+def test_an_endpoint_on_modal_is_chosen_by_a_query_and_asks_for_a_token():
+    place = WebEndpoint(url="https://x.modal.run/v1", query={"run_id": "a b", "step": "3"})
+    assert split_query(place.of("")) == ("https://x.modal.run/v1", "run_id=a+b&step=3")
+    assert place.of("/models") == "https://x.modal.run/v1/models?run_id=a+b&step=3"
+    token = {"MODAL_PROXY_KEY": "wk-1", "MODAL_PROXY_SECRET": "ws-2"}
+    assert headers_of(token) == {"Modal-Key": "wk-1", "Modal-Secret": "ws-2"}
+
+
+def test_nobodys_key_is_sent_unless_it_is_meant_for_this():
+    assert headers_of({"OPENAI_API_KEY": "sk-1", "MORTAL_SERVE_KEY": ""}) == {}
+    assert headers_of({"MORTAL_SERVE_KEY": "k"}) == {"Authorization": "Bearer k"}
