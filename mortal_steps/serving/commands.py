@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -164,10 +164,9 @@ def _cpu_options(config: Path, length: int) -> Sequence[str]:
 def _cache_bytes(config: Path, length: int) -> int:
     settings = json.loads(config.read_text(encoding="utf-8"))
     text = settings.get("text_config") or settings
-    heads: Callable[[str], int | None] = text.get
-    head_dim = heads("head_dim") or text["hidden_size"] // text["num_attention_heads"]
-    num_heads = heads("num_key_value_heads") or text["num_attention_heads"]
-    per_token = 2 * text["num_hidden_layers"] * num_heads * head_dim * 4
+    head_dim = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
+    num_heads = text.get("num_key_value_heads") or text["num_attention_heads"]
+    per_token = int(2 * text["num_hidden_layers"] * num_heads * head_dim * 4)
     return max(MIN_CACHE_BYTES, CACHED_SEQUENCES * per_token * length)
 
 
