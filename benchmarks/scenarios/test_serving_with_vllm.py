@@ -12,10 +12,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.support.paths import VLLM_PYTHON
 from tests.support.project import write_project
+from tests.support.promotion import QUICK, REWARDS
 from tests.support.undisturbed import undisturbed
 
 PROMPT = "abc="
-LORA = ("training.use_lora=true", "training.learning_rate=0.05", "training.max_steps=2")
+LORA = ("training.use_lora=true", "training.max_steps=2")
 EXACT = 1e-3
 """Nats; vLLM's float32 is not transformers' to the last digit."""
 
@@ -24,7 +25,8 @@ EXACT = 1e-3
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project")
     write_project(folder)
-    return undisturbed(folder, [*LORA, "rollout.num_shards=2"], "lora")
+    (folder / "rewards.py").write_text(REWARDS)
+    return undisturbed(folder, [*QUICK, *LORA], "lora")
 
 
 @pytest.fixture(scope="module")
