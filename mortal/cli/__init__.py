@@ -9,14 +9,16 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from mortal.cli.caching import clear_cache
 from mortal.cli.configuring import new_model, options
 from mortal.cli.deploying import deploy
 from mortal.cli.keeping import doctor, gc
-from mortal.cli.looking import fetch, runs, show, verify
+from mortal.cli.looking import fetch, list_checkpoints, runs, show, verify
 from mortal.cli.promoting import models, promote, rollback
 from mortal.cli.rewards import app as rewards_app
 from mortal.cli.serving import automate, serve, server
 from mortal.cli.training import fork, resume, stop, train
+from mortal.cli.trying import test_reward, test_rollout
 from mortal.cli.watching import logs, samples, status
 from mortal.terminal.output import (
     explain,
@@ -59,11 +61,12 @@ app = typer.Typer(
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train": (train, resume, stop, fork),
-    "Look at runs": (runs, status, show, samples, logs, verify, fetch),
+    "Try out": (test_rollout, test_reward),
+    "Look at runs": (runs, status, show, samples, logs, list_checkpoints, verify, fetch),
     "Put a model to use": (promote, rollback, models),
     "Write a configuration": (options, new_model),
     "Prefect": (server, serve, automate),
-    "Keep house": (doctor, gc),
+    "Keep house": (doctor, gc, clear_cache),
     "Modal": (deploy,),
 }
 for panel, commands in COMMANDS.items():
