@@ -58,9 +58,14 @@ class ModalConfig(Section):
     rollout: str = "A10G"
     """GPU of each rollout worker's container."""
     rewards: Literal["flow", "modal"] = "flow"
-    """Where reward functions run: beside the flow, or in a container without a GPU. That container
-    receives the Python files below the folder in which the run begins. `rewards.dry_run` always
-    calls the functions on the local machine."""
+    """Where rewards run: beside the flow, or in a container. That container receives the Python
+    files below the folder in which the run begins, and the folders of reward models.
+    `rewards.dry_run` calls rewards on the local machine, except for reward models on a GPU."""
+    reward_gpu: str | None = None
+    """GPU of the container for rewards, for reward models with `device = "cuda"`. Default: none."""
+    reward_memory_mb: int = Field(1024, ge=128)
+    """Memory that the container for rewards is given, in MiB. A reward model needs about the size
+    of its weights, and half as much again."""
     app: str = "mortal"
     """Name of the Modal app that `mortal deploy` deploys."""
     version: int | None = Field(None, ge=1)
@@ -85,10 +90,11 @@ class ModalConfig(Section):
     """In single-node mode: `colocate` makes the rollout worker share the actor's GPU; `server`
     gives it the last of several GPUs to itself (`gpu = "A100:2"`)."""
 
-    @field_validator("actor", "rollout", "gpu")
+    @field_validator("actor", "rollout", "gpu", "reward_gpu")
     @classmethod
-    def _modal_rents_it(cls, gpu: str) -> str:
-        modal_gpu(gpu)
+    def _modal_rents_it(cls, gpu: str | None) -> str | None:
+        if gpu is not None:
+            modal_gpu(gpu)
         return gpu
 
     @field_validator("rates")
@@ -138,10 +144,15 @@ class ComputeConfig(Section):
                 )
         return self
 
+    @property
+    def scores_in_a_container(self) -> bool:
+        """Whether rewards run in a container of their own, on Modal."""
+        return self.backend == "modal" and self.modal.rewards == "modal"
+
     def gpu_of(self, role: str) -> str | None:
         """GPU of the container on Modal that a role's worker is in, if it has one."""
         if role == "reward":
-            return None
+            return self.modal.reward_gpu
         if self.mode == "single_node":
             return self.modal.gpu
         return {"actor": self.modal.actor, "rollout": self.modal.rollout}[role]

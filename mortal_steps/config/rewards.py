@@ -76,6 +76,11 @@ class RewardTerm(Section, extra="allow"):
         return ()
 
     @property
+    def needs_gpu(self) -> bool:
+        """Whether it computes on a GPU of the process that scores."""
+        return False
+
+    @property
     def sends(self) -> str | None:
         """What of this machine's environment it sends where, in words for whoever is to allow it;
         None: nothing."""

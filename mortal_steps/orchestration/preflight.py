@@ -197,8 +197,26 @@ def check_modal(config: RunConfig) -> None:
 def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
     """Every reward function can be imported and scores a made-up completion."""
     check_something_scores(config, problems[0])
+    if config.compute.scores_in_a_container and config.rewards.terms:
+        config = _without_rewards_on_gpus(config)
+        if not config.rewards.terms:
+            return
     sample = problems[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
     call_once(_passing_worker(config, "reward"), "dry_run", problems=sample)
+
+
+def _without_rewards_on_gpus(config: RunConfig) -> RunConfig:
+    """With the rewards that this machine can call; raises `ConfigError` if the container for
+    rewards has no GPU for the others."""
+    terms = config.rewards.terms
+    on_gpus = [term for term in terms if term.needs_gpu]
+    if on_gpus and config.compute.modal.reward_gpu is None:
+        raise ConfigError(
+            f"[[rewards.terms]]: {on_gpus[0].called} computes on a GPU, and the container for "
+            "rewards has none; set compute.modal.reward_gpu, for example to 'L4'"
+        )
+    here = tuple(term for term in terms if term not in on_gpus)
+    return config.model_copy(update={"rewards": config.rewards.model_copy(update={"terms": here})})
 
 
 def check_something_scores(config: RunConfig, problem: Problem) -> None:

@@ -73,13 +73,18 @@ def find_sources(
     working_dir: Path,
     *,
     folders: Sequence[str] = (),
+    began_in: Path | None = None,
     packages: bool = True,
 ) -> RewardSources:
     """The sources of functions as they are now, and the files of models in `folders`; relative
-    names start in `working_dir`. What names no folder is of the hub, where its commit tells all."""
+    names start in `working_dir`. What names no folder is of the hub, where its commit tells all.
+
+    `began_in` is the folder in which the run began, which the names of model files start in as
+    well; default: `working_dir`.
+    """
     working_dir = working_dir.absolute()
     files = {
-        _from(working_dir, path): _digest(path)
+        _named(path, working_dir, began_in): _digest(path)
         for folder in folders
         for path in files_of(working_dir / folder)
     }
@@ -89,6 +94,21 @@ def find_sources(
         for path in _closure(place, folders_of(place, working_dir), working_dir, installed):
             files[_from(working_dir, path)] = digest_file(path) if path.is_file() else MISSING
     return RewardSources(files=files, packages=_versions(installed) if packages else {})
+
+
+def files_of_model(
+    sources: RewardSources, folder: str, working_dir: Path, began_in: Path
+) -> dict[str, str]:
+    """Of the files in `sources`, those of the model in `folder`; none for a model of the hub."""
+    working_dir = working_dir.absolute()
+    at = Path(_named(working_dir / folder, working_dir, began_in))
+    return {path: sha256 for path, sha256 in sources.files.items() if Path(path).parent == at}
+
+
+def _named(path: Path, working_dir: Path, began_in: Path | None) -> str:
+    """A path of a model's file, the same on every machine that the run is on."""
+    name = _from(working_dir, path)
+    return name if began_in is None else _from(began_in, Path(name))
 
 
 def _from(working_dir: Path, path: Path) -> str:

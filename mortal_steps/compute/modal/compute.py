@@ -8,6 +8,7 @@ import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from modal import exception
@@ -19,7 +20,7 @@ from mortal_steps.compute.modal.deployed import check_deployed, worker_of
 from mortal_steps.compute.modal.host import Order, Settings
 from mortal_steps.compute.modal.meter import Meter
 from mortal_steps.compute.modal.mirror import Mirror
-from mortal_steps.compute.modal.models import share_model
+from mortal_steps.compute.modal.models import share_folder
 from mortal_steps.compute.modal.project import project_files, share_project
 from mortal_steps.compute.modal.release import this_release
 from mortal_steps.compute.modal.retry import call_with_retries
@@ -205,7 +206,8 @@ async def modal_compute(
         # Whoever held it last may have gone on since the run was opened here.
         await bring_here(volume, store)
         line = Line(settings, store, volume, held)
-        await share_model(volume, settings)
+        for folder, where in settings.folders.items():
+            await share_folder(volume, Path(folder), where)
         if settings.project_sha256 is not None:
             await share_project(volume, run_id, project_files(config))
         await line.mirror.begin()
@@ -235,7 +237,7 @@ async def _compute(config: RunConfig, store: RunStore, line: Line, beside: Compu
 def _num_containers(config: RunConfig) -> dict[Role, int]:
     """Of each role that is on Modal."""
     counts: dict[Role, int] = {"actor": 1, "rollout": config.num_rollout_workers}
-    if config.compute.modal.rewards == "modal":
+    if config.compute.scores_in_a_container:
         counts["reward"] = 1
     return counts
 

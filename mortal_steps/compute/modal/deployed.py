@@ -36,6 +36,7 @@ def worker_of(config: RunConfig, role: Role, run_id: str, number: int) -> Any:
     gpu = config.compute.gpu_of(role)
     chosen = deployed.with_options(
         gpu=modal_gpu(gpu) if gpu else None,
+        memory=options.reward_memory_mb if role == "reward" else None,
         secrets=[modal.Secret.from_name(name) for name in options.secrets],
     )
     return chosen(run_id=run_id, number=number)

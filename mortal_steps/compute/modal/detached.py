@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import urllib.parse
+from pathlib import Path
 from typing import Any
 
 import modal
 
 from mortal_steps.compute.modal.host import Settings
 from mortal_steps.compute.modal.mirror import Mirror
-from mortal_steps.compute.modal.models import folder_there, share_model
+from mortal_steps.compute.modal.models import fetch_folder, folder_there, share_folder
 from mortal_steps.compute.modal.project import digest_of, project_files, share_project
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume_lease import find_lease, in_use
-from mortal_steps.compute.modal.volume_runs import runs_volume
+from mortal_steps.compute.modal.volume_runs import bring_here, runs_volume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.runs.run import Run
+from mortal_steps.rewards.source_record import folders_of_models
+from mortal_steps.runs.run import Run, find_run
+from mortal_steps.store import RunStore
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
 PASSED_ON = (
@@ -30,14 +33,22 @@ PASSED_ON = (
 def settings_of(run: Run) -> Settings:
     """What the run's workers are constructed with; raises what `project_files` does."""
     files = project_files(run.config)
+    model = {name: file.sha256 for name, file in run.info.model_files.items()}
     return Settings(
         config=_without_secrets(run.config),
         fingerprint=run.info.fingerprint,
         dataset_fingerprint=run.info.dataset_fingerprint,
         num_steps=run.info.num_steps,
-        model_folder=folder_there(run.info.model_files),
+        model_folder=folder_there(model),
         project_sha256=digest_of(files) if files else None,
+        reward_models=reward_models(run) if run.config.compute.scores_in_a_container else {},
     )
+
+
+def reward_models(run: Run) -> dict[str, str]:
+    """Where on the Volume each local folder of a reward model belongs."""
+    folders = folders_of_models(run.store, run.config, run.working_dir())
+    return {name: str(folder_there(files)) for name, files in folders.items()}
 
 
 def _without_secrets(config: RunConfig) -> RunConfig:
@@ -69,10 +80,22 @@ async def hand_over(run: Run) -> None:
     holder = await find_lease(volume, run.info.run_id)
     if holder is not None and holder.holds():
         raise in_use(run.info.run_id, holder)
-    await share_model(volume, settings_of(run))
+    for folder, where in {**settings_of(run).folders, **reward_models(run)}.items():
+        await share_folder(volume, Path(folder), where)
     await Mirror(volume, run.store).begin()
     files = project_files(run.config, all_in_containers=True)
     await share_project(volume, run.info.run_id, files)
+
+
+async def fetch_reward_models(config: RunConfig, root: Path) -> None:
+    """Bring the folders of reward models that score beside the flow into a container that drives
+    the run; `root` is its run directory."""
+    if not config.reward_folders or config.compute.scores_in_a_container:
+        return
+    volume = runs_volume(config)
+    await bring_here(volume, RunStore(root))
+    for folder, where in reward_models(find_run(root.parent, root.name)).items():
+        await fetch_folder(volume, Path(folder), where)
 
 
 async def spawn_orchestrator(config: RunConfig) -> str:

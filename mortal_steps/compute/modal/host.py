@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -69,6 +69,15 @@ class Settings:
     """Where on the Volume the files of the local folder `model.name_or_path` are, if it is one."""
     project_sha256: str | None
     """Of the files in `PROJECT`; None: workers need none."""
+    reward_models: Mapping[str, str] = field(default_factory=dict)
+    """Where on the Volume the files of each local folder of a reward model are that scores in a
+    container."""
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """Every local model folder, and where on the Volume its files are."""
+        model = {self.config.model.name_or_path: self.model_folder} if self.model_folder else {}
+        return {**model, **self.reward_models}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -219,6 +228,9 @@ class WorkerHost:
         settings = store.read_record(order.settings, Settings)
         if settings.model_folder is not None:
             _provide(settings.config.model.name_or_path, self._runs_dir / settings.model_folder)
+        if order.role == "reward":
+            for name, where in settings.reward_models.items():
+                _copy(name, self._runs_dir / where)
         if (store.root / PROJECT).is_dir():
             shutil.copytree(store.root / PROJECT, Path.cwd(), dirs_exist_ok=True)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
@@ -239,6 +251,12 @@ def _provide(name: str, folder: Path) -> None:
     if not Path(name).exists():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).symlink_to(folder)
+
+
+def _copy(name: str, folder: Path) -> None:
+    """The same by a copy: a model in use would hold files of the Volume open."""
+    if not Path(name).exists():
+        shutil.copytree(folder, name)
 
 
 def _process_start() -> float:

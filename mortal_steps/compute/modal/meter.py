@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 from mortal_steps.compute.base import ROLES, Role
 from mortal_steps.compute.modal.host import Outcome
-from mortal_steps.compute.modal.prices import WITHOUT_GPU, dollars_per_second
+from mortal_steps.compute.modal.prices import dollars_per_second, without_gpu
 from mortal_steps.config import ComputeConfig
 from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.store import RunStore
@@ -89,7 +89,9 @@ class Meter:
 
 def _rate(role: Role, compute: ComputeConfig) -> float:
     gpu = compute.gpu_of(role)
-    return dollars_per_second(gpu, compute.modal.rates) if gpu else WITHOUT_GPU
+    if gpu is None:
+        return without_gpu(compute.modal.reward_memory_mb)
+    return dollars_per_second(gpu, compute.modal.rates)
 
 
 def _place(label: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""A local model folder on its way to the Volume: once for all runs that begin with it."""
+"""Local model folders on their way to the Volume: each once for all runs that begin with it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,31 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from mortal_steps.compute.modal.host import Settings
 from mortal_steps.compute.modal.volume import RunsVolume
-from mortal_steps.types.identity import ModelFile
 
 FOLDER = ".uploaded"
 
 
-def folder_there(model_files: Mapping[str, ModelFile]) -> str | None:
-    """Where on the Volume the folder belongs that held these files; None for a hub name, or a
-    model that the run builds."""
-    if not model_files:
+def folder_there(files: Mapping[str, str]) -> str | None:
+    """Where on the Volume the folder belongs that held these files, sha256 by name; None where
+    there are none: for a hub name, or a model that the run builds."""
+    if not files:
         return None
-    digests = {name: file.sha256 for name, file in model_files.items()}
-    content = json.dumps(digests, sort_keys=True).encode()
+    content = json.dumps(dict(files), sort_keys=True).encode()
     return f"{FOLDER}/{hashlib.sha256(content).hexdigest()}"
 
 
-async def share_model(volume: RunsVolume, settings: Settings) -> None:
-    """Upload the run's model folder, where there is one and nobody has done so before."""
-    where, folder = settings.model_folder, Path(settings.config.model.name_or_path)
-    if where is None or not folder.is_dir() or await volume.files(where):
+async def share_folder(volume: RunsVolume, folder: Path, where: str) -> None:
+    """Upload a model's folder, where it is on this machine and nobody has done so before."""
+    if not folder.is_dir() or await volume.files(where):
         return
     files = [path for path in folder.rglob("*") if path.is_file()]
     await volume.upload({f"{where}/{path.relative_to(folder)}": path for path in files})
+
+
+async def fetch_folder(volume: RunsVolume, folder: Path, where: str) -> None:
+    """Bring a model's folder from the Volume, unless it is on this machine."""
+    if folder.is_dir():
+        return
+    for path in await volume.files(where):
+        await volume.download(path, folder / Path(path).relative_to(where))

@@ -24,8 +24,10 @@ DOLLARS_PER_SECOND = {
 """List prices of July 2026, processor and memory of the container not counted. Those of an account
 may differ: `compute.modal.rates` goes before them."""
 
-WITHOUT_GPU = 0.0000153
-"""Dollars per second of one core and one GiB, which is what a container of rewards is given."""
+CORE = 0.0000131
+"""Dollars per second of the one core that a container of rewards is given."""
+GIBIBYTE = 0.0000022
+"""Dollars per second of a GiB of its memory."""
 
 
 def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
@@ -43,11 +45,16 @@ def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
     return rate * gpu_count(wanted)
 
 
+def without_gpu(memory_mb: int) -> float:
+    """Dollars per second of a container of one core without a GPU."""
+    return CORE + GIBIBYTE * memory_mb / 1024
+
+
 def check_prices(compute: ComputeConfig) -> None:
     """Raise `ConfigError` for a GPU of the run whose price is not known."""
-    for role in ("actor", "rollout"):
-        gpu = compute.gpu_of(role)
+    gpus = [compute.gpu_of(role) for role in ("actor", "rollout", "reward")]
+    for gpu in filter(None, gpus):
         try:
-            dollars_per_second(gpu or "", compute.modal.rates)
+            dollars_per_second(gpu, compute.modal.rates)
         except ValueError as error:
             raise ConfigError(f"compute.modal: {error}") from None

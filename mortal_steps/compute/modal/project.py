@@ -27,19 +27,9 @@ def project_files(config: RunConfig, *, all_in_containers: bool = False) -> dict
     if all_in_containers:
         names.append(config.rollout.source)
     specs = [name for name in names if is_imported(name)]
-    if all_in_containers or config.compute.modal.rewards == "modal":
+    if all_in_containers or config.compute.scores_in_a_container:
         specs += config.reward_code
-        _refuse_models(config)
     return {str(path.relative_to(here)): path for spec in specs for path in _files_of(spec, here)}
-
-
-def _refuse_models(config: RunConfig) -> None:
-    if config.reward_folders:
-        raise ConfigError(
-            f"[rewards]: the reward model {config.reward_folders[0]} scores beside the flow, as "
-            "the container for rewards has neither its files nor the memory; set "
-            "compute.modal.rewards = 'flow', and start the run without --detach"
-        )
 
 
 def digest_of(files: Mapping[str, Path]) -> str:

@@ -90,6 +90,11 @@ class ModelTerm(RewardTerm, extra="forbid"):
         """See `RewardTerm.folders`."""
         return (self.model, self.tokenizer) if self.tokenizer else (self.model,)
 
+    @property
+    def needs_gpu(self) -> bool:
+        """See `RewardTerm.needs_gpu`."""
+        return self.device.startswith("cuda")
+
     def with_template(self, options: dict[str, Any]) -> ModelTerm:
         """The same with options for the chat template, unless it has some."""
         if self.chat_template_kwargs is not None:

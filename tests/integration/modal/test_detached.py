@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mortal.cli import app
-from mortal_steps.compute.modal.prices import DOLLARS_PER_SECOND, WITHOUT_GPU
+from mortal_steps.compute.modal.prices import DOLLARS_PER_SECOND, without_gpu
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import StoreError
 from mortal_steps.report.summary import summarize
@@ -114,7 +114,7 @@ def test_what_it_is_said_to_cost_is_what_its_containers_lived(plane, moved):
     rows = [row for row in read_costs(moved.run.store.path(COSTS)) if row["container"] in later]
     own = {row["container"] for row in rows}
     ended = [event for event in plane.events("container_ended") if event["task"] in own]
-    rates = {"": WITHOUT_GPU, **DOLLARS_PER_SECOND}
+    rates = {"": without_gpu(1024), **DOLLARS_PER_SECOND}
     lived = sum(event["seconds"] * rates[event["gpu"]] for event in ended)
     assert sum(row["dollars"] for row in rows) == pytest.approx(lived, rel=0.25)
     cost = summarize(moved.run).cost

@@ -7,15 +7,12 @@ import os
 
 import pytest
 
-from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.runs.costs import add_up
-from mortal_steps.store.shard_files import shard_file
-from mortal_steps.types import GeneratedShard, GenerationRef, RewardedShard, StageTiming
 from tests.support import bare_flow
 from tests.support.judge_stub import JudgeStub
 from tests.support.modal.project import ON_MODAL, SHORT, project
-from tests.support.rewards.shards import make_shard
+from tests.support.modal.scored import scored
 
 ENVIRONMENTS = """
 import os
@@ -81,22 +78,6 @@ def test_the_documented_environments_run_programs_in_a_few_sandboxes(plane, tmp_
         pytest.skip("sandboxes of a plane are root's only where the plane is")
     before = len(plane.events("sandbox_started"))
 
-    async def score(run):
-        shard = make_shard(COMPLETIONS, step=0)
-        output = shard_file("steps/000000", "generations", 0)
-        generation = GenerationRef(
-            step=0,
-            shard=0,
-            file=run.store.write_record(output, shard, GeneratedShard),
-            num_completions=4,
-            num_tokens=0,
-            policy_version=shard.policy_version,
-            timing=StageTiming(stage="generate", step=0),
-        )
-        async with driver.open_session(run) as session:
-            scored = await session.reward(generation)
-            return run.store.read_record(scored.file, RewardedShard), session.spent()
-
     with JudgeStub() as stub, bare_flow.bare_in(tmp_path):
         config = project(
             tmp_path,
@@ -106,7 +87,7 @@ def test_the_documented_environments_run_programs_in_a_few_sandboxes(plane, tmp_
         )
         (tmp_path / "own_rewards.py").write_text(ENVIRONMENTS)
         run = open_run(config)
-        rewarded, spent = asyncio.run(score(run))
+        rewarded, spent = asyncio.run(scored(run, COMPLETIONS))
         assert len(stub.paid) == 4
     (scores,) = rewarded.rewards
     columns = {name: [row[name] for row in scores] for name in scores[0]}

@@ -7,12 +7,12 @@ import pytest
 from modal import exception
 
 from mortal_steps.compute.modal import retry, volume_runs
-from mortal_steps.compute.modal.project import project_files
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.orchestration import driver
+from mortal_steps.orchestration.preflight import check_rewards
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.run import find_run
@@ -213,12 +213,16 @@ async def test_every_try_of_an_upload_asks_whether_this_process_may(monkeypatch)
     assert len(tried) == 2
 
 
-def test_a_reward_model_is_refused_where_rewards_score_in_a_container():
-    config = RunConfig(rewards={"functions": "./judge"}, compute={"backend": "modal"})
-    project_files(config)
+def test_a_reward_model_on_a_gpu_takes_a_container_that_has_one():
+    term = {"type": "model", "model": "./judge", "device": "cuda"}
     there = {"backend": "modal", "modal": {"rewards": "modal"}}
-    moved = RunConfig(rewards=config.rewards, compute=there)
-    with pytest.raises(ConfigError, match=r"model \./judge scores beside the flow.*= 'flow'"):
-        project_files(moved)
-    with pytest.raises(ConfigError, match="without --detach"):
-        project_files(config, all_in_containers=True)
+    config = RunConfig(rewards={"terms": [term]}, compute=there)
+    problem = Problem(id="train-0", prompt="ab=", columns={})
+    with pytest.raises(
+        ConfigError, match=r"\./judge computes on a GPU.*compute\.modal\.reward_gpu"
+    ):
+        check_rewards(config, [problem])
+    there["modal"]["reward_gpu"] = "L4"
+    with_gpu = RunConfig(rewards=config.rewards, compute=there)
+    check_rewards(with_gpu, [problem])  # which this machine cannot call
+    assert with_gpu.compute.gpu_of("reward") == "L4"
