@@ -30,7 +30,7 @@ def begin_run(
 
     with _explained():
         check_new_id(run_id)
-        settings = _settings(config, given)
+        settings = settings_of(config, given)
         named = run_id or settings.run_id or new_run_id(settings)
         settings = settings.model_copy(update={"run_id": named})
         prepare(settings)
@@ -54,7 +54,7 @@ def try_rollout(
     from mortal_steps.orchestration.settling import settle
 
     with _explained():
-        settings = settle(_settings(config, given))
+        settings = settle(settings_of(config, given))
         if not is_hub_model(settings.model) or settings.model.warm_start is not None:
             raise ConfigError(
                 f"model.name_or_path = {settings.model.name_or_path!r}: this samples with a model "
@@ -95,7 +95,8 @@ def clear_cache(model: str | None, yes: bool) -> None:
         command(model, modal=True, yes=yes)
 
 
-def _settings(config: str | None, given: Mapping[str, Any]) -> RunConfig:
+def settings_of(config: str | None, given: Mapping[str, Any]) -> RunConfig:
+    """The configuration of a file or none and the flags, on Modal; raises `ConfigError`."""
     from mortal_steps.config.flagged import flagged_config
 
     return flagged_config(Path(config) if config else None, {**_flags(given), "backend": "modal"})

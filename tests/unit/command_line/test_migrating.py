@@ -1,0 +1,139 @@
+"""docs/migrating.md, row by row."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+from modal.cli.run import run as modal_run_command
+
+from mortal import migrating
+from mortal.cli import app
+from mortal.remote.modal_run import settings_of
+from mortal_steps.config import RunConfig
+from mortal_steps.config.flagged import find_key, flagged_config
+from mortal_steps.errors import MortalError
+from mortal_steps.flags import FLAGS
+
+PAGE = Path(__file__).parents[3] / "docs" / "migrating.md"
+MORTAL = typer.main.get_command(app)
+APP = "mortal_deployments.modal_app"
+GIVEN = {name: getattr(migrating, name) for name in migrating.__all__}
+
+
+def correct(completions, **columns):
+    return [1.0 for _ in completions]
+
+
+def brief(completions, **columns):
+    return [0.0 for _ in completions]
+
+
+GIVEN |= {"correct": correct, "brief": brief, "rows": [{"prompt": "1+1="}]}
+
+
+def rows(heading):
+    """Cells of each row of the table below a heading, without the head."""
+    section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    found = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
+    return [pytest.param(*row, id=row[0].strip("`")) for row in found]
+
+
+def spans(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def parsed(command, *arguments):
+    """The values of a command's parameters, and nothing is done."""
+    return command.make_context("test", list(arguments)).params
+
+
+def modal_run(*arguments):
+    """The entrypoint that `modal run` finds, and what its parameters are."""
+    context = modal_run_command.make_context("run", list(arguments))
+    name, command, rest = modal_run_command.resolve_command(
+        context, [*context._protected_args, *context.args]
+    )
+    return name, parsed(command, *rest)
+
+
+def value_at(config, key):
+    """As JSON has it; `rewards.terms.0.type` goes into lists."""
+    found = config.model_dump(mode="json")
+    for part in key.split("."):
+        found = found[int(part)] if part.isdecimal() else found[part]
+    return found
+
+
+def on_modal(flags):
+    return settings_of(None, modal_run("-m", f"{APP}::main", *shlex.split(flags))[1])
+
+
+@pytest.mark.parametrize(("before", "now"), rows("Commands"))
+def test_a_command_is_parsed(before, now):
+    for line in spans(now):
+        program, name, *rest = shlex.split(line)
+        if program == "modal":
+            assert modal_run(*rest)[0].startswith(APP)
+        else:
+            assert program == "mortal"
+            parsed(MORTAL.commands[name], *rest)
+
+
+@pytest.mark.parametrize(("old", "new", "key", "value"), rows("Flags"))
+def test_a_flag_writes_its_key(old, new, key, value):
+    [old], [new], [key], [value] = map(spans, (old, new, key, value))
+    given = parsed(MORTAL.commands["train"], *shlex.split(new))
+    here = flagged_config(None, {flag.name: given[flag.name] for flag in FLAGS})
+    wanted = json.loads(value)
+    assert value_at(here, key) == value_at(on_modal(old), key) == wanted
+    assert wanted != value_at(RunConfig(), key) or key == "data.max_samples"
+
+
+@pytest.mark.parametrize(("parameters", "key", "value"), rows("MRLTrainer"))
+def test_a_parameter_of_the_trainer_writes_its_key(parameters, key, value, tmp_path):
+    made = eval(f"MRLTrainer({spans(parameters)[0]}, runs_dir={str(tmp_path)!r})", GIVEN)
+    assert value_at(made.config, *spans(key)) == json.loads(*spans(value))
+
+
+@pytest.mark.parametrize(("fields", "key", "value"), rows("OrchestratorConfig"))
+def test_a_field_of_the_configuration_writes_its_key(fields, key, value):
+    made = eval(f"OrchestratorConfig({spans(fields)[0]})", GIVEN)
+    [key], wanted = spans(key), json.loads(*spans(value))
+    assert value_at(made.run_config(), key) == wanted
+    assert wanted != value_at(GIVEN["OrchestratorConfig"]().run_config(), key)
+
+
+@pytest.mark.parametrize(("before", "now"), rows("Imports"))
+def test_an_import_works(before, now):
+    there: dict[str, object] = {}
+    exec(*spans(now), there)
+    assert before.rpartition(" ")[2].strip("`") in there
+
+
+@pytest.mark.parametrize(("key", "before", "now", "why"), rows("Defaults that differ"))
+def test_a_default_is_as_it_says(key, before, now, why):
+    config = flagged_config(None, {})
+    assert value_at(config, *spans(key)) == json.loads(*spans(now))
+
+
+@pytest.mark.parametrize(("before", "what", "why"), rows("What has no equivalent"))
+def test_what_has_no_equivalent_is_refused(before, what, why, tmp_path):
+    [said] = spans(before)
+    assert what == "refused"
+    with pytest.raises(MortalError):
+        if said.startswith("main "):
+            on_modal(said.removeprefix("main "))
+        else:
+            eval(f"{said[:-1]}, runs_dir={str(tmp_path)!r})", GIVEN)
+
+
+def test_every_flag_and_parameter_is_in_the_tables():
+    page = PAGE.read_text()
+    said = set(re.findall(r"--[a-z-]+", page))
+    own = {"backend", "dataset"}  # the older systems had none of these
+    assert {flag.option for flag in FLAGS if flag.name not in own} <= said
+    assert find_key({"a": {"b": 1}}, "a.b") == 1
