@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.defaults import CODE_DATASET
 from mortal_steps.config.keys import keys_of
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
@@ -42,12 +43,7 @@ ALSO_KEYS: Mapping[str, str] = {
 """Parameters that decide a key in another way."""
 ORIGIN = "MortalTrainer"
 
-DEFAULT_DATASET: Mapping[str, Any] = {
-    "data.source": "OpenCoder-LLM/opc-sft-stage2",
-    "data.config": "educational_instruct",
-    "data.prompt_column": "instruction",
-    "data.max_samples": 128,
-}
+DEFAULT_DATASET: Mapping[str, Any] = {f"data.{name}": value for name, value in CODE_DATASET.items()}
 """What is trained on where no dataset is given: programs to write, with test cases."""
 DEFAULT_MAX_TOKENS = 8000
 DEFAULT_EVAL_STEPS = 100

@@ -1,5 +1,6 @@
 """docs/migrating.md, row by row."""
 
+import asyncio
 import json
 import re
 import shlex
@@ -11,11 +12,14 @@ from modal.cli.run import run as modal_run_command
 
 from mortal import migrating
 from mortal.cli import app
+from mortal.migrating.mrl import OF_TRL, of_strings
 from mortal.remote.modal_run import settings_of
 from mortal_steps.config import RunConfig
-from mortal_steps.config.flagged import find_key, flagged_config
+from mortal_steps.config.flagged import flagged_config
+from mortal_steps.config.loader import load_config
 from mortal_steps.errors import MortalError
 from mortal_steps.flags import FLAGS
+from mortal_steps.rewards.dispatch import is_async
 
 PAGE = Path(__file__).parents[3] / "docs" / "migrating.md"
 MORTAL = typer.main.get_command(app)
@@ -131,9 +135,37 @@ def test_what_has_no_equivalent_is_refused(before, what, why, tmp_path):
             eval(f"{said[:-1]}, runs_dir={str(tmp_path)!r})", GIVEN)
 
 
+def test_a_reward_of_mrls_gets_strings_and_columns_alone():
+    """Prompts may be chats, and the function need not take what TRL gives."""
+    seen = []
+
+    def judged(completions, answer):
+        seen.append((completions, answer))
+        return [0.5, 1.0]
+
+    function = of_strings(judged)
+    chats = [[{"role": "assistant", "content": text}] for text in ("4", "5")]
+    of_trl = {name: [None, None] for name in OF_TRL}
+    assert function(completions=chats, answer=["4", "5"], **of_trl) == [0.5, 1.0]
+    assert seen == [(["4", "5"], ["4", "5"])]
+    assert function.__name__ == "judged"
+
+
+def test_an_async_reward_of_mrls_stays_one():
+    async def judged(completions):
+        return [float(len(text)) for text in completions]
+
+    assert is_async(of_strings(judged))
+    assert asyncio.run(of_strings(judged)(completions=["ab"], prompts=["x"])) == [2.0]
+
+
+def test_the_configuration_of_modal_grpo_is_a_file_for_train(tmp_path):
+    made = GIVEN["OrchestratorConfig"](max_samples=None)
+    assert load_config(made.write(tmp_path / "mine.toml")) == made.run_config()
+
+
 def test_every_flag_and_parameter_is_in_the_tables():
     page = PAGE.read_text()
     said = set(re.findall(r"--[a-z-]+", page))
     own = {"backend", "dataset"}  # the older systems had none of these
     assert {flag.option for flag in FLAGS if flag.name not in own} <= said
-    assert find_key({"a": {"b": 1}}, "a.b") == 1
