@@ -56,10 +56,10 @@ def test_without_a_configuration_two_programs_are_scored(mortal, project):
 
 def test_the_checkpoints_of_one_run_or_all_are_listed(mortal, tmp_path):
     timing = StageTiming(stage="checkpoint", step=2)
-    saved = [
+    saved = tuple(
         Checkpoint(step=step, path=f"c/{step}", sha256="", state_id="", timing=timing)
         for step in (2, 4)
-    ]
+    )
     make_run(tmp_path, "one", checkpoints=saved, best_step=2)
     make_run(tmp_path, "two")
     code, output, _ = mortal("list-checkpoints", "--runs-dir", tmp_path)
