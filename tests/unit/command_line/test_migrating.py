@@ -1,6 +1,8 @@
 """docs/migrating.md, row by row."""
 
 import asyncio
+import dataclasses
+import inspect
 import json
 import re
 import shlex
@@ -10,6 +12,7 @@ import pytest
 import typer
 from modal.cli.run import run as modal_run_command
 
+import mortal
 from mortal import migrating
 from mortal.cli import app
 from mortal.migrating.mrl import OF_TRL, of_strings
@@ -22,9 +25,10 @@ from mortal_steps.flags import FLAGS
 from mortal_steps.rewards.dispatch import is_async
 
 PAGE = Path(__file__).parents[3] / "docs" / "migrating.md"
+MAKEFILE = PAGE.parents[1] / "Makefile"
 MORTAL = typer.main.get_command(app)
 APP = "mortal_deployments.modal_app"
-GIVEN = {name: getattr(migrating, name) for name in migrating.__all__}
+GIVEN = {name: getattr(where, name) for where in (mortal, migrating) for name in where.__all__}
 
 
 def correct(completions, **columns):
@@ -38,10 +42,13 @@ def brief(completions, **columns):
 GIVEN |= {"correct": correct, "brief": brief, "rows": [{"prompt": "1+1="}]}
 
 
+def section(heading):
+    return PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
 def rows(heading):
     """Cells of each row of the table below a heading, without the head."""
-    section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    lines = [line for line in section(heading).splitlines() if line.startswith("| ")]
     found = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
     return [pytest.param(*row, id=row[0].strip("`")) for row in found]
 
@@ -82,6 +89,8 @@ def test_a_command_is_parsed(before, now):
         program, name, *rest = shlex.split(line)
         if program == "modal":
             assert modal_run(*rest)[0].startswith(APP)
+        elif program == "make":
+            assert f"\n{name}: " in MAKEFILE.read_text()
         else:
             assert program == "mortal"
             parsed(MORTAL.commands[name], *rest)
@@ -97,9 +106,16 @@ def test_a_flag_writes_its_key(old, new, key, value):
     assert wanted != value_at(RunConfig(), key) or key == "data.max_samples"
 
 
-@pytest.mark.parametrize(("parameters", "key", "value"), rows("MRLTrainer"))
-def test_a_parameter_of_the_trainer_writes_its_key(parameters, key, value, tmp_path):
-    made = eval(f"MRLTrainer({spans(parameters)[0]}, runs_dir={str(tmp_path)!r})", GIVEN)
+@pytest.mark.parametrize(
+    ("trainer", "parameters", "key", "value"),
+    [
+        pytest.param(trainer, *row.values, id=f"{trainer}({row.id})")
+        for trainer in ("MRLTrainer", "MortalTrainer")
+        for row in rows(trainer)
+    ],
+)
+def test_a_parameter_of_a_trainer_writes_its_key(trainer, parameters, key, value, tmp_path):
+    made = eval(f"{trainer}({spans(parameters)[0]}, runs_dir={str(tmp_path)!r})", GIVEN)
     assert value_at(made.config, *spans(key)) == json.loads(*spans(value))
 
 
@@ -164,8 +180,53 @@ def test_the_configuration_of_modal_grpo_is_a_file_for_train(tmp_path):
     assert load_config(made.write(tmp_path / "mine.toml")) == made.run_config()
 
 
+DEFAULTS_OF_MRL = {
+    "model": "Qwen/Qwen2.5-0.5B-Instruct",
+    "reward_funcs": None,
+    "train_dataset": None,
+    "actor_gpu": "A100",
+    "rollout_gpu": "A10G",
+    "num_rollout_workers": 2,
+    "num_generations": 4,
+    "batch_size": 8,
+    "learning_rate": 5e-6,
+    "max_steps": -1,
+    "num_epochs": 5,
+    "loss_type": "dapo",
+    "weight_sync_method": "reload",
+    "use_lora": False,
+    "beta": 0.0,
+    "epsilon": 0.2,
+    "scale_rewards": "group",
+    "max_tokens": 8000,
+    "max_model_len": 16384,
+    "max_completion_length": 1024,
+}
+OWN = {"backend", "run_id", "runs_dir", "config", "prompt_column"}
+"""Parameters that the older systems had not."""
+
+
+def test_the_defaults_are_mrls():
+    found = inspect.signature(GIVEN["MRLTrainer"]).parameters
+    assert {name: one.default for name, one in found.items() if name not in OWN} == DEFAULTS_OF_MRL
+
+
+def test_the_defaults_are_those_of_modal_grpo():
+    rollout = GIVEN["OrchestratorConfig"]().run_config().rollout
+    assert (rollout.max_tokens, rollout.temperature, rollout.top_p) == (512, 0.7, 0.9)
+    config = GIVEN["OrchestratorConfig"]().run_config()
+    assert config.data == flagged_config(None, {}).data
+    assert (config.compute.backend, config.compute.modal.actor) == ("modal", "H100")
+
+
 def test_every_flag_and_parameter_is_in_the_tables():
-    page = PAGE.read_text()
-    said = set(re.findall(r"--[a-z-]+", page))
-    own = {"backend", "dataset"}  # the older systems had none of these
-    assert {flag.option for flag in FLAGS if flag.name not in own} <= said
+    flags = {flag.option for flag in FLAGS if flag.name not in ("backend", "dataset")}
+    assert flags <= set(re.findall(r"--[a-z-]+", section("Flags")))
+    assert set(DEFAULTS_OF_MRL) <= set(re.findall(r"(\w+)=", section("MRLTrainer")))
+    fields = {
+        field.name
+        for name in migrating.__all__
+        if name.endswith("Config")
+        for field in dataclasses.fields(GIVEN[name])
+    }
+    assert fields - OWN <= set(re.findall(r"(\w+)=", section("OrchestratorConfig")))
