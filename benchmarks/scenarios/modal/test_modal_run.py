@@ -58,7 +58,15 @@ def modal_run(plane, folder):
 @pytest.fixture(scope="module")
 def trained(plane, folder, modal_run):
     """A run begun by its flags in a checkout, brought here."""
-    main = ("-m", "deployments.modal_app::main", "--config", "mine.toml", "--run-id", "mine")
+    main = (
+        "--detach",
+        "-m",
+        "deployments.modal_app::main",
+        "--config",
+        "mine.toml",
+        "--run-id",
+        "mine",
+    )
     done = modal_run(*main, *FLAGS)
     assert done.returncode == 0, done.stdout
     command = [sys.executable, "-m", "mortal", "fetch", "mine", "--all"]
