@@ -122,7 +122,9 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
             in_segments(run, server) as segments,
             reporting(run, server) as reporter,
         ):
-            async with open_session(run, flow_run_url(), stop.request) as session:
+            async with open_session(
+                run, flow_run_url(), stop.request, on_notice=reporter.tell
+            ) as session:
                 with stop.on_signals(get_run_logger().warning, sigterm_raises=is_deployed()):
                     await segments.begin()
                     reporter.tell()  # also what a killed process did not get to

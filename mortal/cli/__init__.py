@@ -17,6 +17,7 @@ from mortal.cli.looking import fetch, list_checkpoints, runs, show, verify
 from mortal.cli.promoting import models, promote, rollback
 from mortal.cli.rewards import app as rewards_app
 from mortal.cli.serving import automate, serve, server
+from mortal.cli.tracking import track
 from mortal.cli.training import fork, resume, stop, train
 from mortal.cli.trying import test_reward, test_rollout
 from mortal.cli.watching import logs, samples, status
@@ -62,7 +63,7 @@ app = typer.Typer(
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train": (train, resume, stop, fork),
     "Try out": (test_rollout, test_reward),
-    "Look at runs": (runs, status, show, samples, logs, list_checkpoints, verify, fetch),
+    "Look at runs": (runs, status, show, samples, logs, list_checkpoints, track, verify, fetch),
     "Put a model to use": (promote, rollback, models),
     "Write a configuration": (options, new_model),
     "Prefect": (server, serve, automate),

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mortal_steps.compute.container import serve_owner
+from mortal_steps.config.trackers import IMPORTED_BY_TRL
 
 LARGEST_ORDER = 64 * 1024
 """Bytes."""
@@ -87,14 +88,14 @@ def _ending_with(control: socket.socket) -> Iterator[None]:
 
 
 def _preload(modules: Sequence[str]) -> None:
-    # transformers and TRL import wandb wherever it is installed, and no actor logs to it.
-    sys.modules["wandb"] = None  # type: ignore[assignment]
+    sys.modules.update(dict.fromkeys(IMPORTED_BY_TRL))  # type: ignore[arg-type]
     for module in modules:
         try:
             importlib.import_module(module)
         except Exception as error:  # noqa: BLE001 - a worker that needs it fails by itself
             sys.stderr.write(f"cannot import {module}: {error}\n")
-    del sys.modules["wandb"]
+    for module in IMPORTED_BY_TRL:
+        del sys.modules[module]
 
 
 Worker = tuple[ForkOrder, list[int]]

@@ -20,11 +20,10 @@ RENAMED = {
 """Present names by earlier ones."""
 
 RETIRED = {
-    "logging.use_wandb": "there is no reporting to Weights & Biases; leave it out, and read "
-    "metrics.jsonl",
+    "logging.use_wandb": "write logging.report_to = ['wandb']",
     "logging.artifact_steps": "the report is written after evaluations and checkpoints; leave it "
     "out",
-    "logging.wandb_project": "there is no reporting to Weights & Biases; leave it out",
+    "logging.wandb_project": "write logging.project",
 }
 """Keys that are gone, each with what to do; none of them ever had an effect on what a run
 computes."""

@@ -12,6 +12,7 @@ from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
 from mortal_steps.orchestration.session import Session
+from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.policy.base_model import first_model
 from mortal_steps.report.milestones import note_begun, note_ended_early, note_finished
 from mortal_steps.report.report_files import write_report
@@ -31,18 +32,21 @@ async def open_session(
     ui_url: str | None = None,
     on_stop: Callable[[str], None] | None = None,
     local: Callable[..., Compute] = LocalCompute,
+    on_notice: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Session]:
     """The run's workers, for as long as this process drives it.
 
     `local` makes the workers on this machine, with the arguments of `LocalCompute`. `on_stop` is
-    told who asks a run on Modal to stop; to others `mortal stop` sends SIGINT. The manifest's
-    status tells how it ended, and so does the report. Raises `StoreError` if another process drives
+    told who asks a run on Modal to stop; to others `mortal stop` sends SIGINT. `on_notice` is
+    called where a tracker has something to tell. The manifest's status tells how it ended, and so
+    does the report. Raises `StoreError` if another process drives
     it, and `ComputeError` where its workers cannot be had.
     """
     async with contextlib.AsyncExitStack() as held:
         lease = run.acquire()
         held.callback(run.release)
         held.enter_context(flow_log(run.store.path("logs")))
+        await held.enter_async_context(tracked(run, on_notice))
         try:
             note_sources(run.store, run.config, run.working_dir(), run.manifest.step)
             compute = await held.enter_async_context(_workers(run, lease, on_stop, local))

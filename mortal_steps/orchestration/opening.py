@@ -19,6 +19,7 @@ from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.production_link import follow_as_before, follow_link
 from mortal_steps.orchestration.settling import settle
+from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.rewards.source_record import accept_present_sources, check_sources
 from mortal_steps.runs.identity import (
     check_config,
@@ -48,6 +49,7 @@ def open_run(config: RunConfig, say: Callable[[str], None] | None = None) -> Run
             f"run_id = {config.run_id!r} cannot name a folder: use letters, digits, '.', '_' and "
             "'-', and start with a letter or a digit"
         )
+    check_trackers(config.logging.report_to)
     root = Path(config.runs_dir) / config.run_id
     if config.compute.backend == "modal":
         _bring_here(config, root)
@@ -125,5 +127,17 @@ def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> I
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
             yield from differences(before, after, f"{prefix}{key}.")
+        elif tables := _tables(before, after):
+            for place, (was, now) in enumerate(tables):
+                named = was.get("name") or place
+                yield from differences(was, now, f"{prefix}{key}[{named}].")
         elif before != after:
             yield f"{prefix}{key} was {before!r}, now {after!r}"
+
+
+def _tables(before: Any, after: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The tables of two lists of as many, beside each other; empty for anything else."""
+    both = isinstance(before, list) and isinstance(after, list) and len(before) == len(after)
+    if not both or not all(isinstance(one, dict) for one in (*before, *after)):
+        return []
+    return list(zip(before, after, strict=True))

@@ -20,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.trackers import IMPORTED_BY_TRL
 from mortal_steps.data.kept import open_problems
 from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ActorStateError
@@ -57,8 +58,8 @@ class Actor:
         model_path: str,
         num_steps: int,
     ) -> None:
-        # transformers and TRL import wandb wherever it is installed, and nothing here logs to it.
-        sys.modules.setdefault("wandb", None)  # type: ignore[arg-type]
+        for module in IMPORTED_BY_TRL:
+            sys.modules.setdefault(module, None)  # type: ignore[arg-type]
         self._store = RunStore(Path(run_dir))
         self._config = config
         self._fingerprint = fingerprint

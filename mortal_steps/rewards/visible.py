@@ -21,7 +21,9 @@ CREDENTIALS = frozenset(
         "HF_TOKEN",
         "HUGGINGFACE_HUB_TOKEN",
         "HUGGING_FACE_HUB_TOKEN",
+        "TRACKIO_WRITE_TOKEN",
         "WANDB_API_KEY",
+        "WANDB_IDENTITY_TOKEN_FILE",
     }
 )
 """Of trackers, model hubs and clouds. A judge's key is the reward functions' own business."""

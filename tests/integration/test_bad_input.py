@@ -146,7 +146,12 @@ def refusal(tmp_path, monkeypatch):
             ["rollout.weight_sync=direct"],
             ["rollout.weight_sync", "'direct'"],
         ),
-        (ConfigError, ["logging.use_wandb=true"], ["logging.use_wandb: there is no reporting"]),
+        (ConfigError, ["logging.use_wandb=true"], ["write logging.report_to = ['wandb']"]),
+        (
+            ConfigError,
+            ["logging.report_to=['mlflow']"],
+            ["logging.report_to: 'mlflow' is not known; there are wandb, tensorboard, trackio"],
+        ),
         (
             ConfigError,
             ["training.trl.top_entropy_quantil=0.5"],

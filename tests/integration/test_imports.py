@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "transformers", "trl", "vllm", "modal", "wandb", "matplotlib")
+TRACKERS = ("wandb", "tensorboard", "trackio")
+HEAVY = ("torch", "transformers", "trl", "vllm", "modal", *TRACKERS, "matplotlib")
 
 
 @pytest.mark.parametrize(
@@ -66,15 +67,16 @@ def test_the_rollout_worker_is_light_until_it_starts():
     assert finished.stdout.strip() == "[]"
 
 
-def test_the_actor_is_spared_wandb_where_it_is_installed(tmp_path):
-    """transformers and TRL import it where they find it."""
-    (tmp_path / "wandb.py").write_text("run = None")
+@pytest.mark.parametrize("tracker", ["wandb", "trackio"])
+def test_the_actor_is_spared_trackers_that_are_installed(tmp_path, tracker):
+    """transformers and TRL import them where they find them."""
+    (tmp_path / f"{tracker}.py").write_text("run = None")
     probe = (
         "import importlib.util; from mortal_steps.config import RunConfig;"
         "from mortal_steps.policy.actor import Actor;"
-        "print(importlib.util.find_spec('wandb') is None);"
+        f"print(importlib.util.find_spec({tracker!r}) is None);"
         "Actor(run_dir='.', config=RunConfig(), fingerprint='f', model_path='', num_steps=1);"
-        "print(importlib.util.find_spec('wandb') is None)"
+        f"print(importlib.util.find_spec({tracker!r}) is None)"
     )
     finished = subprocess.run(
         [sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=tmp_path

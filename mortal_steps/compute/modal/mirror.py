@@ -19,6 +19,7 @@ from mortal_steps.data.kept import PROBLEMS
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.base_model import StartingModel, model_cache
+from mortal_steps.report.trackers.base import FOLDER as TRACKING
 from mortal_steps.rewards.source_record import SOURCES_FILE
 from mortal_steps.runs.activity import ACTIVITY_FILE
 from mortal_steps.runs.costs import COSTS
@@ -40,7 +41,7 @@ PROGRESS = (
 
 EVALUATIONS = "evaluations"
 
-NOT_SHARED = {"lock", "lease.json", ACTIVITY_FILE, "calls", "logs", LEASES}
+NOT_SHARED = {"lock", "lease.json", ACTIVITY_FILE, "calls", "logs", TRACKING, LEASES}
 """What is about processes of one machine, or of one Volume."""
 
 

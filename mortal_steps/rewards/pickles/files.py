@@ -60,8 +60,8 @@ def check_pickle(path: Path, digest: str) -> bytes:
         whole, python = False, PYTHON
     if not whole:
         raise CorruptFileError(
-            f"{path} is not the reward's object {digest[:12]}; remove it, and let `train` of the "
-            "script that made it write it again"
+            f"{path} is not the reward's object {digest[:12]}; `train` of the script that made it "
+            "writes it again"
         )
     if python != PYTHON:
         raise RewardError(

@@ -187,8 +187,8 @@ def test_old_keys_are_told_the_new_ones(tmp_path):
         "rewards.rehearse is now rewards.dry_run;",
         "compute.modal.deadline_s is now compute.modal.call_timeout_s;",
         "logging.server_patience_s is now logging.server_timeout_s;",
-        "logging.use_wandb: there is no reporting to Weights & Biases",
-        "logging.wandb_project: there is no",
+        "logging.use_wandb: write logging.report_to = ['wandb']",
+        "logging.wandb_project: write logging.project",
         "logging.artifact_steps: the report is written after evaluations",
     ):
         assert sentence in said

@@ -130,6 +130,15 @@ def test_a_judge_to_which_a_run_from_elsewhere_sends_a_key_is_asked_about(store)
         check_trusted(find_run(store.root.parent, "run"))
 
 
+def test_a_pickle_of_a_run_from_elsewhere_is_asked_about(store):
+    term = {"type": "pickled", "name": "score", "object": "a" * 64, "file": "score.pickle"}
+    info = written(store, local={}, rewards={"terms": [term]})
+    check_trusted(find_run(store.root.parent, "run"))
+    store.write_record(IDENTITY_FILE, dataclasses.replace(info, host="elsewhere"), RunInfo)
+    with pytest.raises(StoreError, match=r"the pickle score\.pickle, which is code\. Read it"):
+        check_trusted(find_run(store.root.parent, "run"))
+
+
 def test_settings_with_values_for_the_environment_are_for_the_owner_alone(store, tmp_path):
     written(store)
     assert store.path("config.toml").stat().st_mode & 0o777 == 0o600

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 import mortal
-from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode
+from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode, TrainingResult
 from mortal_steps.errors import ConfigError
 
 PARAMETERS = {
@@ -49,6 +49,38 @@ MODES = {
     },
     GPUConfig: {"gpu_type": inspect.Parameter.empty, "count": 1},
 }
+METHODS = {
+    "train": {"resume": None, "detach": False},
+    "result": {},
+    "evaluate": {},
+    "generate": {
+        "prompts": inspect.Parameter.empty,
+        "num_generations": 1,
+        "sampling": inspect.Parameter.empty,
+    },
+    "save_model": {"path": inspect.Parameter.empty},
+    "push_to_hub": {
+        "repo_id": inspect.Parameter.empty,
+        "private": False,
+        "token": None,
+        "commit_message": None,
+    },
+    "status": {},
+    "stop": {"timeout_s": 600.0},
+    "fork": {"step": None, "run_id": None, "changes": inspect.Parameter.empty},
+}
+OF_A_RESULT = {
+    "cost",
+    "evaluations",
+    "metrics",
+    "model_path",
+    "run_dir",
+    "run_id",
+    "sha256",
+    "status",
+    "step",
+    "timings",
+}
 
 
 def defaults(called):
@@ -71,6 +103,17 @@ def test_the_package_exports_these_names():
 def test_the_trainer_takes_these_parameters():
     assert defaults(MortalTrainer) == PARAMETERS
     assert list(defaults(MortalTrainer)) == list(PARAMETERS)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_trainer_has_these_methods(method):
+    found = defaults(getattr(MortalTrainer, method))
+    assert found.pop("self") is inspect.Parameter.empty
+    assert found == METHODS[method]
+
+
+def test_a_result_has_these_properties():
+    assert {name for name in dir(TrainingResult) if not name.startswith("_")} == OF_A_RESULT
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.__name__)

@@ -1,0 +1,273 @@
+"""The trackers of a run that is driven: a process for each, which follows what the run commits.
+
+The flow starts them and hears of them, and that is all: no step waits for a tracker. One that fails
+is started again, later each time, and goes on where its own record ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.config.loader import parse_config
+from mortal_steps.config.trackers import TRACKERS, tracker_kind
+from mortal_steps.errors import ConfigError, StoreError
+from mortal_steps.report.trackers.base import FOLDER
+from mortal_steps.report.trackers.holding import holder_of
+from mortal_steps.runs.lease import is_driven
+from mortal_steps.runs.notices import new_notice, note
+from mortal_steps.runs.run import Run
+from mortal_steps.store.files import writing
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+DRAIN_S = 30.0
+"""That a run which has ended waits for its trackers."""
+AGAIN_AFTER_S = 10.0
+"""A tracker that failed is started again; each time in a row it waits twice as long,"""
+AGAIN_AT_LEAST_EVERY_S = 600.0
+"""up to this."""
+
+
+class Follower:
+    """One tracker's process, for the event loop in which it was started."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        self.name = name
+        self._run = run
+        self.step = -1
+        """Last step that the tracker is known to have."""
+        self.error = ""
+        """What ended the process; empty while it lives, and where it ended in order."""
+        self._writer: asyncio.StreamWriter | None = None
+        self._ending = False
+
+    async def follow(self) -> None:
+        """Start the process and hear of it until it has ended. Cancelled, it kills the process."""
+        self.error = "it did not finish in time"
+        channel, theirs = socket.socketpair()
+        with theirs:
+            reader, self._writer = await asyncio.open_connection(sock=channel)
+            process = await self._start(theirs)
+        try:
+            self._writer.write(self._run.config.model_dump_json().encode() + b"\n")
+            if self._ending:
+                self.end()
+            await self._listen(reader)
+            await process.wait()
+        finally:
+            self._writer.close()
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+
+    def end(self) -> None:
+        """Let the process finish with what is committed."""
+        self._ending = True
+        if self._writer is not None and not self._writer.is_closing():
+            with contextlib.suppress(OSError):  # it has ended already
+                self._writer.write_eof()
+
+    @property
+    def log(self) -> Path:
+        """What the tracker prints."""
+        return self._run.store.path(f"logs/tracker-{self.name.replace(':', '.')}.log").absolute()
+
+    async def _start(self, channel: socket.socket) -> asyncio.subprocess.Process:
+        with writing(self.log):
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            log = self.log.open("ab")
+        with log:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-P",  # files of the working folder hide nothing installed
+                "-m",
+                "mortal_steps.report.trackers.follow",
+                str(self._run.store.root.absolute()),
+                self.name,
+                str(channel.fileno()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[channel.fileno()],
+                cwd=self._run.working_dir(),
+                start_new_session=True,
+            )
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        error = f"its process ended by itself; see {self.log}"
+        with contextlib.suppress(ConnectionError):
+            while line := await reader.readline():
+                told = json.loads(line)
+                self.step = told.get("step", self.step)
+                error = told.get("error", error)
+                if told.get("closed"):
+                    error = ""
+        self.error = error
+
+
+class Tracking:
+    """The trackers of a run, while this process drives it."""
+
+    def __init__(self, run: Run, on_notice: Callable[[], None]) -> None:
+        self._run = run
+        self._on_notice = on_notice
+        self._ending = asyncio.Event()
+        self._followers = [Follower(run, name) for name in run.config.logging.report_to]
+        self._tasks = [asyncio.create_task(self._keep(each)) for each in self._followers]
+
+    async def finish(self) -> None:
+        """Let every tracker catch up, for `DRAIN_S` at most, and tell which did not."""
+        self._ending.set()
+        for follower in self._followers:
+            follower.end()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=DRAIN_S)
+        await self.cancel()
+        for follower in self._followers:
+            behind = self._run.manifest.step - max(0, follower.step)
+            if follower.error:
+                self._tell_behind(follower, behind)
+
+    async def cancel(self) -> None:
+        """End at once; what is not told yet, `mortal track` brings."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _keep(self, follower: Follower) -> None:
+        wait_s = AGAIN_AFTER_S
+        while True:
+            before = follower.step
+            try:
+                await follower.follow()
+            except (OSError, ValueError) as error:  # not started, or no answer of ours
+                follower.error = str(error)
+            if follower.step > before:
+                wait_s = AGAIN_AFTER_S
+            if self._ending.is_set():
+                return
+            if wait_s == AGAIN_AFTER_S:
+                self._tell_failed(follower)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), wait_s)
+            wait_s = min(2 * wait_s, AGAIN_AT_LEAST_EVERY_S)
+
+    def _tell_failed(self, follower: Follower) -> None:
+        self._note(
+            follower,
+            "mortal.tracker.failed",
+            f"the tracker {follower.name} failed: {follower.error}",
+            "the run goes on, and the tracker is started again; what it has missed is brought to "
+            "it then",
+        )
+
+    def _tell_behind(self, follower: Follower, behind: int) -> None:
+        lacks = f"lacks {behind} of {self._run.manifest.step}" if behind else "may lack the last"
+        self._note(
+            follower,
+            "mortal.tracker.behind",
+            f"the tracker {follower.name} {lacks} steps: {follower.error}",
+            f"bring them to it with `mortal track {self._run.info.run_id} --to {follower.name}`",
+        )
+
+    def _note(self, follower: Follower, event: str, text: str, advice: str) -> None:
+        step = self._run.manifest.step
+        logger.warning("%s. What to do: %s", text, advice)
+        notice = new_notice(
+            self._run,
+            event,
+            "warning",
+            text,
+            step=step,
+            advice=advice,
+            which=f"{follower.name}/{step}",
+        )
+        if note(self._run, notice):
+            self._on_notice()
+
+
+@contextlib.asynccontextmanager
+async def tracked(run: Run, on_notice: Callable[[], None]) -> AsyncIterator[None]:
+    """Let the run's trackers follow it inside the block; `on_notice` is told of news in its
+    notices. At the end the trackers catch up, unless the block is left at once."""
+    tracking = Tracking(run, on_notice)
+    try:
+        yield
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        await tracking.cancel()
+        raise
+    except BaseException:
+        await tracking.finish()
+        raise
+    await tracking.finish()
+
+
+def with_logging(run: Run, **changes: Any) -> Run:
+    """The run with other values in `[logging]`; raises `ConfigError`."""
+    values = run.config.model_dump(mode="json")
+    config = parse_config({**values, "logging": values["logging"] | changes})
+    return Run(run.store, config, run.info)
+
+
+async def catch_up(run: Run, *, follows: bool) -> list[Follower]:
+    """Bring all that the run has committed to its trackers; what came of each. `follows`: go on for
+    as long as a process drives the run.
+
+    Raises `StoreError` where the run's own process follows it for one of them already.
+    """
+    names = run.config.logging.report_to
+    for name in names:
+        holder = holder_of(run.store.path(FOLDER), name)
+        if holder is not None and is_driven(run.store):
+            raise StoreError(
+                f"run {run.info.run_id} goes on, and process {holder.pid} brings it to {name} "
+                "already"
+            )
+    followers = [Follower(run, name) for name in names]
+    following = asyncio.gather(*(follower.follow() for follower in followers))
+    while follows and is_driven(run.store) and not following.done():
+        await asyncio.sleep(LOOK_EVERY_S)
+    for follower in followers:
+        follower.end()
+    await following
+    return followers
+
+
+def check_trackers(names: Iterable[str]) -> None:
+    """Raise `ConfigError` for a tracker that is not there. None is imported in this process."""
+    for name in names:
+        kind = tracker_kind(name)
+        if name not in TRACKERS:
+            _check_own(name)
+        elif find_spec(kind.needs) is None:
+            raise ConfigError(
+                f"logging.report_to names {name!r}, but {sys.executable} has no {kind.needs}; "
+                f"`{kind.install}`, or leave it out"
+            )
+
+
+def _check_own(name: str) -> None:
+    """Import a user's own where it does no harm."""
+    module = "mortal_steps.report.trackers.importing"
+    tried = subprocess.run(
+        [sys.executable, "-P", "-m", module, name],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode:
+        said = tried.stderr.strip().splitlines()
+        raise ConfigError(said[-1] if said else f"logging.report_to: {name} cannot be imported")

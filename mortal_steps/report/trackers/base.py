@@ -1,0 +1,114 @@
+"""What a tracker is: where a run's steps are told, each of them once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.trackers import tracker_kind
+from mortal_steps.runs.run import Run
+from mortal_steps.system.imports import import_named
+
+FOLDER = "tracking"
+"""In the run directory: the trackers' own files, unless the environment puts them elsewhere."""
+STEP = "train/global_step"
+"""The value that every entry has."""
+SAMPLES = "samples"
+"""Name of the table of completions."""
+COLUMNS = ("kind", "problem", "prompt", "completion", "reward")
+"""Of that table."""
+LONGEST_PREFIX = 90
+"""Characters of a run's id in `TrackedRun.id`; W&B takes 128 in all."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrackedRun:
+    """What a tracker has to know of the run."""
+
+    id: str
+    """The same for all attempts of a run, and no other run's: its id and a part of its uid."""
+    name: str
+    """What people call it."""
+    project: str
+    group: str | None
+    tags: Sequence[str]
+    folder: Path
+    """Where the tracker keeps its files; not made yet."""
+    config: Mapping[str, Any]
+    """The configuration as JSON has it, without environment variables of workers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """All that is told of one step, at once."""
+
+    step: int
+    """Train steps done; 0 for the evaluation before the first."""
+    values: Mapping[str, float]
+    """Such as `train/reward`, `eval/reward`, `time/generate_s`; `STEP` is one of them."""
+    samples: Sequence[Sequence[Any]] = ()
+    """Rows of a table with `COLUMNS`; most steps have none."""
+
+
+class Tracker(Protocol):
+    """One run in one tracker. Made in a process of its own, with a `TrackedRun`.
+
+    Any error that it raises ends that process; another one goes on later. A process may also be
+    killed at any moment.
+    """
+
+    def last_step(self) -> int | None:
+        """The last step that the tracker's own record of this run holds, for good; None: none.
+
+        The run goes on after it, so it must be read from where the steps are kept.
+        """
+        ...
+
+    def log(self, entry: Entry) -> None:
+        """Take the next step, with all of its values or, after a kill, with none."""
+        ...
+
+    def flush(self) -> None:
+        """There is no further step for the moment."""
+        ...
+
+    def close(self) -> None:
+        """The run has ended, or the process does."""
+        ...
+
+
+def tracked_run(run: Run) -> TrackedRun:
+    """How trackers know the run."""
+    settings, info = run.config.logging, run.info
+    return TrackedRun(
+        id=f"{info.run_id[:LONGEST_PREFIX]}-{info.uid[:8]}",
+        name=settings.run_name or info.run_id,
+        project=settings.project,
+        group=settings.group,
+        tags=settings.tags,
+        folder=run.store.path(FOLDER).absolute(),
+        config=tracked_config(run.config),
+    )
+
+
+def tracked_config(config: RunConfig) -> dict[str, Any]:
+    """The configuration as trackers get it; what `env` of a worker holds may be secret."""
+    values = config.model_dump(mode="json")
+    for role in values["compute"]["local"].values():
+        del role["env"]
+    return values
+
+
+def make_tracker(name: str, run: TrackedRun) -> Tracker:
+    """The tracker of this name for the run; raises what `tracker_class` does, and whatever the
+    tracker raises itself."""
+    tracker: Tracker = tracker_class(name)(run)
+    return tracker
+
+
+def tracker_class(name: str) -> Any:
+    """What makes a tracker; raises `ConfigError` if it cannot be imported."""
+    return import_named(tracker_kind(name).factory, "logging.report_to")

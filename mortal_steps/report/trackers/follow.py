@@ -1,0 +1,108 @@
+"""The process that brings a run to one tracker, started as
+`python -m mortal_steps.report.trackers.follow RUN_DIR TRACKER CHANNEL`.
+
+The channel is a socket. First comes the configuration, in a line; when the owner closes its side,
+or dies, the process tells the tracker what is committed by then, and ends. The process answers in
+lines of JSON: `{"step": 12}`, the last step that the tracker has, or `{"error": "..."}`.
+
+Where it goes on is read from the tracker's own record, so a kill of any process makes no step miss
+or come twice. Two processes at one record could: see `holding`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import sys
+import threading
+from pathlib import Path
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import MortalError
+from mortal_steps.report.trackers.base import FOLDER, Tracker, make_tracker, tracked_run
+from mortal_steps.report.trackers.committed import CommittedSteps
+from mortal_steps.report.trackers.holding import hold
+from mortal_steps.runs.run import Run, find_run
+
+LOOK_EVERY_S = 1.0
+ENDS_WITHIN_S = 60.0
+"""After the owner's end."""
+NICENESS = 10
+"""Below the processes that train and sample."""
+
+
+class Owner:
+    """Whoever started this process, at the other end of the channel."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._begun = channel.makefile("rb").readline()
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration that the run goes on with."""
+        return RunConfig.model_validate_json(self._begun)
+
+    def tell(self, **facts: object) -> None:
+        """An answer; an owner that has died misses nothing."""
+        with contextlib.suppress(OSError):
+            self._channel.sendall(json.dumps(facts).encode() + b"\n")
+
+    def wait_for_end(self, seconds: float) -> bool:
+        """Whether the owner has ended, or wants the end, within so many seconds."""
+        return bool(select.select([self._channel], [], [], seconds)[0])
+
+
+def main() -> None:
+    """Follow the run until the owner ends."""
+    os.nice(NICENESS)
+    run_dir, name, descriptor = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    owner = Owner(socket.socket(fileno=descriptor))
+    try:
+        found = find_run(run_dir.parent, run_dir.name)
+        run = Run(found.store, owner.config, found.info)
+        hold(run.store.path(FOLDER), name, lock=sys.stdout.fileno())
+        tracker = make_tracker(name, tracked_run(run))
+        follow(run, tracker, owner)
+        tracker.close()
+    except MortalError as error:
+        owner.tell(error=str(error))
+        raise SystemExit(1) from error
+    except Exception as error:
+        owner.tell(error=f"{type(error).__name__}: {error}")
+        raise
+    owner.tell(closed=True)
+
+
+def follow(run: Run, tracker: Tracker, owner: Owner) -> None:
+    """Bring each step to the tracker once it is committed, until the owner ends."""
+    committed = CommittedSteps(run)
+    found = tracker.last_step()
+    last = -1 if found is None else found
+    owner.tell(step=last)
+    ended = False
+    while not ended:
+        ended = owner.wait_for_end(LOOK_EVERY_S)
+        if ended:
+            _end_within(ENDS_WITHIN_S)
+        told = last
+        for entry in committed.new(after=last):
+            tracker.log(entry)
+            last = entry.step
+        if last > told:
+            tracker.flush()
+            owner.tell(step=last)
+
+
+def _end_within(seconds: float) -> None:
+    """Whatever a tracker waits for, the process does not stay."""
+    timer = threading.Timer(seconds, os._exit, [1])
+    timer.daemon = True
+    timer.start()
+
+
+if __name__ == "__main__":
+    main()
