@@ -9,16 +9,18 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from mortal.cli.caching import clear_cache
 from mortal.cli.configuring import new_model, options
 from mortal.cli.deploying import deploy
 from mortal.cli.keeping import doctor, gc
-from mortal.cli.looking import fetch, runs, show, verify
+from mortal.cli.looking import fetch, list_checkpoints, runs, show, verify
 from mortal.cli.promoting import models, promote, rollback
 from mortal.cli.rewards import app as rewards_app
 from mortal.cli.scheduling import automate, schedule, server
 from mortal.cli.serving import chat, serve
 from mortal.cli.tracking import track
 from mortal.cli.training import fork, resume, stop, train
+from mortal.cli.trying import test_reward, test_rollout
 from mortal.cli.watching import logs, samples, status
 from mortal.terminal.output import (
     explain,
@@ -63,11 +65,12 @@ app = typer.Typer(
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train": (train, resume, stop, fork),
-    "Look at runs": (runs, status, show, samples, logs, track, verify, fetch),
+    "Try out": (test_rollout, test_reward),
+    "Look at runs": (runs, status, show, samples, logs, list_checkpoints, track, verify, fetch),
     "Put a model to use": (serve, chat, promote, rollback, models),
     "Write a configuration": (options, new_model),
     "Prefect": (server, schedule, automate),
-    "Keep house": (doctor, gc),
+    "Keep house": (doctor, gc, clear_cache),
     "Modal": (deploy,),
 }
 for panel, commands in COMMANDS.items():
