@@ -23,6 +23,7 @@ KINDS: Mapping[str, str] = {
     "math": "mortal_steps.rewards.kinds.math:Math",
     "model": "mortal_steps.rewards.kinds.model:ModelTerm",
     "overlong": "mortal_steps.rewards.kinds.overlong:Overlong",
+    "pickled": "mortal_steps.rewards.kinds.pickled:PickledTerm",
     "regex": "mortal_steps.rewards.kinds.regex:Regex",
     "repetition": "mortal_steps.rewards.kinds.repetition:Repetition",
     "sandbox": "mortal_steps.rewards.kinds.sandbox:SandboxTerm",
@@ -61,9 +62,19 @@ class RewardTerm(Section, extra="allow"):
         return self.called if said == {"name": None} else None
 
     @property
+    def meant(self) -> RewardTerm:
+        """The same without what changes no score and may differ where a run goes on."""
+        return self
+
+    @property
     def code(self) -> tuple[str, ...]:
         """Code of the user's that it scores with, as `module:name` or `path/file.py:name`."""
         return (self.type,) if ":" in self.type else ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files that it is loaded from as they are, where it scores."""
+        return ()
 
     @property
     def source(self) -> ModelConfig | None:
@@ -236,10 +247,11 @@ class RewardsConfig(Section):
         return self.model_copy(update={"functions": functions})
 
     def shortened(self) -> RewardsConfig:
-        """The same in the short form, if that has room for all that is said."""
+        """The same in the short form, if that has room for all that is said; terms as they are
+        meant."""
         functions = [term.short for term in self.terms]
         if not functions or None in functions:
-            return self
+            return self.model_copy(update={"terms": tuple(term.meant for term in self.terms)})
         weights = [term.weight for term in self.terms]
         alike = all(weight == 1 for weight in weights)
         short = {"functions": tuple(functions), "weights": None if alike else tuple(weights)}

@@ -29,7 +29,7 @@ def settle(config: RunConfig) -> RunConfig:
         cores=_cores(),
         commit=commit,
         engine=_find_engine(config),
-        context=_find_context(model),
+        context=find_context(model),
         reward_commits=find_reward_commits(config),
     )
     _tell(config, settled)
@@ -84,7 +84,7 @@ def _has_engine(python: str, kind: EngineKind) -> bool:
     return shutil.which(python) is not None and not lacks(python, kind.needs)
 
 
-def _find_context(model: ModelConfig) -> int | None:
+def find_context(model: ModelConfig) -> int | None:
     """Tokens that the model takes by its own account; None where that cannot be read yet."""
     if model.new is not None:
         return model.new.max_position_embeddings

@@ -45,3 +45,4 @@ def _programs(config: RunConfig) -> Iterator[str]:
     for term in config.rewards.all_terms:
         if term.sends is not None:
             yield f"rewards.terms with {term.sends}"
+        yield from (f"rewards.terms with the pickle {file}, which is code" for file in term.files)

@@ -23,6 +23,8 @@ HEAVY = ("torch", "transformers", "trl", "vllm", "modal", "wandb", "matplotlib")
         ("mortal_steps.rollout.worker", (*HEAVY, "prefect", "datasets")),
         ("mortal_steps.policy.actor", (*HEAVY, "prefect", "datasets")),
         ("mortal.cli", (*HEAVY, "prefect", "datasets")),
+        ("mortal", (*HEAVY, "prefect", "datasets", "pandas", "pydantic")),
+        ("mortal.trainer", (*HEAVY, "prefect", "datasets", "pandas")),
         ("mortal_flows.grpo_train", HEAVY),
     ],
 )

@@ -1,0 +1,128 @@
+"""Where a run's workers are: together on one node, or apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mortal_steps.config.gpus import gpu_count, modal_gpu
+from mortal_steps.config.weight_sync import WEIGHT_SYNC
+from mortal_steps.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class GPUConfig:
+    """GPUs of one container on Modal, such as `GPUConfig("A100", count=2)`.
+
+    Raises `ConfigError` for a GPU that Modal does not rent, or a number that fits no container.
+    """
+
+    gpu_type: str
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        _checked(self.name, "GPUConfig")
+
+    @property
+    def name(self) -> str:
+        """As the configuration has it: `A100`, or `A100:2`."""
+        return self.gpu_type if self.count == 1 else f"{self.gpu_type}:{self.count}"
+
+
+GPU = str | GPUConfig
+"""`"A100"`, `"A100:2"` or a `GPUConfig`."""
+
+
+@dataclass(frozen=True)
+class SingleNode:
+    """The actor and one rollout worker take turns on one node."""
+
+    gpu: GPU = "A100"
+    """GPU of the one container on Modal."""
+    use_vllm: bool = False
+    """Sample with vLLM; otherwise with transformers."""
+    vllm_mode: Literal["colocate", "serve"] = "colocate"
+    """`colocate`: vLLM shares the GPU with the actor; `serve`: it has the last of several GPUs to
+    itself. Without `use_vllm` it says nothing."""
+
+    def __post_init__(self) -> None:
+        name = _checked(_name(self.gpu), "SingleNode(gpu=...)")
+        if self.vllm_mode not in ("colocate", "serve"):
+            raise ConfigError(
+                f"SingleNode(vllm_mode={self.vllm_mode!r}): write 'colocate' or 'serve'"
+            )
+        if self.use_vllm and self.vllm_mode == "serve" and gpu_count(name) < 2:
+            raise ConfigError(
+                "SingleNode(vllm_mode='serve') gives vLLM a GPU of its own, and "
+                f"gpu={_name(self.gpu)!r} is one; write gpu=GPUConfig({name!r}, count=2)"
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """Keys of the configuration."""
+        serves = self.use_vllm and self.vllm_mode == "serve"
+        return {
+            "compute.mode": "single_node",
+            "compute.modal.gpu": _name(self.gpu),
+            "compute.modal.vllm_mode": "server" if serves else "colocate",
+            "rollout.engine": "vllm" if self.use_vllm else "transformers",
+        }
+
+    def containers(self) -> str:
+        """What it takes on Modal, in words."""
+        return f"one container with {_name(self.gpu)}"
+
+
+@dataclass(frozen=True)
+class Distributed:
+    """The actor and the rollout workers run apart from each other."""
+
+    actor: GPU = "A100"
+    """GPU of the actor's container on Modal."""
+    rollout: GPU = "A10G"
+    """GPU of each rollout worker's container on Modal."""
+    num_rollout_workers: int = 2
+    """Processes, or containers, that sample."""
+    weight_sync_method: str = "reload"
+    """How rollout workers receive new weights: `reload`, `volume`, `checkpoint`, or a way of your
+    own as `module:name`."""
+    sync_weights_every: int = 1
+    """Publish new weights to them every N steps."""
+
+    def __post_init__(self) -> None:
+        _checked(_name(self.actor), "Distributed(actor=...)")
+        _checked(_name(self.rollout), "Distributed(rollout=...)")
+        if self.weight_sync_method == "direct":
+            raise ConfigError(
+                "Distributed(weight_sync_method='direct'): weights are not sent from memory to "
+                f"memory yet; there are {', '.join(WEIGHT_SYNC)}, of which 'reload' is the fastest"
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """Keys of the configuration."""
+        return {
+            "compute.mode": "distributed",
+            "compute.modal.actor": _name(self.actor),
+            "compute.modal.rollout": _name(self.rollout),
+            "rollout.num_rollout_workers": self.num_rollout_workers,
+            "rollout.weight_sync": self.weight_sync_method,
+            "rollout.sync_weights_every": self.sync_weights_every,
+        }
+
+    def containers(self) -> str:
+        """What it takes on Modal, in words."""
+        workers = self.num_rollout_workers
+        return f"the actor on {_name(self.actor)} and {workers} x {_name(self.rollout)}"
+
+
+Mode = SingleNode | Distributed
+
+
+def _name(gpu: GPU) -> str:
+    return gpu.name if isinstance(gpu, GPUConfig) else gpu
+
+
+def _checked(name: str, called: str) -> str:
+    try:
+        return modal_gpu(name)
+    except ValueError as error:
+        raise ConfigError(f"{called}: {error}") from None

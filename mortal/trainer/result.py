@@ -1,0 +1,110 @@
+"""What came of a run: read from its directory when it is asked for."""
+
+from __future__ import annotations
+
+import functools
+import html
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mortal_steps.report.summary import RunSummary, summarize
+from mortal_steps.report.units import number
+from mortal_steps.runs.logs import EVALUATIONS
+from mortal_steps.runs.run import find_run
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class TrainingResult:
+    """A run as it stood when the result was made; tables are read when they are first used."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run = find_run(run_dir.parent, run_dir.name)
+        self.summary: RunSummary = summarize(self._run)
+
+    @property
+    def run_id(self) -> str:
+        """Id of the run."""
+        return self.summary.run_id
+
+    @property
+    def run_dir(self) -> Path:
+        """Folder of everything that the run has made."""
+        return Path(self.summary.run_dir)
+
+    @property
+    def status(self) -> str:
+        """`completed`, `stopped`, `failed`, `running`, `interrupted` or `created`."""
+        return self.summary.status
+
+    @property
+    def step(self) -> int:
+        """Train steps done."""
+        return self.summary.step
+
+    @property
+    def model_path(self) -> Path | None:
+        """Folder of the trained model; None before the run's end."""
+        return Path(self.summary.model_path) if self.summary.model_path else None
+
+    @property
+    def sha256(self) -> str | None:
+        """Digest of the trained weights; None before the run's end."""
+        return self.summary.final_weights_sha256
+
+    @property
+    def cost(self) -> float:
+        """Dollars, by the run's own estimate: GPUs on Modal and judges."""
+        return float(self.summary.cost["total"]) if self.summary.cost else 0.0
+
+    @functools.cached_property
+    def metrics(self) -> pandas.DataFrame:
+        """A row for each step: reward, loss, and what else was measured."""
+        return _table(self._run.metrics())
+
+    @functools.cached_property
+    def evaluations(self) -> pandas.DataFrame:
+        """A row for each evaluation on held-out problems."""
+        return _table(self._run.logs.read(EVALUATIONS))
+
+    @functools.cached_property
+    def timings(self) -> pandas.DataFrame:
+        """A row for each stage: calls, total_s, mean_s, share and wait_s."""
+        rows = [{"stage": stage, **row} for stage, row in self.summary.timings.items()]
+        return _table(rows, index="stage")
+
+    def __repr__(self) -> str:
+        said = [f"{name}={value}" for name, value in self._facts()]
+        return f"TrainingResult({', '.join(said)})"
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self._facts()
+        )
+        return f"<table>{cells}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        run = self.summary
+        facts = [("run_id", run.run_id), ("status", run.status)]
+        facts.append(("step", f"{run.step}/{run.max_steps}"))
+        if run.reward_trend:
+            first, last = run.reward_trend["first"], run.reward_trend["last"]
+            facts.append(("reward", f"{number(first)} -> {number(last)}"))
+        if run.eval:
+            facts.append(("held_out", ", ".join(f"{k} {v:.3f}" for k, v in run.eval.items())))
+        if run.cost:
+            facts.append(("cost", f"${self.cost:.2f}"))
+        if run.final_weights_sha256:
+            facts.append(("sha256", run.final_weights_sha256[:12]))
+        facts.append(("run_dir", run.run_dir))
+        return facts
+
+
+def _table(rows: Any, index: str | None = None) -> pandas.DataFrame:
+    import pandas  # takes half a second
+
+    table = pandas.DataFrame(list(rows))
+    return table.set_index(index) if index and len(table) else table

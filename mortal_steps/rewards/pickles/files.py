@@ -1,0 +1,89 @@
+"""An object as a file: a line of JSON, then what cloudpickle makes of the object.
+
+The line says what the object is, so that a wrong one is refused before any of it is executed: a
+pickle is code. It travels by value, so only to the Python that wrote it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.errors import CorruptFileError, RewardError
+from mortal_steps.rewards.project import folders_of, users_modules
+from mortal_steps.store.files import write_atomically
+
+NAME = "reward.pickle"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def write_pickle(path: Path, value: Any, digest: str, called: str) -> None:
+    """Write the object; raises `RewardError` for one that cannot travel."""
+    import cloudpickle  # only where objects are given
+
+    try:
+        content = cloudpickle.dumps(value)
+    except Exception as error:
+        raise RewardError(
+            f"{called} cannot travel to the process that scores: {type(error).__name__}: {error}; "
+            "make what it holds inside the function when it is called, or put the reward into a "
+            "module and name it as 'module:function'"
+        ) from error
+    head = {"object": digest, "python": PYTHON, "sha256": hashlib.sha256(content).hexdigest()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(head).encode() + b"\n" + content)
+
+
+def check_pickle(path: Path, digest: str) -> bytes:
+    """The pickle in a file, which is not executed.
+
+    Raises `RewardError` where it is not there, or is of another Python, and `CorruptFileError`
+    where it is not what was written.
+    """
+    try:
+        line, _, content = path.read_bytes().partition(b"\n")
+    except OSError as error:
+        raise RewardError(
+            f"the reward's object {path} cannot be read ({error.strerror}); `train` of the script "
+            "that made it writes it again"
+        ) from None
+    try:
+        head = json.loads(line)
+        whole = head["sha256"] == hashlib.sha256(content).hexdigest() and head["object"] == digest
+        python = head["python"]
+    except (ValueError, TypeError, KeyError):
+        whole, python = False, PYTHON
+    if not whole:
+        raise CorruptFileError(
+            f"{path} is not the reward's object {digest[:12]}; remove it, and let `train` of the "
+            "script that made it write it again"
+        )
+    if python != PYTHON:
+        raise RewardError(
+            f"{path} was written by Python {python}, and Python {PYTHON} cannot execute its "
+            f"bytecode; use Python {python}, or put the reward into a module and name it as "
+            "'module:function'"
+        )
+    return content
+
+
+def read_pickle(path: Path, digest: str, places: Sequence[str]) -> Any:
+    """The object in a file. `places`: files and modules of the user's that it imports from, as in
+    `module:name`. Raises what `check_pickle` does, and `RewardError` where it cannot be made."""
+    content = check_pickle(path, digest)
+    for place in places:
+        folders = folders_of(place, Path.cwd())
+        users_modules().add(folders, "" if place.endswith(".py") else place)
+        sys.path += [str(folder) for folder in folders if str(folder) not in sys.path]
+    try:
+        return pickle.loads(content)
+    except Exception as error:
+        raise RewardError(
+            f"the reward's object {path} cannot be made: {type(error).__name__}: {error}; what it "
+            "imports has to be there where rewards are scored"
+        ) from error

@@ -1,0 +1,271 @@
+"""A digest of what an object says: the same in another process, and for the same code elsewhere in
+its file.
+
+Of a function it takes the bytecode, the constants and names in it, its defaults, and the values of
+what it refers to: closure variables and globals, recursively. File names and line numbers are left
+out. What can be imported goes by its name, since whoever holds the digest imports it as well: the
+caller records the user's own modules among them. Another object goes by its class and state, as
+`pickle` would keep them.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import dis
+import enum
+import functools
+import hashlib
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from mortal_steps.errors import RewardError
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
+NOT_SAID = frozenset(
+    {
+        "__abstractmethods__",
+        "__annotations__",
+        "__dict__",
+        "__firstlineno__",
+        "__module__",
+        "__qualname__",
+        "__static_attributes__",
+        "__weakref__",
+        "_abc_impl",
+    }
+)
+"""Of a class: what follows from the rest, or from where it stands."""
+MOST_DEPTH = 300
+
+
+class Unsayable(RewardError):
+    """An object has no digest, and could not travel to another process either."""
+
+
+def digest_of(value: Any, called: str) -> tuple[str, frozenset[str]]:
+    """The digest, hexadecimal sha256, and the modules that are imported for the object.
+
+    `called` is how an error names the object. Raises `Unsayable` for what cannot be digested.
+    """
+    saying = _Saying()
+    digest = saying.of(value, called)
+    return digest, frozenset(saying.modules)
+
+
+def is_imported(value: Any) -> str | None:
+    """The module that a function or class is imported from by its name, if it can be."""
+    module = getattr(value, "__module__", None)
+    name = getattr(value, "__qualname__", getattr(value, "__name__", None))
+    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
+        return None
+    if module not in sys.modules or "<locals>" in name:
+        return None
+    found: Any = sys.modules[module]
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return module if found is value else None
+
+
+class _Saying:
+    def __init__(self) -> None:
+        self.modules: set[str] = set()
+        self._open: dict[int, int] = {}
+        self._known: dict[int, tuple[Any, str]] = {}
+
+    def of(self, value: Any, path: str) -> str:
+        """The digest of a value that is reached by `path`."""
+        if isinstance(value, PLAIN) and type(value) in PLAIN:
+            return _hash(type(value).__name__, repr(value))
+        number = id(value)
+        if number in self._open:  # it holds itself
+            return _hash("above", str(len(self._open) - self._open[number]))
+        if number in self._known:
+            return self._known[number][1]
+        if len(self._open) > MOST_DEPTH:
+            raise Unsayable(f"{path} is nested more than {MOST_DEPTH} levels deep")
+        self._open[number] = len(self._open)
+        try:
+            digest = self._made(value, path)
+        finally:
+            del self._open[number]
+        self._known[number] = (value, digest)  # held, so that its id stays its own
+        return digest
+
+    def _made(self, value: Any, path: str) -> str:
+        if isinstance(value, types.ModuleType):
+            self.modules.add(value.__name__)
+            return _hash("module", value.__name__)
+        if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
+            module = is_imported(value)
+            if module is not None:
+                self.modules.add(module)
+                return _hash("imported", module, value.__qualname__)
+        exactly = _EXACT.get(type(value))
+        if exactly is not None:
+            return exactly(self, value, path)
+        for kind, say in _KINDS:
+            if isinstance(value, kind):
+                return say(self, value, path)
+        return self._object(value, path)
+
+    def _function(self, value: types.FunctionType, path: str) -> str:
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        return _hash(
+            "function",
+            self._code(value.__code__, path),
+            self.of(value.__defaults__, f"{path}'s defaults"),
+            self.of(value.__kwdefaults__, f"{path}'s defaults"),
+            *(_hash(name, self._cell(cell, f"{path}: {name}")) for name, cell in cells),
+            *(
+                _hash(name, self.of(value.__globals__[name], f"{path}: {name}"))
+                for name in sorted(set(_globals_of(value.__code__)))
+                if name in value.__globals__
+            ),
+            self.of(value.__dict__, f"{path}'s attributes"),
+        )
+
+    def _cell(self, cell: types.CellType, path: str) -> str:
+        try:
+            held = cell.cell_contents
+        except ValueError:
+            return _hash("empty")
+        return self.of(held, path)
+
+    def _code(self, code: types.CodeType, path: str) -> str:
+        self.modules.update(_imports_of(code))
+        return _hash(
+            "code",
+            code.co_code.hex(),
+            code.co_exceptiontable.hex(),
+            repr((code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)),
+            repr((code.co_flags, code.co_names, code.co_varnames)),
+            repr((code.co_freevars, code.co_cellvars)),
+            *(
+                self._code(one, path)
+                if isinstance(one, types.CodeType)
+                else self.of(one, f"a constant of {path}")
+                for one in code.co_consts
+            ),
+        )
+
+    def _class(self, value: type, path: str) -> str:
+        said = {name: held for name, held in vars(value).items() if name not in NOT_SAID}
+        slots = said.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            said.pop(name, None)  # how a slot is reached
+        return _hash(
+            "class",
+            value.__name__,
+            self.of(type(value), f"{path}'s metaclass"),
+            *(self.of(base, f"{path}'s base {base.__name__}") for base in value.__bases__),
+            *(_hash(name, self.of(held, f"{path}.{name}")) for name, held in sorted(said.items())),
+        )
+
+    def _sequence(self, value: Iterable[Any], path: str) -> str:
+        items = (self.of(item, f"{path}[{place}]") for place, item in enumerate(value))
+        return _hash(type(value).__name__, *items)
+
+    def _set(self, value: Iterable[Any], path: str) -> str:
+        items = sorted(self.of(item, f"an element of {path}") for item in value)
+        return _hash(type(value).__name__, *items)
+
+    def _dict(self, value: Mapping[Any, Any], path: str) -> str:
+        """In its order, which Python code may go by."""
+        items = (
+            _hash(self.of(key, f"a key of {path}"), self.of(held, f"{path}[{key!r:.40}]"))
+            for key, held in value.items()
+        )
+        return _hash("dict", *items)
+
+    def _method(self, value: types.MethodType, path: str) -> str:
+        owner = self.of(value.__self__, f"the object of {path}")
+        return _hash("method", owner, value.__func__.__name__)
+
+    def _wrapped(self, value: Any, path: str) -> str:
+        return _hash(type(value).__name__, self.of(value.__func__, path))
+
+    def _property(self, value: property, path: str) -> str:
+        parts = (self.of(one, path) for one in (value.fget, value.fset, value.fdel))
+        return _hash("property", *parts)
+
+    def _cached_property(self, value: Any, path: str) -> str:
+        return _hash("cached_property", self.of(value.func, path))
+
+    def _partial(self, value: functools.partial[Any], path: str) -> str:
+        parts = (value.func, value.args, value.keywords)
+        return _hash("partial", *(self.of(part, path) for part in parts))
+
+    def _member(self, value: enum.Enum, path: str) -> str:
+        return _hash("member", self.of(type(value), f"the class of {path}"), value.name)
+
+    def _object(self, value: Any, path: str) -> str:
+        """By what `pickle` would keep of it."""
+        try:
+            made = copyreg.dispatch_table.get(type(value))
+            kept = made(value) if made else value.__reduce_ex__(4)
+        except Exception as error:
+            raise Unsayable(
+                f"{path} is of type {type(value).__name__}, which cannot be kept in a file "
+                f"({error}); make it inside the function when it is called, or put it in a module "
+                "of its own and import it there"
+            ) from error
+        if isinstance(kept, str):
+            return _hash("named", str(getattr(value, "__module__", "")), kept)
+        how, arguments, state, items, pairs = (*kept, None, None, None, None)[:5]
+        return _hash(
+            "object",
+            self.of(how, f"the class of {path}"),
+            self.of(arguments, path),
+            self.of(state, path),
+            self.of(list(items) if items is not None else None, path),
+            self.of(list(pairs) if pairs is not None else None, path),
+        )
+
+
+_KINDS: tuple[tuple[Any, Callable[[_Saying, Any, str], str]], ...] = (
+    (enum.Enum, _Saying._member),
+    (types.FunctionType, _Saying._function),
+    (types.MethodType, _Saying._method),
+    (type, _Saying._class),
+    (staticmethod | classmethod, _Saying._wrapped),
+    (property, _Saying._property),
+    (functools.cached_property, _Saying._cached_property),
+    (functools.partial, _Saying._partial),
+)
+_EXACT: dict[type, Callable[[_Saying, Any, str], str]] = {
+    list: _Saying._sequence,
+    tuple: _Saying._sequence,
+    set: _Saying._set,
+    frozenset: _Saying._set,
+    dict: _Saying._dict,
+    types.MappingProxyType: _Saying._dict,
+}
+
+
+def _globals_of(code: types.CodeType) -> Iterator[str]:
+    """Names that the code, and code inside of it, looks up in its module."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"):
+            yield str(instruction.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _globals_of(inner)
+
+
+def _imports_of(code: types.CodeType) -> Iterator[str]:
+    """Modules that the code imports when it runs."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            yield str(instruction.argval)
+
+
+def _hash(*parts: str) -> str:
+    """Each part with its length: no two sequences of parts read the same."""
+    digest = hashlib.sha256()
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogatepass")
+        digest.update(f"{len(encoded)}:".encode())
+        digest.update(encoded)
+    return digest.hexdigest()

@@ -1,0 +1,121 @@
+"""Digests of what objects say, and pickles that travel."""
+
+import functools
+import logging
+import pickle
+import re
+import sys
+import threading
+from collections import namedtuple
+from dataclasses import dataclass
+
+import cloudpickle
+import pytest
+
+from mortal_steps.errors import CorruptFileError, RewardError
+from mortal_steps.rewards.pickles.files import read_pickle, write_pickle
+from mortal_steps.rewards.pickles.saying import digest_of
+from tests.support.rewards.said_script import SCRIPT, digests_of
+
+
+def test_a_digest_is_the_same_after_edits_elsewhere_in_the_file():
+    first = digests_of()
+    assert len(set(first)) == len(first) == 5
+    assert digests_of("# a comment\n\nUNUSED = 3\n" + SCRIPT) == first
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        ("THRESHOLD = 0.5", "THRESHOLD = 0.6", [0, 1, 2]),
+        ('"four"', '"five"', [0, 1, 2]),
+        ("number - 1", "number - 2", [0, 1, 2]),
+        ("high: float = 1.0", "high: float = 2.0", [3]),
+        ("scale=3.0", "scale=4.0", [2]),
+        ("self.owner = self", "self.owner = None", [3]),
+    ],
+)
+def test_a_digest_tells_what_a_reward_depends_on(before, after, changed):
+    assert before in SCRIPT
+    first, now = digests_of(), digests_of(SCRIPT.replace(before, after))
+    assert [place for place in range(5) if first[place] != now[place]] == changed
+
+
+Pair = namedtuple("Pair", "low high")
+
+
+@dataclass
+class State:
+    values: list
+
+
+def adding(value):
+    return lambda completions, **kwargs: [value] * len(completions)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, True),
+        (1, 1.0),
+        ("1", b"1"),
+        ([1, 2], (1, 2)),
+        ([[1], 2], [[1, 2]]),
+        ({1: 2}, {2: 1}),
+        (Pair(1, 2), Pair(2, 1)),
+        (State([1]), State([2])),
+        (re.compile("a"), re.compile("a", re.I)),
+        (logging.getLogger("a"), logging.getLogger("b")),
+        (len, max),
+        (functools.partial(max, 1), functools.partial(max, 2)),
+    ],
+    ids=repr,
+)
+def test_values_that_differ_have_digests_that_differ(one, other):
+    assert digest_of(adding(one), "it") != digest_of(adding(other), "it")
+    assert digest_of(adding(one), "it") == digest_of(adding(one), "it")
+
+
+def test_what_cannot_be_kept_is_refused_with_its_place_and_the_remedy():
+    holding = State([threading.Lock()])
+    with pytest.raises(RewardError, match=r"it: value.*lock.*make it inside the function"):
+        digest_of(adding(holding), "it")
+
+
+def test_a_pickle_is_read_by_another_process(tmp_path):
+    file, reward = tmp_path / "reward.pickle", adding(0.25)
+    digest, _ = digest_of(reward, "it")
+    write_pickle(file, reward, digest, "it")
+    assert read_pickle(file, digest, ())(completions=["a", "b"]) == [0.25, 0.25]
+
+
+def test_a_pickle_that_was_altered_is_not_executed(tmp_path):
+    file, executed = tmp_path / "reward.pickle", tmp_path / "executed"
+    write_pickle(file, adding(1), "a" * 64, "it")
+    with pytest.raises(CorruptFileError, match="is not the reward's object"):
+        read_pickle(file, "b" * 64, ())
+
+    class Touches:
+        def __reduce__(self):
+            return executed.touch, ()
+
+    head = file.read_bytes().partition(b"\n")[0]
+    file.write_bytes(head + b"\n" + pickle.dumps(Touches()))
+    with pytest.raises(CorruptFileError, match="is not the reward's object"):
+        read_pickle(file, "a" * 64, ())
+    assert not executed.exists()
+
+
+def test_a_pickle_of_another_python_is_refused_with_both_versions(tmp_path):
+    file = tmp_path / "reward.pickle"
+    write_pickle(file, adding(1), "a" * 64, "it")
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    file.write_bytes(file.read_bytes().replace(f'"{here}"'.encode(), b'"3.99"', 1))
+    with pytest.raises(RewardError, match=rf"Python 3\.99.*Python {re.escape(here)}"):
+        read_pickle(file, "a" * 64, ())
+
+
+def test_the_digest_of_an_object_survives_its_pickle():
+    reward = adding(State([1, {"a": Pair(1, 2)}]))
+    again = pickle.loads(cloudpickle.dumps(reward))
+    assert digest_of(again, "it") == digest_of(reward, "it")

@@ -1,0 +1,95 @@
+"""The names, parameters and defaults that users write."""
+
+import inspect
+
+import pytest
+
+import mortal
+from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode
+from mortal_steps.errors import ConfigError
+
+PARAMETERS = {
+    "model": "Qwen/Qwen2.5-0.5B-Instruct",
+    "reward_funcs": None,
+    "mode": Distributed(),
+    "reward_weights": None,
+    "train_dataset": None,
+    "eval_dataset": None,
+    "processing_class": None,
+    "peft_config": None,
+    "num_generations": 4,
+    "batch_size": 8,
+    "learning_rate": 5e-6,
+    "max_steps": -1,
+    "num_epochs": 5,
+    "loss_type": "dapo",
+    "beta": 0.0,
+    "epsilon": 0.2,
+    "scale_rewards": "group",
+    "max_completion_length": 1024,
+    "max_tokens": 8000,
+    "max_model_len": 16384,
+    "use_lora": False,
+    "gradient_checkpointing": True,
+    "algorithm": "grpo",
+    "backend": "local",
+    "run_id": None,
+    "runs_dir": "runs",
+    "report_to": None,
+    "config": None,
+}
+MODES = {
+    SingleNode: {"gpu": "A100", "use_vllm": False, "vllm_mode": "colocate"},
+    Distributed: {
+        "actor": "A100",
+        "rollout": "A10G",
+        "num_rollout_workers": 2,
+        "weight_sync_method": "reload",
+        "sync_weights_every": 1,
+    },
+    GPUConfig: {"gpu_type": inspect.Parameter.empty, "count": 1},
+}
+
+
+def defaults(called):
+    return {name: one.default for name, one in inspect.signature(called).parameters.items()}
+
+
+def test_the_package_exports_these_names():
+    assert mortal.__all__ == [
+        "Distributed",
+        "GPUConfig",
+        "MortalTrainer",
+        "SingleNode",
+        "TrainingResult",
+    ]
+    assert set(mortal.__all__) <= set(dir(mortal))
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        mortal.Nothing  # noqa: B018
+
+
+def test_the_trainer_takes_these_parameters():
+    assert defaults(MortalTrainer) == PARAMETERS
+    assert list(defaults(MortalTrainer)) == list(PARAMETERS)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.__name__)
+def test_a_mode_takes_these_parameters(mode):
+    assert defaults(mode) == MODES[mode]
+
+
+def test_vllm_of_its_own_takes_two_gpus():
+    with pytest.raises(ConfigError, match=r"GPUConfig\('A100', count=2\)"):
+        SingleNode(use_vllm=True, vllm_mode="serve")
+    two = SingleNode(gpu=GPUConfig("A100", count=2), use_vllm=True, vllm_mode="serve")
+    assert two.settings()["compute.modal.gpu"] == "A100:2"
+
+
+def test_a_weight_sync_that_there_is_not_names_those_that_there_are():
+    with pytest.raises(ConfigError, match="reload, volume, checkpoint"):
+        Distributed(weight_sync_method="direct")
+
+
+def test_a_gpu_that_modal_does_not_rent_is_refused():
+    with pytest.raises(ConfigError, match="did you mean A10"):
+        GPUConfig("A1OO")
