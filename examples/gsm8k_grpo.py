@@ -32,6 +32,7 @@ MODES = {
     ),
     "distributed": Distributed(actor="A100", rollout="A10G", num_rollout_workers=2),
 }
+ROLLOUT_PYTHON = "compute.local.rollout.python"
 TASK = "Write a Python program that prints the answer as one number, between ```python and ```."
 
 
@@ -107,6 +108,7 @@ def main() -> None:
         backend=options.backend,
         run_id=options.run_id,
         runs_dir=options.runs_dir,
+        config={} if options.vllm_python is None else {ROLLOUT_PYTHON: options.vllm_python},
     )
     print(trainer.train())
 
@@ -125,6 +127,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--batch_size", type=int, default=8, help="prompts per step")
     parser.add_argument("--num_generations", type=int, default=8, help="completions per prompt")
     parser.add_argument("--max_completion_length", type=int, default=512, help="in tokens")
+    parser.add_argument("--vllm_python", help="interpreter with vLLM, if this one has none")
     parser.add_argument("--run_id", help="of the run; that of an earlier one continues it")
     parser.add_argument("--runs_dir", default="runs", help="folder of all runs")
     return parser.parse_args()
