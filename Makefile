@@ -101,8 +101,8 @@ bench-rewards: venv  ## Programs a second: shut in, in the bare fork server, one
 bench-reward-faults: venv  ## Faults of rewards, judges and sandboxes: is a score invented? Table and picture (STEPS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reward_faults $(if $(STEPS),--steps $(STEPS))
 
-bench-parity: venv  ## 200 drawn configurations: stock TRL, the actor, the actor killed (SEED=, COUNT=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200)
+bench-parity: venv  ## 200 drawn configurations: stock TRL, the actor, the actor killed (SEED=, COUNT=, ALGORITHM=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --algorithm $(or $(ALGORITHM),grpo)
 
 modal-smoke: venv  ## Two steps on Modal itself, for some cents; skipped without a token
 	$(BIN)/python -m benchmarks.modal_smoke

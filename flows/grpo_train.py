@@ -1,4 +1,4 @@
-"""The GRPO run as a Prefect flow: order, branching and names.
+"""The run as a Prefect flow: order, branching and names.
 
     get_batch -> generate x shards -> reward x shards -> train_step -> sync_weights x workers
                                                          every K: evaluate, checkpoint
@@ -63,7 +63,7 @@ async def grpo_train(
     skip_after_min: float | None = None,
     config: RunConfig | None = None,
 ) -> State[Any]:
-    """Train a policy with GRPO, every stage a task.
+    """Train a policy, by GRPO or the algorithm that the run names; every stage is a task.
 
     Its last state has the run's `RunSummary`, and says in a line what was reached. Without a
     `run_id` the run is named after the flow run, so that a Retry finds it again.

@@ -88,7 +88,7 @@ def run_id(flow_run_id: UUID, config: RunConfig) -> str:
     earlier = f"{config.name}-{flow_run_id.hex[:8]}"
     if flow_run_id.version == 4 and (Path(config.runs_dir) / earlier / IDENTITY_FILE).exists():
         return earlier  # begun by a version of this code that took the first digits, here random
-    return f"{config.name}-{_end(flow_run_id)}"
+    return f"{config.id_prefix}-{_end(flow_run_id)}"
 
 
 def _end(flow_run_id: UUID) -> str:

@@ -2,11 +2,13 @@
 
     python -m benchmarks.parity                          # 200 configurations, about an hour
     python -m benchmarks.parity --seed 7 --count 20
+    python -m benchmarks.parity --algorithm rloo
     python -m benchmarks.parity --seed 7 --only 13 --keep /tmp/case   # one of them, with its files
 
-Stock `GRPOTrainer.train()`, the actor on the same recorded batches, and the actor again in
-processes that are killed with SIGKILL. Compared without tolerance: the weights after each optimizer
-update, every metric, the final model; between the two actors the state ids and the state, too.
+Stock `GRPOTrainer.train()` or `RLOOTrainer.train()`, the actor on the same recorded batches, and
+the actor again in processes that are killed with SIGKILL. Compared without tolerance: the weights
+after each optimizer update, every metric, the final model; between the two actors the state ids and
+the state, too.
 """
 
 from __future__ import annotations
@@ -26,15 +28,17 @@ from tests.support.parity.trial import Trial, attempt, context
 
 def main() -> int:
     args = _parse()
-    cases = [draw(args.seed, number) for number in args.only or range(args.count)]
+    numbers = args.only or range(args.count)
+    cases = [draw(args.seed, number, algorithm=args.algorithm) for number in numbers]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="parity-") as name:
         trials = []
         for trial in _attempts(cases, args.keep or Path(name), args.jobs):
             trials.append(trial)
             console.print(_line(trial))
-    _report(args.seed, trials, time.perf_counter() - began)
-    write_results(args.output, {"seed": args.seed, "trials": trials})
+    _report(f"{args.algorithm}, seed {args.seed}", trials, time.perf_counter() - began)
+    drawn = {"seed": args.seed, "algorithm": args.algorithm}
+    write_results(args.output, {**drawn, "trials": trials})
     return any(trial.outcome in ("different", "failed") for trial in trials)
 
 
@@ -44,6 +48,7 @@ def _parse() -> argparse.Namespace:
         description="Stock TRL, the actor, and the actor killed and resumed: the same bits?",
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--algorithm", choices=["grpo", "rloo"], default="grpo")
     parser.add_argument("--count", type=int, default=200, help="configurations to draw")
     parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these alone")
     parser.add_argument("--jobs", type=int, default=1, help="configurations at a time")
@@ -68,15 +73,19 @@ def _line(trial: Trial) -> str:
         f"{trial.outcome:9}",
         f"{case.architecture:11}",
         f"{lora} {case.model['dtype']:8}",
-        f"{case.optimizer}, {case.schedule}, {case.training['loss_type']}",
+        f"{case.optimizer}, {case.schedule}, {_method(case)}",
         f"{trial.num_updates} updates, {trial.num_kills} kills",
         trial.found,
     ]
     return "  ".join(filter(None, parts))
 
 
-def _report(seed: int, trials: list[Trial], took_s: float) -> None:
-    title = f"{len(trials)} configurations of seed {seed} in {took_s / 60:.0f} min"
+def _method(case: Case) -> str:
+    return str(case.training.get("loss_type", case.algorithm["type"]))
+
+
+def _report(drawn: str, trials: list[Trial], took_s: float) -> None:
+    title = f"{len(trials)} configurations of {drawn} in {took_s / 60:.0f} min"
     table = results_table(title, "outcome", "number", "updates", "kills", left=["outcome"])
     for outcome, number in collections.Counter(trial.outcome for trial in trials).most_common():
         of_it = [trial for trial in trials if trial.outcome == outcome]

@@ -87,7 +87,7 @@ def options_of_all_commands(
         ),
     ] = False,
 ) -> None:
-    """GRPO post-training of language models as a durable pipeline.
+    """GRPO and RLOO post-training of language models as a durable pipeline.
 
     A run that is killed at any moment continues where it was and ends with the same bits.
     """

@@ -10,9 +10,11 @@ from pydantic import BeforeValidator, SerializeAsAny
 from mortal_steps.config.kinds import of_its_kind
 from mortal_steps.config.marks import Affects, Later
 from mortal_steps.config.section import Section
+from mortal_steps.config.trl_trainers import answer_to
 
 ALGORITHMS: Mapping[str, str] = {
     "grpo": "mortal_steps.policy.algorithms.grpo:GRPO",
+    "rloo": "mortal_steps.policy.algorithms.rloo:RLOO",
 }
 """`type` of an algorithm -> its class (see mortal_steps/policy/algorithms/)."""
 
@@ -25,11 +27,14 @@ class AlgorithmConfig(Section, extra="allow"):
     """
 
     type: Annotated[str, Affects.TRAINING | Affects.STATE, Later()] = "grpo"
-    """`grpo`: GRPO and its relatives, as TRL has them; `training.loss_type` tells which. Or
-    `module:Class` of your own."""
+    """`grpo`: GRPO and its relatives, as TRL has them; `training.loss_type` tells which. `rloo`:
+    TRL's RLOO, with settings of its own (docs/algorithms.md). Or `module:Class` of your own."""
 
 
 def _of_its_kind(value: Any) -> Any:
+    name = value.get("type") if isinstance(value, Mapping) else None
+    if isinstance(name, str) and name not in ALGORITHMS and (answer := answer_to(name)):
+        raise ValueError(f"type = {name!r}: {answer}; or write 'module:Class' of yours")
     return of_its_kind(value, AlgorithmConfig, ALGORITHMS)
 
 

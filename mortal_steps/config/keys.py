@@ -88,7 +88,7 @@ def identity_of(
 
 @functools.cache
 def trl_options_decided(section: type[BaseModel]) -> Mapping[str, str]:
-    """Options of TRL's GRPOConfig that have a key here, with its name or the names of several."""
+    """Options of TRL's that have a key here, with its name or the names of several."""
     deciding: dict[str, list[str]] = {}
     for key, field in keys_of(section):
         for option in trl_options(field):
@@ -97,7 +97,7 @@ def trl_options_decided(section: type[BaseModel]) -> Mapping[str, str]:
 
 
 def trl_values(section: BaseModel) -> dict[str, Any]:
-    """The options of TRL's GRPOConfig that keys give the value of."""
+    """The options of TRL's that keys give the value of."""
     found: dict[str, Any] = {}
     for name, field in type(section).model_fields.items():
         value, option = getattr(section, name), trl_option(field)

@@ -12,8 +12,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.algorithm import ALGORITHMS, AlgorithmConfig
 from mortal_steps.config.history import migrated, old_keys
 from mortal_steps.config.keys import keys_of, section_of, trl_options_decided
+from mortal_steps.config.kinds import named_class
 from mortal_steps.errors import ConfigError
 
 
@@ -57,7 +59,7 @@ def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> Ru
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        lines = [_explain(detail) for detail in error.errors()]
+        lines = [_explain(detail, values) for detail in error.errors()]
         raise ConfigError("\n".join([f"{origin}:", *(f"  {line}" for line in lines)])) from None
 
 
@@ -100,11 +102,11 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-def _explain(detail: Mapping[str, Any]) -> str:
+def _explain(detail: Mapping[str, Any], values: Mapping[str, Any]) -> str:
     location = [part for part in detail["loc"] if isinstance(part, str)]
     key = ".".join(location) or "configuration"
     if detail["type"] == "extra_forbidden":
-        return f"{key}: unknown key{_suggest(location)}"
+        return f"{key}: unknown key{_suggest(location, values)}"
     message = str(detail["msg"]).removeprefix("Value error, ")
     if detail["type"] == "tuple_type" and isinstance(detail["input"], str):
         message = f"write a list: [{json.dumps(detail['input'])}]"
@@ -113,9 +115,9 @@ def _explain(detail: Mapping[str, Any]) -> str:
     return f"{key} = {detail['input']!r}: {message}"
 
 
-def _suggest(location: list[str]) -> str:
+def _suggest(location: list[str], values: Mapping[str, Any]) -> str:
     *table, name = location
-    section = section_at(table)
+    section = _algorithm_of(values) if table == ["algorithm"] else section_at(table)
     siblings = list(section.model_fields) if section else []
     of_trl = table == ["training"]
     decided = trl_options_decided(RunConfig)
@@ -124,9 +126,15 @@ def _suggest(location: list[str]) -> str:
     near = difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)
     meant = f"; did you mean {'.'.join([*table, near[0]])}?" if near else _suggest_elsewhere(name)
     if of_trl:
-        option = f"an option of TRL's GRPOConfig is written training.trl.{name}"
+        option = f"an option of TRL's own is written training.trl.{name}"
         return f"{meant} ({option})" if meant else f"; {option}"
     return meant or (f"; known keys here: {', '.join(siblings)}" if siblings else "")
+
+
+def _algorithm_of(values: Mapping[str, Any]) -> type[BaseModel]:
+    """The class of `[algorithm]`, one of those that refuse unknown keys: ours."""
+    default = AlgorithmConfig.model_fields["type"].default
+    return named_class(ALGORITHMS[values["algorithm"].get("type", default)])
 
 
 def _suggest_elsewhere(name: str) -> str:

@@ -52,13 +52,13 @@ class Later:
 
 @dataclass(frozen=True)
 class Trl:
-    """The option of TRL's GRPOConfig that is this key's value."""
+    """The option of TRL's that is this key's value."""
 
     option: str
 
 
 class Decides:
-    """Options of TRL's GRPOConfig that follow from this key in another way."""
+    """Options of TRL's that follow from this key in another way."""
 
     def __init__(self, *options: str) -> None:
         self.options = options

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from mortal_steps.config.alerts import AlertsConfig
-from mortal_steps.config.algorithm import Algorithm, grpo
+from mortal_steps.config.algorithm import ALGORITHMS, Algorithm, grpo
 from mortal_steps.config.batch_sources import GENERATE
 from mortal_steps.config.checkpoints import CheckpointsConfig
 from mortal_steps.config.compute import ComputeConfig
@@ -39,7 +39,7 @@ class RunConfig(Section):
     """One run, whole. Every section has defaults; a usable run names data and rewards."""
 
     name: Annotated[str, Affects.FINGERPRINT] = Field("grpo", pattern=NAME)
-    """Prefix of generated run ids."""
+    """Prefix of generated run ids; those of RLOO begin with `rloo` where this is left as it is."""
     seed: Annotated[int, Affects.SAMPLING | Affects.TRAINING, Trl("seed"), Decides("data_seed")] = (
         Field(42, ge=0, lt=2**31)
     )
@@ -82,6 +82,13 @@ class RunConfig(Section):
                 "'single_node' has one; leave it out, or set compute.mode = 'distributed'"
             )
         return self
+
+    @property
+    def id_prefix(self) -> str:
+        """What ids that are made for the run begin with: its name, or that of an algorithm which is
+        not the one by default."""
+        unnamed = self.name == type(self).model_fields["name"].default
+        return self.algorithm.type if unnamed and self.algorithm.type in ALGORITHMS else self.name
 
     @property
     def num_rollout_workers(self) -> int:

@@ -1,4 +1,4 @@
-"""`[training]`: TRL's GRPO, under the names that TRL has for its options."""
+"""`[training]`: what TRL trains with, under the names that TRL has for its options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mortal_steps.config.marks import Affects, AffectsByOption, Decides, Trl
 from mortal_steps.config.section import Options, Section
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
-"""TRL's losses, by the papers that introduced them.
+"""TRL's losses of GRPO, by the papers that introduced them.
 
 - grpo: DeepSeekMath, https://arxiv.org/abs/2402.03300
 - dapo: DAPO, https://arxiv.org/abs/2503.14476
@@ -59,7 +59,7 @@ class LoraConfig(Section):
 
 
 class TrainingConfig(Section):
-    """`[training]`: TRL's GRPO, stepped from outside."""
+    """`[training]`: TRL's trainer, stepped from outside."""
 
     max_steps: Annotated[int, Affects.TRAINING, Decides("max_steps")] = -1
     """Number of train steps, one batch each; -1: as many as `num_epochs` takes."""
@@ -77,13 +77,14 @@ class TrainingConfig(Section):
         Trl("num_generations"),
         Decides("per_device_train_batch_size", "generation_batch_size"),
     ] = Field(4, ge=2)
-    """Completions per prompt (the group size G of GRPO)."""
+    """Completions per prompt (the group size G of GRPO and RLOO)."""
     learning_rate: Annotated[float, Affects.TRAINING, Trl("learning_rate")] = Field(5e-6, ge=0)
     """Peak learning rate of the schedule named by `trl.lr_scheduler_type`."""
     loss_type: Annotated[LossType, Affects.TRAINING, Trl("loss_type")] = "dapo"
-    """TRL's loss function; docs/design/sources.md links the paper behind each."""
+    """TRL's loss function of GRPO; docs/design/sources.md links the paper behind each."""
     beta: Annotated[float, Affects.TRAINING, Trl("beta")] = Field(0.0, ge=0)
-    """Coefficient of the KL penalty; with 0, no reference model is loaded."""
+    """Coefficient of the KL penalty, which GRPO adds to the loss and RLOO takes from the reward;
+    with 0, no reference model is loaded."""
     epsilon: Annotated[float, Affects.TRAINING, Trl("epsilon")] = Field(0.2, ge=0)
     """Clipping range of the probability ratio."""
     epsilon_high: Annotated[float | None, Affects.TRAINING, Trl("epsilon_high")] = Field(None, ge=0)
@@ -91,7 +92,7 @@ class TrainingConfig(Section):
     scale_rewards: Annotated[
         Literal["group", "batch", "none"], Affects.TRAINING, Trl("scale_rewards")
     ] = "group"
-    """Divide advantages by the standard deviation of the rewards within the group, within the
+    """GRPO: divide advantages by the standard deviation of the rewards within the group, within the
     batch, or not at all."""
     num_iterations: Annotated[int, Affects.TRAINING, Trl("num_iterations")] = Field(1, ge=1)
     """Optimization passes over each batch."""
@@ -110,12 +111,12 @@ class TrainingConfig(Section):
     ] = None
     """Correct for the difference between the sampler's and the trainer's log-probabilities by
     truncated importance sampling, as TRL does with vLLM. Default: on with the vllm engine and
-    whenever the sampling weights may be older than the trained ones."""
+    whenever the sampling weights may be older than the trained ones. RLOO has no such thing."""
     use_lora: Annotated[bool, Affects.SAMPLING | Affects.TRAINING | Affects.STATE] = False
     """Train a LoRA adapter instead of the whole model."""
     lora: LoraConfig = LoraConfig()
     trl: Annotated[Options, Affects.TRAINING, OPTIONS_OF_TRL] = Field(default_factory=dict)
-    """Any other option of TRL's GRPOConfig, which checks it itself."""
+    """Any other option of TRL's GRPOConfig, or of the algorithm's own, which checks it itself."""
 
     @field_validator("scale_rewards", mode="before")
     @classmethod

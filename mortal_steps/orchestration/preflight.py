@@ -235,7 +235,7 @@ def check_something_scores(config: RunConfig, problem: Problem) -> None:
 def check_training(
     config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
 ) -> Problems:
-    """TRL's GRPOConfig accepts the options of `[training]` and `[training.trl]`, and the problems
+    """TRL accepts the options of `[training]` and `[training.trl]`, and the problems
     fit the model; those that do are the answer (`data.on_long`)."""
     count = len(train) + len(held_out)
     if count >= WORTH_A_WORD:

@@ -19,7 +19,7 @@ base_model: {base}
 {revision}library_name: peft
 pipeline_tag: text-generation
 ---
-A LoRA adapter of `{base}`, trained with GRPO (TRL) by MORTAL. To load both:
+A LoRA adapter of `{base}`, trained with {method} (TRL) by MORTAL. To load both:
 
     from peft import AutoPeftModelForCausalLM
 
@@ -39,10 +39,15 @@ def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> None:
 
 
 def save_trained(
-    model: PreTrainedModel | PeftModel, folder: Path, base: Base, *, own_names: bool = False
+    model: PreTrainedModel | PeftModel,
+    folder: Path,
+    base: Base,
+    *,
+    method: str,
+    own_names: bool = False,
 ) -> None:
-    """What training changes: the model, or the adapter alone where there is one, which names `base`
-    as what it belongs to.
+    """What training by a `method`, such as GRPO, changes: the model, or the adapter alone where
+    there is one, which names `base` as what it belongs to.
 
     With `own_names` its tensors go by the names of its modules, not by those that transformers
     publishes models under: some of these two differ in shape, too.
@@ -53,7 +58,7 @@ def save_trained(
     model.save_pretrained(folder)
     _settle_adapter_config(folder / CONFIG_NAME, base)
     revision = f"base_model_revision: {base.revision}\n" if base.revision else ""
-    card = ADAPTER_CARD.format(base=base.name, revision=revision)
+    card = ADAPTER_CARD.format(base=base.name, revision=revision, method=method)
     (folder / MODEL_CARD).write_text(card, encoding="utf-8")
 
 

@@ -236,4 +236,4 @@ def list_runs(runs_dir: Path) -> list[Run]:
 
 def new_run_id(config: RunConfig) -> str:
     """A fresh id such as `demo-20260131-235959-3fa2`; a script may begin many in one second."""
-    return f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
+    return f"{config.id_prefix}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"

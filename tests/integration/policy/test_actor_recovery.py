@@ -15,7 +15,7 @@ from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import NUM_STEPS, SETUPS, make_run, untimed
 
 
-@pytest.mark.parametrize("setup", ["full", "lora", "accumulated", "moving-reference"])
+@pytest.mark.parametrize("setup", ["full", "lora", "accumulated", "moving-reference", "rloo"])
 def test_a_fresh_actor_goes_on_from_a_checkpoint_to_the_bit(
     model_path, tmp_path, uninterrupted, setup
 ):
@@ -33,7 +33,7 @@ def test_a_fresh_actor_goes_on_from_a_checkpoint_to_the_bit(
     assert run.state_digests(second, NUM_STEPS) == uninterrupted(setup)
 
 
-@pytest.mark.parametrize("setup", ["lora", "accumulated"])
+@pytest.mark.parametrize("setup", ["lora", "accumulated", "rloo"])
 def test_without_a_checkpoint_the_whole_journal_is_replayed(
     model_path, tmp_path, uninterrupted, setup, caplog
 ):

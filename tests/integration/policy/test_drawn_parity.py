@@ -29,9 +29,21 @@ def test_an_actor_lost_on_the_way_comes_to_what_stock_trl_does(request, tmp_path
     """All families whose files name tensors otherwise than their modules do, and some others."""
     seed = request.config.getoption("--parity-seed")
     plain = list(PLAIN)[(seed + number) % len(PLAIN)]
-    case = draw(seed, number, ([*CONVERTED, *[plain] * 12])[number])
+    check_case(draw(seed, number, ([*CONVERTED, *[plain] * 12])[number]), tmp_path)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_so_does_an_actor_that_trains_by_rloo(request, tmp_path, number):
+    seed = request.config.getoption("--parity-seed")
+    family = ["gpt_neox", "qwen3_moe", "llama", "qwen3"][number]
+    check_case(draw(seed, number, family, algorithm="rloo"), tmp_path)
+
+
+def check_case(case, tmp_path):
     training = {**case.training, "gradient_accumulation_steps": 1, "num_iterations": 1}
-    config = make_config(model=case.model, rollout=case.rollout, **training)
+    config = make_config(
+        model=case.model, rollout=case.rollout, algorithm=case.algorithm, **training
+    )
     build(case.architecture, tmp_path / "model")
     batches = [make_batch(config, step) for step in range(NUM_STEPS)]
     recorder = Digests()
@@ -51,8 +63,9 @@ def test_an_actor_lost_on_the_way_comes_to_what_stock_trl_does(request, tmp_path
     assert second.save_final().weights_sha256 == weights.weights_digest(tmp_path / "final")
 
 
-def test_a_drawn_case_survives_kills(request, tmp_path):
-    case = draw(request.config.getoption("--parity-seed"), 0, "qwen3_moe")
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
+def test_a_drawn_case_survives_kills(request, tmp_path, algorithm):
+    case = draw(request.config.getoption("--parity-seed"), 0, "qwen3_moe", algorithm)
     case = dataclasses.replace(case, num_steps=3, save_steps=1, kills=(("update", 2),))
     trial = attempt(case, tmp_path / "case", context())
     assert (trial.outcome, trial.found) == ("equal", "")

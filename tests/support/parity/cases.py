@@ -34,6 +34,20 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 }
 LOSSES = ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
 CORRECTIONS = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+OF_GRPO = {
+    "loss_type",
+    "scale_rewards",
+    "importance_sampling_correction",
+    "vllm_importance_sampling_mode",
+    "entropy_coef",
+    "use_adaptive_entropy",
+    "entropy_target",
+    "top_entropy_quantile",
+    "multi_objective_aggregation",
+    "delta",
+    "importance_sampling_level",
+}
+"""What is drawn and RLOO has not."""
 KILLED_IN = ["update", "update", "save_state", "export_weights"]
 
 
@@ -48,6 +62,7 @@ class Case:
     model: Mapping[str, Any]
     rollout: Mapping[str, Any]
     training: Mapping[str, Any]
+    algorithm: Mapping[str, Any]
     num_steps: int
     save_steps: int
     """Train steps from one checkpoint to the next."""
@@ -56,7 +71,7 @@ class Case:
     since it began."""
 
 
-def draw(seed: int, number: int, architecture: str | None = None) -> Case:
+def draw(seed: int, number: int, architecture: str | None = None, algorithm: str = "grpo") -> Case:
     """Case `number` of a seed; of the architecture given, where one is."""
     source = random.Random(f"{seed}-{number}")
     drawn = architecture or source.choice(list(ARCHITECTURES))
@@ -65,6 +80,9 @@ def draw(seed: int, number: int, architecture: str | None = None) -> Case:
     rollout: dict[str, Any] = {"temperature": source.choice([1.0, 1.0, 0.7, 1.3])}
     num_steps = source.randint(3, 5)
     kills = source.randint(1, 3)
+    own: dict[str, Any] = {"type": algorithm}
+    if algorithm == "rloo":
+        own |= _rloo_settings(random.Random(f"{seed}-{number}-rloo"))
     return Case(
         number=number,
         architecture=drawn,
@@ -72,11 +90,27 @@ def draw(seed: int, number: int, architecture: str | None = None) -> Case:
         schedule=schedule,
         model={"dtype": source.choice(["float32", "float32", "float32", "bfloat16"])},
         rollout=rollout,
-        training=_training(source, drawn, optimizer, schedule),
+        training=_for(algorithm, _training(source, drawn, optimizer, schedule)),
+        algorithm=own,
         num_steps=num_steps,
         save_steps=source.randint(1, 3),
         kills=tuple((source.choice(KILLED_IN), source.randint(1, 4)) for _ in range(kills)),
     )
+
+
+def _rloo_settings(source: random.Random) -> dict[str, Any]:
+    return {
+        "normalize_advantages": source.random() < 0.5,
+        "reward_clip_range": source.choice([None, None, [0.2, 0.7]]),
+    }
+
+
+def _for(algorithm: str, training: dict[str, Any]) -> dict[str, Any]:
+    """What was drawn, without what the algorithm has not."""
+    if algorithm == "grpo":
+        return training
+    options = {name: training["trl"][name] for name in training["trl"] if name not in OF_GRPO}
+    return {name: training[name] for name in training if name not in OF_GRPO} | {"trl": options}
 
 
 def _training(

@@ -19,8 +19,9 @@ import torch
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy import checkpoints, digests, journal, weights
-from mortal_steps.policy.algorithms.grpo import stepper
-from mortal_steps.policy.algorithms.grpo.options import check_trl_options
+from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.policy.algorithms.grpo import stepper as grpo
+from mortal_steps.policy.algorithms.rloo import stepper as rloo
 from tests.support.parity.cases import Case
 from tests.support.parity.models import build
 from tests.support.policy.rollouts import make_batch, make_config
@@ -30,9 +31,17 @@ from tests.support.policy.stock import Recorder, run_stock
 UPDATES, OUTCOME, REFUSED = "updates", "outcome.json", "refused"
 
 
+STEPPERS = {"grpo": (grpo, "GRPOStepper"), "rloo": (rloo, "RLOOStepper")}
+
+
 def configuration(case: Case) -> RunConfig:
     """The run's configuration; raises what pydantic has about it."""
-    return make_config(model=dict(case.model), rollout=dict(case.rollout), **case.training)
+    return make_config(
+        model=dict(case.model),
+        rollout=dict(case.rollout),
+        algorithm=dict(case.algorithm),
+        **case.training,
+    )
 
 
 def stock(case: Case, folder: Path, model: Path) -> None:
@@ -40,7 +49,7 @@ def stock(case: Case, folder: Path, model: Path) -> None:
     with _quietly(folder):
         try:
             config = configuration(case)
-            check_trl_options(config)
+            algorithm_of(config).check(config)
         except (ConfigError, ValueError) as error:
             (folder / REFUSED).write_text(str(error))
             return
@@ -56,7 +65,7 @@ def stock(case: Case, folder: Path, model: Path) -> None:
 def actor(case: Case, folder: Path, model: Path, kill: tuple[str, int] | None) -> None:
     """The actor from where the run directory stands; kills its own process if told so."""
     with _quietly(folder):
-        _let_steppers_tell(folder, kill)
+        _let_steppers_tell(case.algorithm["type"], folder, kill)
         run = make_run(folder / "run", configuration(case), str(model), num_steps=case.num_steps)
         trainer = run.actor()
         done = sum(1 for _ in run.store.path("steps").glob("*/result.json"))
@@ -94,11 +103,12 @@ class _Digests(Recorder):
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _let_steppers_tell(folder: Path, kill: tuple[str, int] | None) -> None:
+def _let_steppers_tell(algorithm: str, folder: Path, kill: tuple[str, int] | None) -> None:
+    module, name = STEPPERS[algorithm]
     place, count = kill or ("", 0)
     recorder = _Digests(folder, count if place == "update" else None)
 
-    class TellingStepper(stepper.GRPOStepper):
+    class TellingStepper(getattr(module, name)):  # type: ignore[misc]
         calls = 0
 
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -119,7 +129,7 @@ def _let_steppers_tell(folder: Path, kill: tuple[str, int] | None) -> None:
                 if TellingStepper.calls == count:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-    stepper.GRPOStepper = TellingStepper  # type: ignore[misc]
+    setattr(module, name, TellingStepper)
 
 
 @contextlib.contextmanager

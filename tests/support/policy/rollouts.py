@@ -28,7 +28,7 @@ def brevity(completion_ids, **kwargs):
 REWARD_FUNCTIONS = (evenness, brevity)
 
 
-def make_config(*, rollout=None, model=None, **training):
+def make_config(*, rollout=None, model=None, algorithm=None, **training):
     """A run of 4 problems x 4 completions that trains the tiny model noticeably."""
     defaults = {
         "batch_size": 4,
@@ -40,6 +40,7 @@ def make_config(*, rollout=None, model=None, **training):
     return RunConfig(
         seed=7,
         model=model or {},
+        algorithm=algorithm or {},
         rollout=RolloutConfig(**{"engine": "transformers", **(rollout or {})}),
         rewards=RewardsConfig(
             functions=tuple(f"{__name__}:{f.__name__}" for f in REWARD_FUNCTIONS),

@@ -26,11 +26,13 @@ from tests.support.policy.rollouts import make_batch
 NUM_STEPS = 5
 ACCUMULATED = {"gradient_accumulation_steps": 4, "num_iterations": 2, "beta": 0.05}
 LORA = {"use_lora": True, "lora": {"dropout": 0.2}}
+RLOO = {"algorithm": {"type": "rloo", "normalize_advantages": True}}
 SETUPS = {
     "full": {},
     "lora": LORA,
     "accumulated": ACCUMULATED,
     "lora-accumulated": {**LORA, **ACCUMULATED},
+    "rloo": {**RLOO, **LORA, **ACCUMULATED},
     "moving-reference": {
         **ACCUMULATED,
         "trl": {

@@ -1,8 +1,9 @@
-"""Stock `GRPOTrainer.train()` on recorded completions.
+"""Stock `GRPOTrainer.train()` and `RLOOTrainer.train()` on recorded completions.
 
 Stock TRL runs its own loop over its own dataset with real reward functions; only sampling is
-replaced, by a `rollout_func` that returns recorded completions and then seeds torch as a train step
-does, so that both shuffle alike.
+replaced, by what returns recorded completions and then seeds torch as a train step does, so that
+both shuffle alike: of GRPO a `rollout_func`, of RLOO, which has none, the methods that tokenize
+prompts and sample.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from transformers import TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from mortal_steps.schedule import train_seed
 from tests.support.policy.rollouts import MAX_COMPLETION_LENGTH, REWARD_FUNCTIONS, REWARD_WEIGHTS
@@ -38,50 +39,72 @@ def run_stock(config, model_path, tmp_path, batches, recorder=None):
     """What stock TRL makes of the batches; `recorder.trainer` holds the trained model."""
     training = config.training
     recorder = recorder or Recorder()
-    arguments = GRPOConfig(
-        output_dir=str(tmp_path / "stock"),
-        max_steps=len(batches) * training.optimizer_steps_per_batch,
-        per_device_train_batch_size=training.rows // training.steps_per_generation,
-        gradient_accumulation_steps=training.gradient_accumulation_steps,
-        num_generations=training.num_generations,
-        num_iterations=training.num_iterations,
-        max_completion_length=MAX_COMPLETION_LENGTH,
-        learning_rate=training.learning_rate,
-        loss_type=training.loss_type,
-        beta=training.beta,
-        epsilon=training.epsilon,
-        epsilon_high=training.epsilon_high,
-        scale_rewards=training.scale_rewards,
-        reward_weights=list(REWARD_WEIGHTS),
-        temperature=config.rollout.temperature,
-        gradient_checkpointing=training.gradient_checkpointing,
-        seed=config.seed,
-        bf16=False,
-        model_init_kwargs={"dtype": config.model.dtype},
-        dataloader_pin_memory=False,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        logging_steps=training.optimizer_steps_per_batch,
+    options = {
+        "output_dir": str(tmp_path / "stock"),
+        "max_steps": len(batches) * training.optimizer_steps_per_batch,
+        "per_device_train_batch_size": training.rows // training.steps_per_generation,
+        "gradient_accumulation_steps": training.gradient_accumulation_steps,
+        "num_generations": training.num_generations,
+        "num_iterations": training.num_iterations,
+        "max_completion_length": MAX_COMPLETION_LENGTH,
+        "learning_rate": training.learning_rate,
+        "beta": training.beta,
+        "epsilon": training.epsilon,
+        "epsilon_high": training.epsilon_high,
+        "reward_weights": list(REWARD_WEIGHTS),
+        "temperature": config.rollout.temperature,
+        "gradient_checkpointing": training.gradient_checkpointing,
+        "seed": config.seed,
+        "bf16": False,
+        "model_init_kwargs": {"dtype": config.model.dtype},
+        "dataloader_pin_memory": False,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "logging_steps": training.optimizer_steps_per_batch,
         **training.trl,
-    )
+    }
     rollouts = RecordedRollouts(config, batches)
-    trainer = GRPOTrainer(
-        model=model_path,
-        args=arguments,
-        reward_funcs=[rollouts.abstaining(function) for function in REWARD_FUNCTIONS],
-        train_dataset=Dataset.from_dict({"prompt": [f"problem {i}" for i in range(12)]}),
-        rollout_func=rollouts,
-        peft_config=lora(training.lora) if training.use_lora else None,
-        callbacks=[recorder],
-    )
+    arguments = {
+        "model": model_path,
+        "reward_funcs": [rollouts.abstaining(function) for function in REWARD_FUNCTIONS],
+        "train_dataset": Dataset.from_dict({"prompt": [f"problem {i}" for i in range(12)]}),
+        "peft_config": lora(training.lora) if training.use_lora else None,
+        "callbacks": [recorder],
+    }
+    build = {"grpo": stock_grpo, "rloo": stock_rloo}[config.algorithm.type]
+    trainer = build(config, options, rollouts, arguments)
+    trainer.train()
+    recorder.trainer = trainer
+    return Outcome(weights=recorder.weights, metrics=recorder.metrics)
+
+
+def stock_grpo(config, options, rollouts, arguments):
+    training = config.training
+    options |= {"loss_type": training.loss_type, "scale_rewards": training.scale_rewards}
+    trainer = GRPOTrainer(args=GRPOConfig(**options), rollout_func=rollouts, **arguments)
     if training.importance_sampling_correction:
         trainer.use_vllm = True
         trainer.vllm_generation = NoEngine()
         trainer._last_loaded_step = -1
-    trainer.train()
-    recorder.trainer = trainer
-    return Outcome(weights=recorder.weights, metrics=recorder.metrics)
+    return trainer
+
+
+def stock_rloo(config, options, rollouts, arguments):
+    options |= {
+        "normalize_advantages": config.algorithm.normalize_advantages,
+        "reward_clip_range": config.algorithm.reward_clip_range,
+    }
+
+    class SampledElsewhere(RLOOTrainer):
+        def _tokenize_prompts(self, prompts):
+            self.sampled = rollouts(prompts, self)
+            return self.sampled["prompt_ids"], None, {}
+
+        def _generate_single_turn(self, prompt_ids, images, multimodal_fields):
+            return self.sampled["completion_ids"]
+
+    return SampledElsewhere(args=RLOOConfig(**options), **arguments)
 
 
 def lora(options):
@@ -106,6 +129,8 @@ class RecordedRollouts:
     def __init__(self, config, batches):
         self.config = config
         self.batches = iter(batches)
+        self.whole = []
+        """The last batch's completions, longer than what is trained on."""
 
     def __call__(self, prompts, trainer):
         batch = next(self.batches)
@@ -118,8 +143,8 @@ class RecordedRollouts:
             ],
             "completion_ids": [list(rollout.completion.token_ids[:end]) for _, rollout in rows],
             "logprobs": [list(rollout.completion.logprobs[:end]) for _, rollout in rows],
-            "whole_completion": [list(rollout.completion.token_ids) for _, rollout in rows],
         }
+        self.whole = [list(rollout.completion.token_ids) for _, rollout in rows]
         if any(rollout.completion.turns for _, rollout in rows):
             output["env_mask"] = [mask_of(rollout.completion)[:end] for _, rollout in rows]
         seed = train_seed(self.config.seed, batch.step)
@@ -128,13 +153,11 @@ class RecordedRollouts:
         torch.manual_seed(seed)
         return output
 
-    @staticmethod
-    def abstaining(function):
+    def abstaining(self, function):
         """The reward function on whole completions; rows of three tokens are left unscored."""
 
-        def reward(whole_completion, **kwargs):
-            scores = function(whole_completion)
-            pairs = zip(whole_completion, scores, strict=True)
+        def reward(**kwargs):
+            pairs = zip(self.whole, function(self.whole), strict=True)
             return [None if len(ids) == 3 else score for ids, score in pairs]
 
         reward.__name__ = function.__name__

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+from mortal_steps.policy.algorithms import algorithm_of
 from tests.support.policy.rollouts import FIRST_LETTER, make_batch, make_config
 
 
@@ -27,11 +27,13 @@ def _masked(rollout, token):
     return dataclasses.replace(rollout, completion=completion, rewards=nothing, reward=None)
 
 
-@pytest.fixture
-def weights_after(model_path, tmp_path):
+@pytest.fixture(params=["grpo", "rloo"])
+def weights_after(request, model_path, tmp_path):
+    config = make_config(algorithm={"type": request.param})
+
     def train(batch):
-        stepper = GRPOStepper(
-            make_config(), model_path=model_path, num_steps=1, output_dir=tmp_path
+        stepper = algorithm_of(config).stepper(
+            config, model_path=model_path, num_steps=1, output_dir=tmp_path
         )
         stepper.begin()
         metrics = stepper.train_step(batch, seed=3)

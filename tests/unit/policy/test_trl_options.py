@@ -12,18 +12,15 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import trl_options_decided
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.algorithms.grpo.options import (
-    _our_options,
-    build_trl_config,
-    check_trl_options,
-)
-from mortal_steps.policy.algorithms.grpo.refusals import (
+from mortal_steps.policy.algorithms.grpo.options import build_trl_config, check_trl_options
+from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+from mortal_steps.policy.algorithms.stepping.options import our_options
+from mortal_steps.policy.algorithms.stepping.refusals import (
     IDLE,
     REFUSED,
     TRAINER_ARGUMENTS,
     idle_options,
 )
-from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from mortal_steps.scores import reward_names
 from tests.support.policy.rollouts import make_batch, make_config
 
@@ -91,7 +88,7 @@ def test_what_the_run_decides_is_translated(tmp_path):
         ("enable_jit_checkpoint", True, r"cannot be set: a run that is stopped saves its state"),
         ("dataloader_prefetch_factor", 2, r"cannot be set: the actor has no data loader"),
         ("lr_scheduler_type", "greedy", r"= 'greedy' cannot be used: it follows evaluations"),
-        ("callbacks", [], r"trl\.callbacks is an argument of GRPOTrainer, not an option"),
+        ("callbacks", [], r"trl\.callbacks is an argument of TRL's trainer, not an option"),
         ("peft_config", {}, r"use training\.use_lora and \[training\.lora\]"),
     ],
 )
@@ -205,7 +202,9 @@ def test_an_option_with_a_key_of_its_own_is_refused(option):
 
 
 def test_no_option_of_ours_can_be_overridden_by_accident(tmp_path):
-    ours = set(_our_options(make_config(), num_steps=1, output_dir=tmp_path)) | {"use_cpu"}
+    ours = set(our_options(make_config(), GRPOConfig, num_steps=1, output_dir=tmp_path)) | {
+        "use_cpu"
+    }
     harmless = {"bf16", "use_cache", "dataloader_pin_memory"}
     assert ours - set(WE_SET) - set(REFUSED) == harmless
 

@@ -1,9 +1,8 @@
 """`type = "grpo"`: GRPO and its relatives, by TRL's own GRPOTrainer.
 
-options   refusals   from `[training]` to TRL's GRPOConfig, and what a run cannot choose
-trainer              TRL's loop turned inside out: one optimizer update at a time
-stepper   recorded   one train step at a time, on a recorded batch
-state                what lies between two train steps: saved, compared, restored
+options   from `[training]` to TRL's GRPOConfig
+trainer   GRPOTrainer on recorded batches, with its importance-sampling correction
+stepper   one train step at a time; how, is told in ../stepping
 """
 
 from __future__ import annotations

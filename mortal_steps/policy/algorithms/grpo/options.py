@@ -1,144 +1,26 @@
-"""From a run's configuration to TRL's GRPOConfig, and from its complaints to ours."""
+"""From a run's configuration to TRL's GRPOConfig."""
 
 from __future__ import annotations
 
-import re
-import warnings
-from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-import torch
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from transformers import Trainer
-from transformers.utils import is_liger_kernel_available, is_torch_bf16_gpu_available
 from trl import GRPOConfig
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.keys import trl_values
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.algorithms.grpo.refusals import check_names, idle_options
-
-NOT_INSTALLED = re.compile("install|import")
-"""In what transformers says of an optimizer whose package is missing."""
+from mortal_steps.policy.algorithms.stepping.options import build_options, check_options
 
 
 def check_trl_options(config: RunConfig) -> tuple[str, ...]:
-    """Build the GRPOConfig of a run and drop it; a sentence for each option without effect.
-
-    May run on a machine without the actor's GPU and packages: what only there could be refused
-    passes here. Raises `ConfigError`.
-    """
-    away = config.compute.backend == "modal"
-    elsewhere = away and not torch.cuda.is_available()
-    built = build_trl_config(config, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere)
-    if not away:
-        _check_packages(built)
-    return idle_options(config.training.trl)
+    """Build the GRPOConfig of a run and drop it (`check_options`)."""
+    return check_options(config, build_trl_config)
 
 
-def build_trl_config(
-    config: RunConfig,
-    *,
-    num_steps: int,
-    output_dir: Path,
-    use_cpu: bool = False,
-    autocast: bool | None = None,
-) -> GRPOConfig:
-    """The GRPOConfig of a run of `num_steps` train steps. Raises `ConfigError`.
-
-    `autocast` is whether matrices are multiplied in bfloat16 where the configuration says nothing
-    about it; by default that is TRL's own default on a GPU, and off on the CPU.
-    """
-    chosen = config.training.trl
-    check_names(chosen)
-    _check_types(chosen)
-    ours = _our_options(config, num_steps=num_steps, output_dir=output_dir)
-    # Said where there is nothing else, or transformers refuses autocast.
-    ours["use_cpu"] = use_cpu or not torch.accelerator.is_available()
-    if autocast is not None:
-        ours["bf16"] = autocast and not chosen.get("fp16")
-    try:
-        built = _construct(ours | chosen)
-    except (ValueError, TypeError, NotImplementedError) as error:
-        raise ConfigError(_explain(error, ours, chosen)) from error
+def build_trl_config(config: RunConfig, **options: Any) -> GRPOConfig:
+    """The GRPOConfig of a run (`build_options`). Raises `ConfigError`."""
+    built = build_options(config, GRPOConfig, **options)
     _check_vespo(built)
     return built
-
-
-def _our_options(config: RunConfig, *, num_steps: int, output_dir: Path) -> dict[str, Any]:
-    """What the run decides, besides the keys that are options of TRL's (`marks.Trl`); of these,
-    `[training.trl]` may set `bf16` alone.
-
-    On a GPU that is TRL's default: float32 weights, matrices multiplied in bfloat16.
-    """
-    training = config.training
-    return trl_values(config) | {
-        "bf16": is_torch_bf16_gpu_available() and not training.trl.get("fp16"),
-        "output_dir": str(output_dir),
-        "max_steps": num_steps * training.optimizer_steps_per_batch,
-        "per_device_train_batch_size": training.rows // training.steps_per_generation,
-        "reward_weights": [term.weight for term in config.rewards.all_terms] or None,
-        "vllm_importance_sampling_correction": config.corrects_importance,
-        "model_init_kwargs": {
-            "dtype": config.model.dtype,
-            "trust_remote_code": config.model.trust_remote_code,
-        },
-        # One log entry per train step: TRL averages over the step's optimizer updates.
-        "logging_strategy": "steps",
-        "logging_steps": training.optimizer_steps_per_batch,
-        # Decides nothing in TRL's forward, but is written to the config.json of saved models, where
-        # "no" would slow down whoever samples from them.
-        "use_cache": True,
-        "save_strategy": "no",
-        "eval_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-        "dataloader_pin_memory": False,
-    }
-
-
-def _construct(options: dict[str, Any]) -> GRPOConfig:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        return GRPOConfig(**options)
-
-
-def _check_types(chosen: dict[str, Any]) -> None:
-    # GRPOConfig is a plain dataclass: it takes any value of any type and fails much later.
-    hints = get_type_hints(GRPOConfig)
-    for name, value in chosen.items():
-        kind = TypeAdapter(hints[name], config=ConfigDict(arbitrary_types_allowed=True))
-        try:
-            kind.validate_python(value, strict=True)
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise ConfigError(f"training.trl.{name} = {value!r}: {reason}") from None
-
-
-def _explain(error: Exception, ours: dict[str, Any], chosen: dict[str, Any]) -> str:
-    """Name the option to blame: the one without which TRL accepts the rest."""
-    for name, value in chosen.items():
-        others = {key: other for key, other in chosen.items() if key != name}
-        try:
-            _construct(ours | others)
-        except (ValueError, TypeError, NotImplementedError):
-            continue
-        return f"training.trl.{name} = {value!r}: {error}"
-    return f"training: TRL's GRPOConfig refuses this: {error}"
-
-
-def _check_packages(built: GRPOConfig) -> None:
-    """Raise `ConfigError` for what needs a package that is not installed."""
-    option, value = "optim", getattr(built.optim, "value", built.optim)
-    try:
-        Trainer.get_optimizer_cls_and_kwargs(built, torch.nn.Linear(1, 1))
-        option, value = "use_liger_kernel", built.use_liger_kernel
-        if value and not is_liger_kernel_available():
-            raise ImportError("it needs the package liger-kernel: `pip install liger-kernel`")
-    except (ImportError, ValueError) as error:
-        # Some optimizers also look for modules of the model, which is not there yet.
-        if isinstance(error, ImportError) or NOT_INSTALLED.search(str(error)):
-            raise ConfigError(f"training.trl.{option} = {value!r}: {error}") from error
 
 
 def _check_vespo(built: GRPOConfig) -> None:

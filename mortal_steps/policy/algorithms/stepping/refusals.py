@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from trl import GRPOConfig
+from transformers import TrainingArguments
 
 from mortal_steps.errors import ConfigError
 
@@ -46,7 +46,7 @@ REFUSED = {
     "vllm_importance_sampling_*": None,
     "vllm_*": SAMPLED_ELSEWHERE,
 }
-"""GRPOConfig options without a key of ours that a run cannot choose, and why; None: it can."""
+"""Options of TRL without a key of ours that a run cannot choose, and why; None: it can."""
 
 IDLE = {
     "use_transformers_continuous_batching": SAMPLED_ELSEWHERE,
@@ -80,7 +80,7 @@ IDLE = {
     "dataloader_*": NO_LOADER,
     "train_sampling_strategy": NO_LOADER,
 }
-"""GRPOConfig options that are taken and change nothing, and why."""
+"""Options of TRL that are taken and change nothing, and why."""
 
 REFUSED_VALUES = {
     ("lr_scheduler_type", "reduce_lr_on_plateau"): NO_EVALUATION,
@@ -102,24 +102,30 @@ TRAINER_ARGUMENTS = {
     "tools": "completions are single turns without tools",
     "environment_factory": "completions are single turns without tools",
 }
-"""Arguments of GRPOTrainer, which are no options of GRPOConfig, and what there is instead."""
+"""Arguments of TRL's trainers, which are no options of their configurations, and what there is
+instead."""
 
 CLOSE = 0.75
 """How alike (difflib's ratio) a name is that is offered for an unknown one."""
 
 
-def check_names(chosen: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for an option that TRL does not know or a run cannot have."""
-    known = [field.name for field in dataclasses.fields(GRPOConfig) if field.init]
+def options_of(kind: type[TrainingArguments]) -> list[str]:
+    """Names of the options that a configuration of TRL's has, such as GRPOConfig."""
+    return [field.name for field in dataclasses.fields(kind) if field.init]
+
+
+def check_names(chosen: Mapping[str, Any], kind: type[TrainingArguments]) -> None:
+    """Raise `ConfigError` for an option that this configuration of TRL's does not know, or that a
+    run cannot have."""
+    known = options_of(kind)
     for name, value in chosen.items():
         key = f"training.trl.{name}"
-        if name in TRAINER_ARGUMENTS:
-            reason = TRAINER_ARGUMENTS[name]
-            raise ConfigError(f"{key} is an argument of GRPOTrainer, not an option: {reason}")
+        if instead := TRAINER_ARGUMENTS.get(name):
+            raise ConfigError(f"{key} is an argument of TRL's trainer, not an option: {instead}")
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=CLOSE)
             hint = f"; did you mean training.trl.{near[0]}?" if near else ""
-            raise ConfigError(f"{key}: TRL's GRPOConfig has no such option{hint}")
+            raise ConfigError(f"{key}: TRL's {kind.__name__} has no such option{hint}")
         if reason := _reason(REFUSED, name):
             raise ConfigError(f"{key} cannot be set: {reason}")
         if isinstance(value, str) and (name, value) in REFUSED_VALUES:

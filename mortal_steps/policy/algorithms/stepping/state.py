@@ -1,44 +1,40 @@
 """The state of TRL's trainer between two train steps: written, compared, and read back.
 
 Private names used here: transformers `Trainer._save_optimizer_and_scheduler, _save_scaler`; TRL
-`use_adaptive_entropy, entropy_coef, _last_world_entropy` and its file `entropy_ctrl_state.json`.
+`_name`, what it calls its method.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import safetensors.torch
 
 from mortal_steps.policy import digests
-from mortal_steps.policy.algorithms.grpo.trainer import SteppedTrainer
+from mortal_steps.policy.algorithms.stepping.loop import Stepped
 from mortal_steps.policy.base_model import Base
 from mortal_steps.policy.export import save_trained
 
 REFERENCE_FILE = "reference.safetensors"
 
 
-def save_state(trainer: SteppedTrainer, folder: Path, base: Base) -> None:
+def save_state(trainer: Stepped, folder: Path, base: Base) -> None:
     """Write all that it takes to go on bit for bit, with the model as trained from `base`.
 
     Random streams are not part of it: each train step is seeded. Nor are TRL's micro-step counter
     and its buffered batch: at the end of a train step the one stands at a multiple of its period,
     which is as good as 0, and the other is used up.
     """
-    save_trained(trainer.model, folder, base, own_names=True)
+    save_trained(trainer.model, folder, base, method=trainer._name, own_names=True)
     trainer._save_optimizer_and_scheduler(str(folder))
     trainer._save_scaler(str(folder))
     trainer.state.save_to_json(str(folder / "trainer_state.json"))
-    if trainer.use_adaptive_entropy:
-        control = json.dumps(_entropy_control(trainer))
-        (folder / "entropy_ctrl_state.json").write_text(control)
+    trainer.save_control(folder)
     if trainer.args.sync_ref_model:
         safetensors.torch.save_model(trainer.ref_model, str(folder / REFERENCE_FILE))
 
 
-def restore_reference(trainer: SteppedTrainer, folder: Path, *, renewed: bool) -> None:
+def restore_reference(trainer: Stepped, folder: Path, *, renewed: bool) -> None:
     """Read the moving reference model, which transformers leaves alone; all else it restores.
 
     A folder that was `renewed` by another configuration may have none: it begins to move here.
@@ -50,7 +46,7 @@ def restore_reference(trainer: SteppedTrainer, folder: Path, *, renewed: bool) -
         safetensors.torch.load_model(trainer.ref_model, str(reference))
 
 
-def state_digests(trainer: SteppedTrainer) -> dict[str, str]:
+def state_digests(trainer: Stepped) -> dict[str, str]:
     """Digest of each part of what `save_state` writes."""
     optimizer = trainer.optimizer.state_dict()
     schedule = [optimizer["param_groups"], trainer.lr_scheduler.state_dict()]
@@ -59,15 +55,7 @@ def state_digests(trainer: SteppedTrainer) -> dict[str, str]:
         "optimizer": digests.digest(optimizer["state"]),
         "schedule": digests.digest(schedule),
     }
-    if trainer.use_adaptive_entropy:
-        parts["entropy control"] = digests.digest(_entropy_control(trainer))
+    parts |= trainer.control_digests()
     if trainer.args.sync_ref_model:
         parts["reference"] = digests.weights_digest(trainer.ref_model)
     return parts
-
-
-def _entropy_control(trainer: SteppedTrainer) -> dict[str, Any]:
-    return {
-        "entropy_coef": trainer.entropy_coef,
-        "last_world_entropy": trainer._last_world_entropy,
-    }

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mortal_steps.policy.algorithms.grpo.trainer import SteppedTrainer
 from mortal_steps.types import RolloutBatch
-
-
-def recorded_rollouts(prompts: Sequence[Any], trainer: SteppedTrainer) -> dict[str, list[Any]]:
-    return trainer.recorded
 
 
 def recorded_reward(name: str) -> Callable[..., list[float | None]]:
@@ -24,7 +19,8 @@ def recorded_reward(name: str) -> Callable[..., list[float | None]]:
 
 
 def columns(batch: RolloutBatch, max_completion_length: int) -> dict[str, list[Any]]:
-    """The batch as `rollout_func` returns it: one row per rollout, in group and generation order.
+    """The batch as GRPOTrainer's `rollout_func` returns it: one row per rollout, in group and
+    generation order.
 
     Completions are cut to `max_completion_length` tokens, and their logprobs and masks with them.
     There is an `env_mask` where an environment has tokens in the batch: TRL keeps those out of the

@@ -1,0 +1,161 @@
+"""TRL's loop turned inside out: one optimizer update at a time.
+
+Stock TRL owns the loop: it samples, scores and updates inside `train()`. A `Stepped` trainer lets
+`train()` set everything up, is stopped there by `Observer`, and then runs the body of transformers'
+`Trainer._run_epoch` whenever `update` is called.
+
+Private names it leans on, which is why the versions are pinned: transformers `Trainer._tr_loss,
+_globalstep_last_logged, _clip_grad_norm, _get_grad_norm, _get_learning_rate, _load_from_checkpoint,
+_load_optimizer_and_scheduler, _maybe_log_save_evaluate, callback_handler, control, model_wrapped`;
+accelerate `GradientState._set_sync_gradients`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import Trainer, TrainerCallback
+from transformers.trainer import OPTIMIZER_NAME
+
+from mortal_steps.policy.restore import (
+    check_adapter,
+    load_model,
+    load_published_model,
+    restore_types,
+)
+
+logger = logging.getLogger(__name__)
+
+NO_METRICS = {"step_time", "epoch", "step"}
+"""Logged by TRL, but no function of the run: the clock, and places in the placeholder dataset."""
+
+
+class Stepped(Trainer):
+    """What makes one of TRL's trainers, named after it among the bases, be run from outside."""
+
+    recorded: dict[str, list[Any]]
+    """Columns of the batch being trained on (`recorded.columns`)."""
+    renewed_at: int | None = None
+    """Optimizer updates behind a checkpoint that another configuration wrote."""
+    reads_published_names = False
+    """Whether the checkpoint names its tensors as transformers publishes them."""
+
+    def update(self, row_names: Sequence[str]) -> None:
+        """One optimizer update, as in `Trainer._run_epoch`: its loss, callbacks and logging."""
+        # TRL takes a batch out of `recorded` when one is due; of its inputs it only names the rows
+        # that it warns about.
+        inputs = [{"prompt": name} for name in row_names]
+        num_micro_steps = self.args.gradient_accumulation_steps
+        self.control = self.callback_handler.on_step_begin(self.args, self.state, self.control)
+        for micro_step in range(num_micro_steps):
+            is_last = micro_step + 1 == num_micro_steps
+            self.accelerator.gradient_state._set_sync_gradients(is_last)
+            self._count_loss(self.training_step(self.model_wrapped, inputs, None))
+            if not is_last:
+                self.control = self.callback_handler.on_substep_end(
+                    self.args, self.state, self.control
+                )
+        self._apply_gradients()
+
+    def save_control(self, folder: Path) -> None:
+        """Write what the trainer adapts by itself, beside model and optimizer, as TRL reads it."""
+
+    def control_digests(self) -> dict[str, str]:
+        """Digest of each part of that."""
+        return {}
+
+    def _count_loss(self, loss: torch.Tensor) -> None:
+        if self.args.logging_nan_inf_filter and not torch.isfinite(loss):
+            steps = 1 + self.state.global_step - self._globalstep_last_logged
+            self._tr_loss += self._tr_loss / steps
+        else:
+            self._tr_loss += loss
+
+    def _apply_gradients(self) -> None:
+        model, handler = self.model_wrapped, self.callback_handler
+        norm = self._clip_grad_norm(model) if self.args.max_grad_norm > 0 else None
+        norm = self._get_grad_norm(model, grad_norm=norm)
+        self.control = handler.on_pre_optimizer_step(self.args, self.state, self.control)
+        self.optimizer.step()
+        self.control = handler.on_optimizer_step(self.args, self.state, self.control)
+        learning_rate = self._get_learning_rate()
+        if not self.accelerator.optimizer_step_was_skipped:
+            self.lr_scheduler.step()
+        model.zero_grad()
+        self.state.global_step += 1
+        self.state.epoch = self.state.global_step / self.args.max_steps
+        self.control = handler.on_step_end(self.args, self.state, self.control)
+        self._maybe_log_save_evaluate(
+            self._tr_loss, norm, model, None, 0, None, 0.0, learning_rate=learning_rate
+        )
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if isinstance(self.model, PeftModel):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+            check_adapter(self.model, Path(resume_from_checkpoint))
+        elif self.reads_published_names:
+            load_published_model(self.model, Path(resume_from_checkpoint))
+        else:
+            load_model(self.model, Path(resume_from_checkpoint))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """What was learned comes from the checkpoint; with `renewed_at`, no more than that.
+
+        transformers takes the learning rate, Adam's betas and all other hyperparameters from there
+        too, whatever the arguments say.
+        """
+        own = [
+            {name: value for name, value in group.items() if name != "params"}
+            for group in self.optimizer.param_groups
+        ]
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            restore_types(self.optimizer, Path(checkpoint) / OPTIMIZER_NAME)
+        if self.renewed_at is None:
+            return
+        for group, settings in zip(self.optimizer.param_groups, own, strict=True):
+            group.update(settings)
+        self.lr_scheduler.base_lrs = [settings["initial_lr"] for settings in own]
+        self.lr_scheduler.last_epoch = self.renewed_at - 1
+        self.lr_scheduler.step()
+        self.state.global_step = self.renewed_at
+        self.state.compute_steps(self.args, self.args.max_steps)
+
+
+class SetUpDone(Exception):
+    """Raised inside `train()` once everything is set up."""
+
+
+class Observer(TrainerCallback):
+    """Ends `train()` before its first step, and hears what TRL logs."""
+
+    setting_up = False
+
+    def __init__(self) -> None:
+        self._logged: dict[str, float | None] = {}
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.setting_up:
+            raise SetUpDone
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        self._logged = dict(logs)
+
+    def take_metrics(self) -> dict[str, float]:
+        """The last log entry, without what the clock decides or has no finite value."""
+        logged, self._logged = self._logged, {}
+        metrics: dict[str, float] = {}
+        for name, value in logged.items():
+            if name in NO_METRICS or value is None:
+                continue
+            if math.isfinite(value):
+                metrics[name] = float(value)
+            else:
+                logger.warning("metric %s is %s in this step and left out", name, value)
+        return metrics

@@ -1,0 +1,156 @@
+"""From a run's configuration to one of TRL's, and from its complaints to ours."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import torch
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from transformers import Trainer, TrainingArguments
+from transformers.utils import is_liger_kernel_available, is_torch_bf16_gpu_available
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.keys import trl_values
+from mortal_steps.errors import ConfigError
+from mortal_steps.policy.algorithms.stepping.refusals import (
+    check_names,
+    idle_options,
+    options_of,
+)
+
+Built = TypeVar("Built", bound=TrainingArguments)
+
+NOT_INSTALLED = re.compile("install|import")
+"""In what transformers says of an optimizer whose package is missing."""
+
+
+def check_options(config: RunConfig, build: Callable[..., TrainingArguments]) -> tuple[str, ...]:
+    """`build` TRL's configuration of a run and drop it; a sentence for each option without effect.
+
+    May run on a machine without the actor's GPU and packages: what only there could be refused
+    passes here. Raises `ConfigError`.
+    """
+    away = config.compute.backend == "modal"
+    elsewhere = away and not torch.cuda.is_available()
+    built = build(config, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere)
+    if not away:
+        _check_packages(built)
+    return idle_options(config.training.trl)
+
+
+def build_options(
+    config: RunConfig,
+    kind: type[Built],
+    *,
+    num_steps: int,
+    output_dir: Path,
+    use_cpu: bool = False,
+    autocast: bool | None = None,
+) -> Built:
+    """TRL's configuration of a run of `num_steps` train steps. Raises `ConfigError`.
+
+    It is of this `kind`. Keys that belong to an option that it has not are left alone.
+    `autocast` is whether matrices are multiplied in bfloat16 where the configuration says nothing
+    about it; by default that is TRL's own default on a GPU, and off on the CPU.
+    """
+    chosen = config.training.trl
+    check_names(chosen, kind)
+    _check_types(chosen, kind)
+    ours = our_options(config, kind, num_steps=num_steps, output_dir=output_dir)
+    # Said where there is nothing else, or transformers refuses autocast.
+    ours["use_cpu"] = use_cpu or not torch.accelerator.is_available()
+    if autocast is not None:
+        ours["bf16"] = autocast and not chosen.get("fp16")
+    try:
+        return _construct(kind, ours | chosen)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise ConfigError(_explain(error, kind, ours, chosen)) from error
+
+
+def our_options(
+    config: RunConfig, kind: type[TrainingArguments], *, num_steps: int, output_dir: Path
+) -> dict[str, Any]:
+    """Options of the `kind` that the run decides: the keys that are options of TRL's (`marks.Trl`)
+    and what follows from others. Of these, `[training.trl]` may set `bf16` alone.
+
+    On a GPU that is TRL's default: float32 weights, matrices multiplied in bfloat16.
+    """
+    training = config.training
+    decided = trl_values(config) | {
+        "bf16": is_torch_bf16_gpu_available() and not training.trl.get("fp16"),
+        "output_dir": str(output_dir),
+        "max_steps": num_steps * training.optimizer_steps_per_batch,
+        "per_device_train_batch_size": training.rows // training.steps_per_generation,
+        "reward_weights": [term.weight for term in config.rewards.all_terms] or None,
+        "vllm_importance_sampling_correction": config.corrects_importance,
+        "model_init_kwargs": {
+            "dtype": config.model.dtype,
+            "trust_remote_code": config.model.trust_remote_code,
+        },
+        # One log entry per train step: TRL averages over the step's optimizer updates.
+        "logging_strategy": "steps",
+        "logging_steps": training.optimizer_steps_per_batch,
+        # Decides nothing in TRL's forward, but is written to the config.json of saved models, where
+        # "no" would slow down whoever samples from them.
+        "use_cache": True,
+        "save_strategy": "no",
+        "eval_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "dataloader_pin_memory": False,
+    }
+    known = options_of(kind)
+    return {option: value for option, value in decided.items() if option in known}
+
+
+def _construct(kind: type[Built], options: dict[str, Any]) -> Built:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        return kind(**options)
+
+
+def _check_types(chosen: dict[str, Any], kind: type[TrainingArguments]) -> None:
+    # They are plain dataclasses, which take any value of any type and fail much later.
+    hints = get_type_hints(kind)
+    for name, value in chosen.items():
+        typed = TypeAdapter(hints[name], config=ConfigDict(arbitrary_types_allowed=True))
+        try:
+            typed.validate_python(value, strict=True)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+            raise ConfigError(f"training.trl.{name} = {value!r}: {reason}") from None
+
+
+def _explain(
+    error: Exception,
+    kind: type[TrainingArguments],
+    ours: dict[str, Any],
+    chosen: dict[str, Any],
+) -> str:
+    """Name the option to blame: the one without which TRL accepts the rest."""
+    for name, value in chosen.items():
+        others = {key: other for key, other in chosen.items() if key != name}
+        try:
+            _construct(kind, ours | others)
+        except (ValueError, TypeError, NotImplementedError):
+            continue
+        return f"training.trl.{name} = {value!r}: {error}"
+    return f"training: TRL's {kind.__name__} refuses this: {error}"
+
+
+def _check_packages(built: TrainingArguments) -> None:
+    """Raise `ConfigError` for what needs a package that is not installed."""
+    option, value = "optim", getattr(built.optim, "value", built.optim)
+    try:
+        Trainer.get_optimizer_cls_and_kwargs(built, torch.nn.Linear(1, 1))
+        option, value = "use_liger_kernel", built.use_liger_kernel
+        if value and not is_liger_kernel_available():
+            raise ImportError("it needs the package liger-kernel: `pip install liger-kernel`")
+    except (ImportError, ValueError) as error:
+        # Some optimizers also look for modules of the model, which is not there yet.
+        if isinstance(error, ImportError) or NOT_INSTALLED.search(str(error)):
+            raise ConfigError(f"training.trl.{option} = {value!r}: {error}") from error

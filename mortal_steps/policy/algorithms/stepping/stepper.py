@@ -1,0 +1,262 @@
+"""One of TRL's trainers, taken one train step at a time with rollouts from outside.
+
+`TrlStepper` hands TRL one recorded batch per `train_step`. Losses, advantages, metrics, optimizer
+and schedule are TRL's own. How the loop is turned inside out, and what that leans on: loop.py.
+
+One train step with 8 rows, gradient_accumulation_steps=2, num_iterations=2 (4 micro-steps):
+
+    micro-step   0             1             2             3
+    rows         0..3 *        4..7          0..3          4..7        * TRL takes and shuffles them
+    update                     1st                         2nd
+
+Private names used here: transformers `Trainer.current_gradient_accumulation_steps`; accelerate's
+`_original_forward` of a model; TRL `_name`, what it calls its method.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from datasets import IterableDataset
+from peft import LoraConfig
+from transformers import PrinterCallback, TrainingArguments
+from transformers.utils.logging import disable_progress_bar
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.policy import digests
+from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
+from mortal_steps.policy.algorithms.stepping.recorded import columns, no_rows, recorded_reward
+from mortal_steps.policy.algorithms.stepping.state import (
+    restore_reference,
+    save_state,
+    state_digests,
+)
+from mortal_steps.policy.base_model import Base, named_base
+from mortal_steps.policy.export import save_model, save_tokenizer, save_trained
+from mortal_steps.policy.tokenizer import load_tokenizer
+from mortal_steps.scores import reward_names
+from mortal_steps.types import RolloutBatch, TrainingPlace
+
+
+class TrlStepper(ABC):
+    """One run's trainer: `begin`, then a `train_step` per batch.
+
+    `autocast` decides on bfloat16 autocast where the configuration does not; by default the device
+    does. Raises `ConfigError` for what TRL refuses and `ModelError` for an unusable model or
+    tokenizer.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        model_path: str,
+        num_steps: int,
+        output_dir: Path,
+        autocast: bool | None = None,
+        base: Base | None = None,
+    ) -> None:
+        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+        disable_progress_bar()
+        _prefer_reproducible_kernels()
+        self._config = config
+        self._base = base or named_base(config, model_path)
+        self._observer = Observer()
+        self.tokenizer = load_tokenizer(model_path, config.model.trust_remote_code)
+        arguments = self._arguments(num_steps=num_steps, output_dir=output_dir, autocast=autocast)
+        # transformers would deal the batch out to every GPU it sees, and TRL knows of one.
+        arguments._n_gpu = min(arguments.n_gpu, 1)
+        try:
+            self._trainer = self._build_trainer(
+                model=model_path,
+                args=arguments,
+                reward_funcs=[recorded_reward(name) for name in reward_names(config)],
+                # Never read: `begin` ends before the first row. Without a length, transformers has
+                # no epochs to run out of, so that even a finished run can be resumed.
+                train_dataset=IterableDataset.from_generator(no_rows),
+                processing_class=self.tokenizer,
+                peft_config=_lora(config),
+                callbacks=[self._observer],
+            )
+        except OSError as error:
+            raise ModelError(f"cannot load the model {model_path}: {error}") from error
+        except (ValueError, NotImplementedError, ImportError) as error:
+            raise ConfigError(f"TRL refuses this configuration: {error}") from error
+        self._trainer.remove_callback(PrinterCallback)
+
+    @abstractmethod
+    def _arguments(self, **options: Any) -> TrainingArguments:
+        """TRL's configuration of the run (`options.build_options`)."""
+
+    @abstractmethod
+    def _build_trainer(self, **arguments: Any) -> Stepped:
+        """TRL's trainer, which takes its completions out of `recorded`."""
+
+    def begin(
+        self,
+        resume_from: Path | None = None,
+        *,
+        renewed_at: int | None = None,
+        published_names: bool = False,
+    ) -> None:
+        """Prepare to train, from the start or from a folder written by `save_state`.
+
+        With `renewed_at`, a number of train steps, another configuration wrote the folder: model,
+        optimizer moments and what TRL adapts by itself are taken from it, hyperparameters from this
+        configuration, and its schedule stands where so many of its own steps would have led.
+        With `published_names` an older version wrote it, which named a model's tensors as
+        transformers publishes them.
+        """
+        self._trainer.reads_published_names = published_names
+        if renewed_at is not None:
+            updates = self._config.training.optimizer_steps_per_batch
+            self._trainer.renewed_at = renewed_at * updates
+        self._observer.setting_up = True
+        try:
+            self._trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+        except SetUpDone:
+            self._observer.setting_up = False
+        self._trainer.current_gradient_accumulation_steps = (
+            self._config.training.gradient_accumulation_steps
+        )
+        if resume_from:
+            restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
+
+    def train_step(self, batch: RolloutBatch, *, seed: int) -> dict[str, float]:
+        """Train on one batch; a pure function of the state held, the batch and `seed`.
+
+        Returns TRL's metrics of the step, without those that the clock decides. A metric without
+        a finite value is left out.
+        """
+        training = self._config.training
+        _seed_everything(seed)
+        self._trainer.recorded = columns(batch, training.max_completion_length)
+        names = [group.problem.id for group in batch.groups for _ in group.rollouts]
+        for _ in range(training.optimizer_steps_per_batch):
+            self._trainer.update(names)
+        metrics = self._observer.take_metrics()
+        self._trainer.state.log_history.clear()
+        return metrics
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer updates since the start of the run."""
+        return self._trainer.state.global_step
+
+    def random_digest(self) -> str:
+        """sha256 of torch's random streams as they are: those that training draws from.
+
+        Python's and numpy's are seeded with each step, too, but any thread of the process may draw
+        from them (a client that connects again, say), and no bit of a run depends on them.
+        """
+        streams = [torch.get_rng_state().numpy().tobytes()]
+        if torch.cuda.is_available():
+            streams.append(torch.cuda.get_rng_state().numpy().tobytes())
+        return hashlib.sha256(b"".join(streams)).hexdigest()
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of the model, frozen ones included and tied ones counted once."""
+        return sum(parameter.numel() for parameter in self._trainer.model.parameters())
+
+    @property
+    def autocast(self) -> bool:
+        """Whether matrices are multiplied in bfloat16, whatever the type of the weights."""
+        return bool(self._trainer.args.bf16)
+
+    def place(self) -> TrainingPlace:
+        """Where and in which numbers training runs."""
+        device = self._trainer.args.device
+        name = str(device)
+        if device.type == "cuda":
+            name = f"{device} ({torch.cuda.get_device_name(device)})"
+            if torch.cuda.device_count() > 1:
+                name += f", one of {torch.cuda.device_count()} visible"
+        trained = next(p for p in self._trainer.model.parameters() if p.requires_grad)
+        precision = str(trained.dtype).removeprefix("torch.")
+        for autocast in ("bf16", "fp16"):
+            if getattr(self._trainer.args, autocast):
+                precision += f" under {autocast} autocast"
+        return TrainingPlace(device=name, precision=precision, threads=torch.get_num_threads())
+
+    def score(self, token_ids: Sequence[int]) -> list[float]:
+        """Log-probability (nats) of each token but the first, given those before it.
+
+        At temperature 1, without dropout, in the type of the weights: an engine that has these has
+        no part in the trainer's autocast. Leaves training mode and random streams as they are.
+        """
+        model = self._trainer.model
+        forward = getattr(model, "_original_forward", model)  # what accelerate put autocast around
+        was_training = model.training
+        ids = torch.tensor([list(token_ids)], device=model.device)
+        model.eval()
+        try:
+            with torch.no_grad():
+                logits = forward(input_ids=ids, use_cache=False).logits[0, :-1].float()
+        finally:
+            model.train(was_training)
+        return logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1).tolist()
+
+    def save_state(self, folder: Path) -> None:
+        """Write all that `begin` needs to go on bit for bit; only between train steps."""
+        save_state(self._trainer, folder, self._base)
+
+    def weights_digest(self) -> str:
+        """Digest of the weights that are trained, as they are now."""
+        return digests.weights_digest(self._trainer.model)
+
+    def digests(self) -> dict[str, str]:
+        """Digest of each part of the state that `save_state` writes and `begin` restores."""
+        return state_digests(self._trainer)
+
+    def export_weights(self, folder: Path) -> None:
+        """Write the policy as a plain `from_pretrained` folder, an adapter merged into its base."""
+        save_model(self._trainer.model, folder)
+
+    def save_final(self, folder: Path) -> None:
+        """Write the trained model with its tokenizer: the adapter alone where there is one."""
+        save_trained(self._trainer.model, folder, self._base, method=self._trainer._name)
+        save_tokenizer(self.tokenizer, folder)
+
+    def save_merged(self, folder: Path) -> None:
+        """Write the trained model with its tokenizer, an adapter merged into its base."""
+        save_model(self._trainer.model, folder)
+        save_tokenizer(self.tokenizer, folder)
+
+
+def _lora(config: RunConfig) -> LoraConfig | None:
+    if not config.training.use_lora:
+        return None
+    lora = config.training.lora
+    targets = lora.target_modules
+    return LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=targets if isinstance(targets, str) else list(targets),
+    )
+
+
+def _seed_everything(seed: int) -> None:
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def _prefer_reproducible_kernels() -> None:
+    # A replayed step has to give the same bits; on CUDA that takes deterministic kernels. Where an
+    # operation has none, torch warns and the replay may differ in the last bits.
+    if torch.cuda.is_available():
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
