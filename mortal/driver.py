@@ -33,8 +33,9 @@ QUIET_PREFECT = {
 }
 
 
-def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
-    """Run `config` to its end; raises the `MortalError` that ended it early.
+def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = True) -> None:
+    """Run `config` to its end, and say what came of it, unless not `sums_up`; raises the
+    `MortalError` that ended it early.
 
     Everything that can be checked without starting anything is checked first. Raises `StoreError`
     at once if another process drives the run.
@@ -61,7 +62,9 @@ def drive(config: RunConfig, *, port: int, keep_server: bool) -> None:
             began_flow = True
             _run_flow(config, server)
     finally:
-        if began_flow and not is_driven(run.store):  # else there is nothing to tell that is ours
+        if (
+            sums_up and began_flow and not is_driven(run.store)
+        ):  # else there is nothing to tell that is ours
             _report(find_run(Path(config.runs_dir), run.info.run_id), time.monotonic() - began)
 
 

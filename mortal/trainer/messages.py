@@ -7,13 +7,16 @@ from typing import Any
 
 from mortal_steps.config import RunConfig
 
+IN_NOTEBOOK = "MORTAL_IN_NOTEBOOK"
+"""Environment variable of the process, where a notebook shows what it says."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What the owner wants."""
 
     action: str
-    """A name in `ACTIONS`."""
+    """A function in mortal/trainer/actions.py."""
     config: RunConfig
     options: dict[str, Any] = field(default_factory=dict)
 

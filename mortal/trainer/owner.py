@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
-from mortal.trainer.messages import Answer, Request
+from mortal.trainer.messages import IN_NOTEBOOK, Answer, Request
+from mortal.trainer.notebook import LOOK_EVERY_S, Cell, in_notebook
 from mortal_steps.errors import WorkerLostError
+
+COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
+"""Environment variables that a kernel sets for what prints into it directly."""
 
 
 def perform(request: Request) -> Any:
@@ -21,23 +27,29 @@ def perform(request: Request) -> Any:
     once, from here; when this process ends in any way, the other stops in order, too.
     """
     reads, writes = os.pipe()
+    shown = in_notebook()
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "mortal.trainer", str(writes)],
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE if shown else None,
+        stderr=subprocess.STDOUT if shown else None,
         pass_fds=(writes,),
         start_new_session=True,
+        env=_in_notebook() if shown else None,
     )
     os.close(writes)
     assert process.stdin is not None
     with open(reads, "rb") as answers, process, process.stdin:
-        process.stdin.write(pickle.dumps(request))
-        process.stdin.flush()
-        interrupted = _wait(process)
+        with contextlib.suppress(BrokenPipeError):  # it ended before it was asked
+            process.stdin.write(pickle.dumps(request))
+            process.stdin.flush()
+        with _watching(process, request, shown) as cell:
+            interrupted = _wait(process, cell)
         content = answers.read()
     if not content:
         raise WorkerLostError(
-            f"the process that drove the run ended without a word (exit code "
-            f"{process.returncode}); it goes on with train(resume=True)"
+            f"the process that did `{request.action}` ended without a word (exit code "
+            f"{process.returncode}); a run goes on with train(resume=True)"
         )
     answer: Answer = pickle.loads(content)
     if interrupted or isinstance(answer.error, KeyboardInterrupt):
@@ -47,14 +59,34 @@ def perform(request: Request) -> Any:
     return answer.value
 
 
-def _wait(process: subprocess.Popen[bytes]) -> bool:
+def _in_notebook() -> dict[str, str]:
+    """The environment of a process whose lines a notebook prints; the bar shows the rest."""
+    kept = {name: value for name, value in os.environ.items() if name not in COLORS}
+    return {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING", **kept, IN_NOTEBOOK: "1"}
+
+
+@contextlib.contextmanager
+def _watching(
+    process: subprocess.Popen[bytes], request: Request, shown: bool
+) -> Iterator[Cell | None]:
+    if not shown:
+        yield None
+        return
+    with Cell(process, request.config) as cell:
+        yield cell
+
+
+def _wait(process: subprocess.Popen[bytes], cell: Cell | None) -> bool:
     """Wait for the end of the process; whether somebody interrupted that. Each interrupt is handed
     on: the first one lets the run save its state, the second ends it at once."""
     interrupted = False
     while True:
         try:
-            process.wait()
+            process.wait(LOOK_EVERY_S if cell else None)
             return interrupted
+        except subprocess.TimeoutExpired:
+            assert cell is not None
+            cell.look()
         except KeyboardInterrupt:
             interrupted = True
             process.send_signal(signal.SIGINT)

@@ -1,7 +1,7 @@
 """The process that drives a run for a `MortalTrainer`: `python -m mortal.trainer`.
 
 It is told what to do by a pickle on its standard input, and answers by one on a descriptor of its
-own. When its input ends, its owner has ended or wants it to end: that is Ctrl-C.
+own. When its input ends, its owner has ended: that is Ctrl-C.
 """
 
 from __future__ import annotations
@@ -11,29 +11,11 @@ import pickle
 import signal
 import sys
 import threading
+import traceback
 from typing import Any
 
 from mortal.trainer.messages import Answer, Request
-from mortal_steps.config import RunConfig
 from mortal_steps.system.hangup import let_go_of_terminals
-
-
-def train(config: RunConfig) -> None:
-    """Drive the run to its end, as `mortal train` does."""
-    from mortal.driver import drive
-
-    drive(config, port=0, keep_server=False)
-
-
-def detach(config: RunConfig) -> str:
-    """Let a container on Modal drive the run, as `mortal train --detach` does; the id of its
-    call."""
-    from mortal_steps.orchestration.detaching import detach as begin_detached
-
-    return begin_detached(config)[0]
-
-
-ACTIONS = {"train": train, "detach": detach}
 
 
 def main() -> None:
@@ -48,19 +30,20 @@ def main() -> None:
         answer = Answer(value=_perform(request))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the boundary: all of them travel
         answer = Answer(error=error)
-    with open(answers, "wb") as out:
-        out.write(_pickled(answer))
     sys.stdout.flush()
     sys.stderr.flush()
+    with open(answers, "wb") as out:
+        out.write(_pickled(answer))
 
 
 def _perform(request: Request) -> Any:
     from mortal.terminal.output import warn_in_plain_lines
+    from mortal.trainer import actions
     from mortal_steps.report.spinner import spinner
 
     warn_in_plain_lines()
     try:
-        return ACTIONS[request.action](request.config, **request.options)
+        return getattr(actions, request.action)(request.config, **request.options)
     finally:
         spinner.stop()
 
@@ -76,13 +59,11 @@ def _watch_owner() -> None:
 
 def _pickled(answer: Answer) -> bytes:
     """An error that does not travel is told with its traceback."""
-    import traceback
-
     try:
         content = pickle.dumps(answer)
         pickle.loads(content)
     except Exception:  # noqa: BLE001 - an exception of anybody's may fail to be pickled, in any way
         assert answer.error is not None
-        trace = "".join(traceback.format_exception(answer.error))
-        return pickle.dumps(Answer(error=RuntimeError(trace)))
+        told = "".join(traceback.format_exception(answer.error))
+        return pickle.dumps(Answer(error=RuntimeError(told)))
     return content

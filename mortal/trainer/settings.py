@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mortal.trainer.objects.datasets import source_of
+from mortal.trainer.objects.models import lora_settings, model_settings
+from mortal.trainer.objects.rewards import terms_of
 from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import keys_of
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.settling import find_context
 
 KEYS: Mapping[str, str] = {
     "num_generations": "training.num_generations",
@@ -27,17 +32,17 @@ KEYS: Mapping[str, str] = {
     "gradient_checkpointing": "training.gradient_checkpointing",
     "algorithm": "algorithm.type",
     "backend": "compute.backend",
-    "runs_dir": "runs_dir",
+    "run_id": "run_id",
+    "report_to": "logging.report_to",
 }
-"""Parameter -> the key whose value it is."""
+"""Parameter -> the key whose value it is; None is no value."""
 ALSO_KEYS: Mapping[str, str] = {
     "model": "model.name_or_path",
     "reward_funcs": "rewards.terms",
+    "reward_weights": "rewards.weights",
     "train_dataset": "data.source",
     "eval_dataset": "data.eval_source",
-    "run_id": "run_id",
-    "report_to": "logging.report_to",
-    "reward_weights": "rewards.weights",
+    "runs_dir": "runs_dir",
 }
 """Parameters that decide a key in another way."""
 ORIGIN = "MortalTrainer"
@@ -54,48 +59,108 @@ DEFAULT_EVAL_STEPS = 100
 """Where there is a dataset to evaluate on, and nothing says how often."""
 
 
-def configure(
-    parameters: Mapping[str, Any],
-    decided: Mapping[str, Any],
-    others: Mapping[str, Any] | None,
-) -> RunConfig:
-    """The configuration of `parameters` (those in `KEYS`), of the keys that were `decided` in
-    another way, and of `others`, any other key by its dotted name.
+def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys for what is no plain value among the parameters: the mode, and all that may be an
+    object. Raises as the objects' own modules do."""
+    runs_dir = str(given["runs_dir"])
+    keys: dict[str, Any] = {
+        **given["mode"].settings(),
+        **model_settings(given["model"], given["processing_class"], runs_dir),
+        "runs_dir": runs_dir,
+        "rewards.terms": terms_of(given["reward_funcs"], given["reward_weights"], runs_dir),
+    }
+    if given["peft_config"] is not None:
+        keys |= lora_settings(given["peft_config"])
+    if given["train_dataset"] is None:
+        keys |= DEFAULT_DATASET
+    else:
+        keys["data.source"] = source_of(given["train_dataset"], runs_dir, "train_dataset")
+    if given["eval_dataset"] is not None:
+        keys["data.eval_source"] = source_of(given["eval_dataset"], runs_dir, "eval_dataset")
+        keys["evaluation.eval_steps"] = DEFAULT_EVAL_STEPS
+    return keys
+
+
+def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig:
+    """The configuration of the parameters, of the keys that were `decided` by objects, and of
+    `config` among the parameters, any other key by its dotted name.
 
     Raises `ConfigError` that names the key, the value and the remedy.
     """
-    keys = {KEYS[name]: value for name, value in parameters.items()} | dict(decided)
-    for key, value in _flat(others or {}):
-        _check_free(key, keys)
+    plain = {KEYS[name]: given[name] for name in KEYS if given[name] is not None}
+    keys = plain | dict(decided)
+    for key, value in _flat(given["config"] or {}):
+        _check_free(key, decided)
         keys[key] = value
-    return parse_config(_nested(keys), origin=ORIGIN)
+    return _fitting(parse_config(_nested(keys), origin=ORIGIN))
 
 
-def fit_max_tokens(config: RunConfig, context: int | None) -> RunConfig:
+def changed_keys(changes: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
+    """Keys for parameters that a fork changes; raises `ConfigError` for what is none of them."""
+    keys: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name == "reward_funcs":
+            keys["rewards.terms"] = terms_of(value, changes.get("reward_weights"), runs_dir)
+        elif name in ("train_dataset", "eval_dataset"):
+            keys[ALSO_KEYS[name]] = source_of(value, runs_dir, name)
+        elif name == "mode":
+            keys |= value.settings()
+        elif name == "config":
+            keys |= dict(_flat(value))
+        elif name in KEYS:
+            keys[KEYS[name]] = value
+        elif name != "reward_weights" or "reward_funcs" not in changes:
+            raise ConfigError(
+                f"fork({name}=...): a fork keeps it; it may change {', '.join(KEYS)}, reward_funcs "
+                "(with reward_weights), train_dataset, eval_dataset, mode and config"
+            )
+    return keys
+
+
+def overrides(keys: Mapping[str, Any]) -> list[str]:
+    """Keys as `--set` has them."""
+    return [f"{key}={_toml(value)}" for key, value in keys.items()]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{json.dumps(k)} = {_toml(v)}' for k, v in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value)
+
+
+def _fitting(config: RunConfig) -> RunConfig:
     """The same with no more tokens for a completion than half of the model's context, where the
     default number is more than that."""
-    room = min(config.model.max_model_len, context or config.model.max_model_len) // 2
-    if config.rollout.max_tokens != DEFAULT_MAX_TOKENS or room >= DEFAULT_MAX_TOKENS:
+    if config.rollout.max_tokens != DEFAULT_MAX_TOKENS:
         return config
-    rollout = config.rollout.model_copy(update={"max_tokens": room})
+    most = config.model.max_model_len
+    room = min(most, find_context(config.model) or most) // 2
+    rollout = config.rollout.model_copy(update={"max_tokens": min(DEFAULT_MAX_TOKENS, room)})
     return config.model_copy(update={"rollout": rollout})
 
 
-def _check_free(key: str, keys: Mapping[str, Any]) -> None:
+OF_DEFAULTS = frozenset({*DEFAULT_DATASET, "evaluation.eval_steps", "model.dtype"})
+"""Keys that have values by default here, which `config` may change."""
+
+
+def _check_free(key: str, decided: Mapping[str, Any]) -> None:
     """Raise `ConfigError` for a key that a parameter, or the mode, has."""
     for name, taken in {**KEYS, **ALSO_KEYS}.items():
         if key == taken:
             raise ConfigError(
                 f"{ORIGIN}(config={{{key!r}: ...}}): that is the parameter {name}; give it there"
             )
-    if key in keys and key not in DEFAULT_DATASET:
+    if key in decided and key not in OF_DEFAULTS:
+        name = "peft_config" if key.startswith("training.") else "mode"
         raise ConfigError(
-            f"{ORIGIN}(config={{{key!r}: ...}}): the parameter mode says so already "
-            f"({keys[key]!r}); leave one of them out"
+            f"{ORIGIN}(config={{{key!r}: ...}}): the parameter {name} says so already "
+            f"({decided[key]!r}); leave one of them out"
         )
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Any:
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted keys; nested tables, as a TOML file has them, will do as well."""
     known = {key for key, _ in keys_of(RunConfig)}
     for name, value in values.items():

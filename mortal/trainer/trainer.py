@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from mortal.trainer import saving
 from mortal.trainer.messages import Request
 from mortal.trainer.modes import Distributed, Mode, SingleNode
-from mortal.trainer.objects.datasets import source_of
-from mortal.trainer.objects.rewards import Reward, terms_of
+from mortal.trainer.objects.rewards import Reward
 from mortal.trainer.owner import perform
 from mortal.trainer.result import TrainingResult
-from mortal.trainer.settings import DEFAULT_DATASET, DEFAULT_EVAL_STEPS, configure, fit_max_tokens
+from mortal.trainer.settings import changed_keys, configure, decided_keys, overrides
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, RunNotFoundError
-from mortal_steps.runs.run import find_run, list_runs, new_run_id
+from mortal_steps.report.standing import RunStanding, standing
+from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
+
+STOP_PATIENCE_S = 600.0
 
 
 class MortalTrainer:
-    """Trains a model by GRPO, as a run that survives kills: the flow of `mortal train`."""
+    """Trains a model by GRPO, as a run that a kill does not harm: the flow of `mortal train`.
+
+    `model` is a name of the hub, a folder, or a `transformers.PreTrainedModel`, whose tokenizer is
+    `processing_class`. `reward_funcs` are functions as TRL takes them, `RewardEnvironment`s, or
+    names such as `"rewards.py:correct"`; None and `"sandbox"` run completions as programs against
+    the dataset's test cases. `train_dataset` and `eval_dataset` are names, `datasets.Dataset`s or
+    lists of dicts, with a column `prompt`. `mode` is `SingleNode(...)` or `Distributed(...)`;
+    `backend` says where: `"local"` or `"modal"`. `config` holds any other key of
+    docs/configuration.md, such as `{"rollout.staleness": 1}`.
+
+    Objects are kept below `runs_dir`. What they say is part of what the run is: it is not continued
+    with other ones. Raises `ConfigError`, `RewardError`, `DataError` and `ModelError`, which name
+    the parameter or the key, its value and the remedy.
+    """
 
     def __init__(
         self,
@@ -55,46 +72,10 @@ class MortalTrainer:
     ) -> None:
         if not isinstance(mode, SingleNode | Distributed):
             raise ConfigError(f"mode = {mode!r}: write SingleNode(...) or Distributed(...)")
-        for name, given in (("processing_class", processing_class), ("peft_config", peft_config)):
-            if given is not None:
-                raise ConfigError(f"MortalTrainer({name}=...) is not taken yet; leave it out")
+        given = {name: value for name, value in locals().items() if name != "self"}
         self.mode = mode
-        runs = str(runs_dir)
-        decided: dict[str, Any] = mode.settings()
-        decided |= {"model.name_or_path": str(model)}
-        if train_dataset is None:
-            decided |= DEFAULT_DATASET
-        else:
-            decided["data.source"] = source_of(train_dataset, runs, "train_dataset")
-        if eval_dataset is not None:
-            decided["data.eval_source"] = source_of(eval_dataset, runs, "eval_dataset")
-            if "evaluation.eval_steps" not in (config or {}):
-                decided["evaluation.eval_steps"] = DEFAULT_EVAL_STEPS
-        decided["rewards.terms"] = terms_of(reward_funcs, reward_weights, runs)
-        if run_id is not None:
-            decided["run_id"] = run_id
-        if report_to is not None:
-            decided["logging.report_to"] = report_to
-        parameters = {
-            "num_generations": num_generations,
-            "batch_size": batch_size,
-            "learning_rate": learning_rate,
-            "max_steps": max_steps,
-            "num_epochs": num_epochs,
-            "loss_type": loss_type,
-            "beta": beta,
-            "epsilon": epsilon,
-            "scale_rewards": scale_rewards,
-            "max_completion_length": max_completion_length,
-            "max_tokens": max_tokens,
-            "max_model_len": max_model_len,
-            "use_lora": use_lora,
-            "gradient_checkpointing": gradient_checkpointing,
-            "algorithm": algorithm,
-            "backend": backend,
-            "runs_dir": runs,
-        }
-        self.config: RunConfig = _fitting(configure(parameters, decided, config))
+        decided = decided_keys(given)
+        self.config: RunConfig = configure(given, decided)
 
     @property
     def run_id(self) -> str | None:
@@ -112,9 +93,96 @@ class MortalTrainer:
         it in order.
         """
         self._take_run(resume)
-        self._say_where()
-        perform(Request(action="detach" if detach else "train", config=self.config))
-        return TrainingResult(Path(self.config.runs_dir) / str(self.config.run_id))
+        print(self._where(), flush=True)  # noqa: T201 - it is what the trainer says
+        self._perform("detach" if detach else "train")
+        return self.result()
+
+    def result(self) -> TrainingResult:
+        """What has come of the run so far; raises `RunNotFoundError` before it has begun."""
+        return TrainingResult(self._run().store.root)
+
+    def evaluate(self) -> dict[str, float]:
+        """Mean scores of the trained model on the run's held-out problems, and their `reward`.
+
+        It is sampled and scored once more, as evaluations of the run are. Raises `StoreError` for a
+        run that has no finished model, and `ConfigError` for one without held-out problems.
+        """
+        self._run()
+        found: dict[str, float] = self._perform("evaluate")
+        return found
+
+    def generate(
+        self, prompts: Any, *, num_generations: int = 1, **sampling: Any
+    ) -> list[str] | list[list[str]]:
+        """What the trained model says to `prompts`: texts, or lists of chat messages.
+
+        One text for each prompt; lists of them for more than one of `num_generations`. `sampling`:
+        `max_tokens`, `temperature`, `top_p`, `top_k`, `min_p`, `stop`. The seed is the run's, so
+        that the same question has the same answer. Raises as `evaluate` does.
+        """
+        self._run()
+        asked = [prompts] if isinstance(prompts, str) else list(prompts)
+        options = {"prompts": asked, "num_generations": num_generations, "sampling": sampling}
+        found: list[list[str]] = self._perform("generate", **options)
+        return found if num_generations > 1 else [texts[0] for texts in found]
+
+    def save_model(self, path: str | Path) -> Path:
+        """Copy the trained model with its tokenizer into a new folder."""
+        return saving.save_model(self._run(), Path(path).expanduser())
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool = False,
+        token: str | None = None,
+        commit_message: str | None = None,
+    ) -> str:
+        """Upload the trained model to the Hugging Face Hub; the repository's address."""
+        run = self._run()
+        message = commit_message or f"Trained by MORTAL, run {run.info.run_id}"
+        return saving.push_to_hub(run, repo_id, private=private, token=token, message=message)
+
+    def status(self) -> RunStanding:
+        """How the run stands just now: step, reward, pace, ETA, and what it waits for."""
+        return standing(self._run())
+
+    def stop(self, timeout_s: float = STOP_PATIENCE_S) -> TrainingResult:
+        """Stop a run that another thread, process or container drives, as `mortal stop` does."""
+        from mortal.stopping import stop_here, stop_there
+
+        run, modal = self._run(), self.config.compute.modal
+        run_id = run.info.run_id
+        if self.config.compute.backend == "modal" and run.status() != "running":
+            stop_there(modal.volume, run_id, timeout_s)
+        else:
+            stop_here(run.store.root.parent, run_id, timeout_s)
+        return self.result()
+
+    def fork(
+        self, step: int | None = None, *, run_id: str | None = None, **changes: Any
+    ) -> MortalTrainer:
+        """A trainer of a new run that begins at a checkpoint of this one; the newest by default.
+
+        `changes`: parameters of `MortalTrainer` with other values, `config` among them. Raises what
+        `mortal fork` does for a change that the checkpoint cannot follow.
+        """
+        self._run()
+        keys = changed_keys(changes, self.config.runs_dir)
+        options = {"step": step, "overrides": overrides(keys), "run_id": run_id}
+        forked = copy.copy(self)
+        forked.mode = changes.get("mode", self.mode)
+        found = find_run(Path(self.config.runs_dir), self._perform("fork", **options))
+        forked.config = found.config.model_copy(update={"runs_dir": self.config.runs_dir})
+        return forked
+
+    def _run(self) -> Run:
+        if self.config.run_id is None:
+            raise RunNotFoundError(
+                "the trainer has no run yet; call train(), or give MortalTrainer(run_id=...) that "
+                "of an existing one"
+            )
+        return find_run(Path(self.config.runs_dir), self.config.run_id)
 
     def _take_run(self, resume: bool | str | None) -> None:
         runs_dir, run_id = Path(self.config.runs_dir), self.config.run_id
@@ -132,18 +200,11 @@ class MortalTrainer:
             run_id = new_run_id(self.config)
         self.config = self.config.model_copy(update={"run_id": run_id})
 
-    def _say_where(self) -> None:
-        print(self._where(), flush=True)  # noqa: T201 - it is what the trainer says
+    def _perform(self, action: str, **options: Any) -> Any:
+        return perform(Request(action=action, config=self.config, options=options))
 
     def _where(self) -> str:
         taking = self.mode.containers()
         if self.config.compute.backend == "modal":
             return f"running on Modal: {taking}"
         return f"running on this machine (backend='modal' would take {taking})"
-
-
-def _fitting(config: RunConfig) -> RunConfig:
-    """With room for prompts in the model's context."""
-    from mortal_steps.orchestration.settling import find_context
-
-    return fit_max_tokens(config, find_context(config.model))

@@ -121,6 +121,11 @@ class RunConfig(Section):
         return tuple(dict.fromkeys((*self.rewards.code, *self.for_evaluation().rewards.code)))
 
     @property
+    def reward_files(self) -> tuple[str, ...]:
+        """Files that rewards are loaded from as they are, in training or in evaluations."""
+        return tuple(dict.fromkeys((*self.rewards.files, *self.for_evaluation().rewards.files)))
+
+    @property
     def reward_folders(self) -> tuple[str, ...]:
         """Folders of models that score, in training or in evaluations."""
         return tuple(dict.fromkeys((*self.rewards.folders, *self.for_evaluation().rewards.folders)))

@@ -125,5 +125,13 @@ def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> I
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
             yield from differences(before, after, f"{prefix}{key}.")
+        elif _are_tables(before) and _are_tables(after) and len(before) == len(after):
+            for place, (was, now) in enumerate(zip(before, after, strict=True)):
+                named = was.get("name") or place
+                yield from differences(was, now, f"{prefix}{key}[{named}].")
         elif before != after:
             yield f"{prefix}{key} was {before!r}, now {after!r}"
+
+
+def _are_tables(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) for one in value)

@@ -33,6 +33,7 @@ from mortal_steps.registry.versions import ModelVersion
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.sources import find_sources
 from mortal_steps.runs.run import Run
+from mortal_steps.store import RunStore
 from mortal_steps.store.files import writing
 from mortal_steps.types import (
     FileRef,
@@ -148,14 +149,14 @@ class Judge:
         return found[1] if found else None
 
     async def _judge(self, version: ModelVersion, folder: str) -> Judgement:
-        config = self._with_model(version)
+        config = with_model(self._config, self._store, version)
         held_out = HeldOut(
             config=config,
             problems=self._bring_problems(),
             num_problems=self._run.info.num_eval_problems,
         )
         compute = self._local(
-            self._specs(config, version),
+            finished_specs(config, self._store, self._run),
             working_dir=self._run.working_dir(),
             log_dir=self._store.path("logs").absolute(),
         )
@@ -186,23 +187,6 @@ class Judge:
         scored: RewardRef = await compute.call("reward", "reward", key=key, request=scoring)
         return scored
 
-    def _specs(self, config: RunConfig, version: ModelVersion) -> dict[Role, WorkerSpec]:
-        specs = worker_specs(
-            config,
-            run_dir=self._store.root.absolute(),
-            fingerprint=self._run.info.fingerprint,
-            model_path=config.model.name_or_path,
-            num_steps=self._run.info.num_steps,
-        )
-        rollout = dataclasses.replace(specs["rollout"], factory=WORKER)
-        return {"rollout": rollout, "reward": specs["reward"]}
-
-    def _with_model(self, version: ModelVersion) -> RunConfig:
-        folder = str(self._store.path(version.path).absolute())
-        there = {"name_or_path": folder, "revision": None, "new": None, "warm_start": None}
-        model = self._config.model.model_copy(update=there)
-        return self._config.model_copy(update={"model": model})
-
     @property
     def _problems(self) -> FileRef:
         return self._run.info.eval_problems
@@ -224,6 +208,27 @@ class Judge:
             while not _take(lock.fileno()):
                 await asyncio.sleep(LOOK_EVERY_S)
             yield
+
+
+def with_model(config: RunConfig, store: RunStore, version: ModelVersion) -> RunConfig:
+    """The configuration of a run with a model of a registry in the place of its own."""
+    folder = str(store.path(version.path).absolute())
+    there = {"name_or_path": folder, "revision": None, "new": None, "warm_start": None}
+    return config.model_copy(update={"model": config.model.model_copy(update=there)})
+
+
+def finished_specs(config: RunConfig, store: RunStore, run: Run) -> dict[Role, WorkerSpec]:
+    """Workers that sample with a finished model, and score what it says, in a registry's `store`;
+    `config` is one `with_model`."""
+    specs = worker_specs(
+        config,
+        run_dir=store.root.absolute(),
+        fingerprint=run.info.fingerprint,
+        model_path=config.model.name_or_path,
+        num_steps=run.info.num_steps,
+    )
+    rollout = dataclasses.replace(specs["rollout"], factory=WORKER)
+    return {"rollout": rollout, "reward": specs["reward"]}
 
 
 def _take(lock: int) -> bool:

@@ -31,3 +31,14 @@ def settings(page: str, heading: str) -> str:
     """The TOML example below a heading."""
     (toml,) = [text for language, text in examples(page, heading) if language == "toml"]
     return toml
+
+
+def python_blocks(page: Path, headings: tuple[str, ...] = ()) -> list[str]:
+    """Every Python block of a Markdown file, or of those sections of it (`## heading`)."""
+    text = page.read_text()
+    if headings:
+        wanted = "|".join(map(re.escape, headings))
+        sections = re.findall(rf"^## (?:{wanted})\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+        assert len(sections) == len(headings), f"{page} has not all of {headings}"
+        text = "".join(sections)
+    return [block for language, block in FENCED.findall(text) if language == "python"]

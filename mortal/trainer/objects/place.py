@@ -8,5 +8,6 @@ FOLDER = ".objects"
 
 
 def place_of(runs_dir: str, kind: str, digest: str) -> Path:
-    """Path of the object of a kind; relative where the runs directory is."""
-    return Path(runs_dir).expanduser() / FOLDER / f"{kind}-{digest[:24]}"
+    """Path of the object of a kind, from the current folder where it is below that."""
+    path = (Path(runs_dir).expanduser() / FOLDER / f"{kind}-{digest[:24]}").absolute()
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mortal.trainer.objects.environments import kind_of
 from mortal.trainer.objects.place import place_of
 from mortal_steps.config.reward_forms import in_full
 from mortal_steps.config.rewards import RewardTerm
@@ -72,6 +73,9 @@ def _term(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:
             f"{place} is of type {type(reward).__name__}; give a function, a RewardEnvironment, or "
             "a name such as 'rewards.py:correct'"
         )
+    kind = kind_of(reward)
+    if kind is not None:
+        return kind
     name = spec_of(reward)
     if name is not None:
         return FunctionTerm(function=name).model_dump(exclude_defaults=True) | {"type": "function"}

@@ -29,7 +29,21 @@ def project_files(config: RunConfig, *, all_in_containers: bool = False) -> dict
     specs = [name for name in names if is_imported(name)]
     if all_in_containers or config.compute.scores_in_a_container:
         specs += config.reward_code
-    return {str(path.relative_to(here)): path for spec in specs for path in _files_of(spec, here)}
+        objects = [_object(file, here) for file in config.reward_files]
+    else:
+        objects = []
+    files = [*objects, *(path for spec in specs for path in _files_of(spec, here))]
+    return {str(path.relative_to(here)): path for path in files}
+
+
+def _object(file: str, here: Path) -> Path:
+    """A file that a reward is loaded from; containers find it at the same relative path."""
+    if Path(file).is_absolute() or ".." in Path(file).parts:
+        raise ConfigError(
+            f"[rewards]: the object {file} is not below the current folder, {here}, and containers "
+            "get what is below it; choose a runs_dir in it"
+        )
+    return here / file
 
 
 def digest_of(files: Mapping[str, Path]) -> str:

@@ -40,6 +40,14 @@ class CodeExecutionEnvironment(RewardEnvironment):
         total_timeout: float | None = None,
         memory_mb: int = 1024,
     ) -> None:
+        self.given: dict[str, Any] = {
+            "partial_credit": partial_credit,
+            "column": column,
+            "timeout": timeout,
+            "total_timeout": total_timeout,
+            "memory_mb": memory_mb,
+        }
+        """What it was made with."""
         self.partial_credit = partial_credit
         self.column = column
         self._total = total_limits(timeout, total_timeout)

@@ -60,6 +60,22 @@ class LLMJudgeEnvironment(RewardEnvironment):
         tries: int = 3,
         clock: Clock = CLOCK,
     ) -> None:
+        self.given: dict[str, Any] = {
+            "model": model,
+            "score_range": tuple(score_range),
+            "rubric": None if rubric == DEFAULT_RUBRIC else rubric,
+            "prompt": None if prompt == DEFAULT_PROMPT else prompt,
+            "base_url": base_url,
+            "api_key_env": api_key_env,
+            "parameters": None if parameters is None else dict(parameters),
+            "prices": None if prices is None else dict(prices),
+            "concurrency": concurrency,
+            "requests_per_minute": requests_per_minute,
+            "tokens_per_minute": tokens_per_minute,
+            "timeout": timeout,
+            "tries": tries,
+        }
+        """What it was made with; None: the default."""
         self.model = model
         self.low, self.high = score_range
         if not self.low < self.high:
@@ -86,6 +102,11 @@ class LLMJudgeEnvironment(RewardEnvironment):
                 threads=concurrency or THREADS,
             ),
         )
+
+    @property
+    def base_url(self) -> str:
+        """Address of the API."""
+        return self._endpoint.base_url
 
     def prompt_text(self, prompt: Any) -> str:
         """All turns of a chat, each with its role; what a single message says."""

@@ -37,6 +37,11 @@ NOT_SAID = frozenset(
     }
 )
 """Of a class: what follows from the rest, or from where it stands."""
+OF_MODAL = "_sync_original_"
+"""Beginning of the attribute in which an object of Modal's, such as an Image, has the one that it
+stands for."""
+LOADED, KNOWN = "_load", "_object_id"
+"""What such an object says: how it is made, or which one it is; the rest is this process's."""
 MOST_DEPTH = 300
 
 
@@ -202,6 +207,9 @@ class _Saying:
 
     def _object(self, value: Any, path: str) -> str:
         """By what `pickle` would keep of it."""
+        for name, held in getattr(value, "__dict__", {}).items():
+            if name.startswith(OF_MODAL):
+                return _hash("wrapped", self.of(held, path))
         try:
             made = copyreg.dispatch_table.get(type(value))
             kept = made(value) if made else value.__reduce_ex__(4)
@@ -214,6 +222,8 @@ class _Saying:
         if isinstance(kept, str):
             return _hash("named", str(getattr(value, "__module__", "")), kept)
         how, arguments, state, items, pairs = (*kept, None, None, None, None)[:5]
+        if isinstance(state, dict) and {LOADED, KNOWN} <= state.keys():
+            state = state[LOADED] or state[KNOWN]
         return _hash(
             "object",
             self.of(how, f"the class of {path}"),

@@ -1,0 +1,89 @@
+"""What the process of a trainer does; each is asked for by its name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mortal.trainer.messages import IN_NOTEBOOK
+from mortal.trainer.objects.place import FOLDER
+from mortal_steps.config import RunConfig
+from mortal_steps.registry.registry import Registry
+from mortal_steps.runs.run import Run, find_run
+
+
+def train(config: RunConfig) -> None:
+    """Drive the run to its end, as `mortal train` does; a notebook has the result to show."""
+    from mortal.driver import drive
+
+    drive(config, port=0, keep_server=False, sums_up=IN_NOTEBOOK not in os.environ)
+
+
+def detach(config: RunConfig) -> str:
+    """Let a container on Modal drive the run, as `mortal train --detach` does; the id of its
+    call."""
+    from mortal_steps.orchestration.detaching import detach as begin_detached
+
+    return begin_detached(config)[0]
+
+
+def fork(config: RunConfig, step: int | None, overrides: Sequence[str], run_id: str | None) -> str:
+    """Make a fork of the run, as `mortal fork` does; its id."""
+    from mortal.terminal.output import checking
+    from mortal_steps.orchestration.fork import fork_run
+
+    parent = _run(config)
+    os.chdir(parent.working_dir())
+    return fork_run(parent, overrides, at_step=step, run_id=run_id, say=checking).info.run_id
+
+
+def evaluate(config: RunConfig) -> dict[str, float]:
+    """What the run's model scores on its held-out problems, as `mortal promote` finds it."""
+    import asyncio
+
+    from mortal_steps.promotion.gate import Gate
+
+    run = _run(config)
+    gate = Gate(run, _registry(run))
+    os.chdir(run.working_dir())
+    return dict(asyncio.run(gate.judge(gate.bring_in())).metrics)
+
+
+def generate(
+    config: RunConfig,
+    prompts: Sequence[Any],
+    num_generations: int,
+    sampling: Mapping[str, Any],
+) -> list[list[str]]:
+    """What the run's model says to prompts."""
+    from mortal_steps.promotion.asking import ask
+    from mortal_steps.promotion.candidate import candidate_files
+    from mortal_steps.types import SamplingParams
+
+    run = _run(config)
+    registry = _registry(run)
+    version = registry.add(candidate_files(run))
+    os.chdir(run.working_dir())
+    chosen = {"max_tokens": run.config.max_tokens, "stop": run.config.rollout.stop, **sampling}
+    return ask(
+        registry,
+        run,
+        run.config,
+        version,
+        prompts,
+        num_generations=num_generations,
+        sampling=SamplingParams(**chosen),
+    )
+
+
+def _run(config: RunConfig) -> Run:
+    return find_run(Path(config.runs_dir).absolute(), str(config.run_id))
+
+
+def _registry(run: Run) -> Registry:
+    """Where a run's model is kept while it is asked, beside other objects of the trainer's."""
+    folder = run.store.root.absolute().parent / FOLDER / "asked"
+    folder.mkdir(parents=True, exist_ok=True)
+    return Registry(folder, run.info.run_id)

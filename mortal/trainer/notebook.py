@@ -1,0 +1,95 @@
+"""A run in a notebook: what its process says is printed in the cell, and a bar follows the steps.
+
+The process cannot draw into the notebook itself, so this one looks at the run's own records.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import RunNotFoundError
+from mortal_steps.report.standing import RunStanding, standing
+from mortal_steps.report.units import clock, number
+from mortal_steps.runs.run import find_run
+
+LOOK_EVERY_S = 0.5
+KERNEL = "ZMQInteractiveShell"
+"""The shell that Jupyter's kernel has; IPython on a terminal has another one."""
+
+
+def in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this process."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return type(shell).__name__ == KERNEL
+
+
+class Cell:
+    """Shows, in a cell, how a process drives a run: `look` again and again, as a context."""
+
+    def __init__(self, process: subprocess.Popen[bytes], config: RunConfig) -> None:
+        assert process.stdout is not None
+        self._config = config
+        self._printing = threading.Thread(target=_print_lines, args=(process.stdout,), daemon=True)
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        self._printing.start()
+        return self
+
+    def look(self) -> None:
+        """Bring the bar up to date; it appears with the run."""
+        try:
+            run = find_run(Path(self._config.runs_dir), str(self._config.run_id))
+        except RunNotFoundError:
+            return
+        stands = standing(run)
+        if self._bar is None:
+            if stands.status != "running" or stands.step >= stands.max_steps:
+                return
+            self._bar = _bar(stands)
+        self._bar.n = stands.step
+        self._bar.set_postfix_str(_said(stands), refresh=False)
+        self._bar.refresh()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.look()
+        if self._bar is not None:
+            self._bar.close()
+        self._printing.join()
+
+
+def _bar(stands: RunStanding) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # without ipywidgets the bar is text, and says so
+        from tqdm.auto import tqdm
+
+        return tqdm(
+            total=stands.max_steps, initial=stands.step, desc=stands.run_id, unit="step", leave=True
+        )
+
+
+def _said(stands: RunStanding) -> str:
+    parts = [f"reward {number(stands.reward)}"]
+    if stands.held_out is not None:
+        parts.append(f"held-out {number(stands.held_out)}")
+    if stands.eta_s is not None:
+        parts.append(f"ETA {clock(stands.eta_s)}")
+    return ", ".join(parts)
+
+
+def _print_lines(lines: IO[bytes]) -> None:
+    for line in lines:
+        print(line.decode(errors="replace"), end="", flush=True)  # noqa: T201 - in the cell

@@ -1,0 +1,147 @@
+"""Models, tokenizers and adapters that were given as objects."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mortal.trainer.objects.place import place_of
+from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.store.files import digest_file
+
+DTYPES = {"torch.float32": "float32", "torch.bfloat16": "bfloat16"}
+
+LORA: Mapping[str, str] = {
+    "r": "r",
+    "lora_alpha": "alpha",
+    "lora_dropout": "dropout",
+    "target_modules": "target_modules",
+}
+"""Options of peft's LoraConfig -> keys of `[training.lora]`."""
+LORA_HAS_NO_SAY = frozenset(
+    {"task_type", "peft_type", "base_model_name_or_path", "revision", "inference_mode"}
+    | {"auto_mapping", "runtime_config", "peft_version"}
+)
+"""Options that change nothing here: which model it is, is known, and that it is trained."""
+
+
+def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str, Any]:
+    """Keys of `[model]` for a name, or for a model object with its tokenizer.
+
+    Raises `ModelError` for what cannot be trained from, with the remedy.
+    """
+    if isinstance(model, str | Path):
+        if processing_class is not None:
+            _check_is_models_own(processing_class, str(model))
+        return {"model.name_or_path": str(model)}
+    if any(kind.__name__ == "PeftModel" for kind in type(model).__mro__):
+        raise ModelError(
+            "model is a PeftModel; give the model below it, "
+            "model.unload() or model.merge_and_unload(), and peft_config=LoraConfig(...)"
+        )
+    if not hasattr(model, "save_pretrained"):
+        raise ModelError(
+            f"model is of type {type(model).__name__}; give the name of a model of the hub, a "
+            "folder, or a transformers.PreTrainedModel"
+        )
+    if str(model.dtype) not in DTYPES:
+        raise ModelError(f"model is of {model.dtype}; train in {' or '.join(DTYPES)}")
+    folder = _saved(model, processing_class or _tokenizer_of(model), runs_dir)
+    return {"model.name_or_path": str(folder), "model.dtype": DTYPES[str(model.dtype)]}
+
+
+def _tokenizer_of(model: Any) -> Any:
+    from transformers import AutoTokenizer  # it is imported: the model is one of its objects
+
+    name = model.config.name_or_path
+    try:
+        return AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"model has no tokenizer with it, and there is none at {name!r}; give it as "
+            "processing_class=tokenizer"
+        ) from error
+
+
+def _saved(model: Any, tokenizer: Any, runs_dir: str) -> Path:
+    """The folder that they are saved in, named after what its files hold."""
+    with _beside(runs_dir) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        place = place_of(runs_dir, "model", _digest(folder))
+        if not place.exists():
+            os.rename(folder, place)
+        return place
+
+
+def _check_is_models_own(tokenizer: Any, name: str) -> None:
+    """Raise `ModelError` unless the tokenizer is the one that the model has anyway."""
+    from transformers import AutoTokenizer
+
+    with tempfile.TemporaryDirectory() as given, tempfile.TemporaryDirectory() as own:
+        tokenizer.save_pretrained(given)
+        AutoTokenizer.from_pretrained(name).save_pretrained(own)
+        if _digest(Path(given)) == _digest(Path(own)):
+            return
+    raise ModelError(
+        f"processing_class is another tokenizer than that of {name!r}; give the model as an "
+        "object, too, or save both into a folder and give that"
+    )
+
+
+def lora_settings(peft_config: Any) -> dict[str, Any]:
+    """Keys of `[training]` for a `peft.LoraConfig`.
+
+    Raises `ConfigError` for another adapter, and for options that have no key, by their names.
+    """
+    if type(peft_config).__name__ != "LoraConfig":
+        raise ConfigError(
+            f"peft_config is of type {type(peft_config).__name__}; adapters are trained by "
+            "peft.LoraConfig alone"
+        )
+    given, default = vars(peft_config), vars(type(peft_config)())
+    others = [
+        name
+        for name in given
+        if name not in LORA and name not in LORA_HAS_NO_SAY and given[name] != default.get(name)
+    ]
+    if others:
+        raise ConfigError(
+            f"peft_config has {', '.join(f'{name}={given[name]!r}' for name in others)}, which "
+            f"MORTAL's LoRA does not have; it takes {', '.join(LORA)}"
+        )
+    modules = given["target_modules"]
+    if modules is None:
+        raise ConfigError(
+            "peft_config has no target_modules; write target_modules='all-linear', or the names of "
+            "the modules"
+        )
+    named = modules if isinstance(modules, str) else tuple(sorted(modules))
+    found = {LORA[name]: given[name] for name in LORA} | {"target_modules": named}
+    return {
+        "training.use_lora": True,
+        **{f"training.lora.{key}": value for key, value in found.items()},
+    }
+
+
+@contextmanager
+def _beside(runs_dir: str) -> Iterator[Path]:
+    """A new folder where objects are kept, which is gone at the end unless it was renamed."""
+    root = place_of(runs_dir, "model", "").parent
+    root.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".saving-", dir=root))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _digest(folder: Path) -> str:
+    lines = [f"{digest_file(path)} {path.name}\n" for path in sorted(folder.iterdir())]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

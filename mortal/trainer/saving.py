@@ -1,0 +1,50 @@
+"""A run's trained model, in a folder or on the hub."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from mortal_steps.errors import ModelError
+from mortal_steps.promotion.candidate import candidate_files
+from mortal_steps.runs.run import Run
+from mortal_steps.store.files import digest_file
+
+
+def save_model(run: Run, folder: Path) -> Path:
+    """Copy the finished model with its tokenizer into a folder, as transformers and vLLM load it.
+
+    Raises `StoreError` for a run without a finished model, and `ModelError` for a folder that
+    holds anything else or for a copy that is not whole.
+    """
+    files = candidate_files(run).files
+    others = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
+    if not set(others) <= set(files):
+        raise ModelError(f"{folder} holds other files ({', '.join(others)}); name a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (path, sha256) in files.items():
+        shutil.copyfile(path, folder / name)
+        if digest_file(folder / name) != sha256:
+            raise ModelError(f"{path} is damaged: its digest does not match")
+    return folder
+
+
+def push_to_hub(run: Run, repo_id: str, *, private: bool, token: str | None, message: str) -> str:
+    """Upload the finished model to a repository of the hub, which is made if it is not there; its
+    address. Raises what `save_model` does, and `ModelError` where the hub refuses."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+
+    with tempfile.TemporaryDirectory(prefix="mortal-") as temporary:
+        folder = save_model(run, Path(temporary) / "model")
+        api = HfApi(token=token)
+        try:
+            made = api.create_repo(repo_id, private=private, exist_ok=True)
+            api.upload_folder(repo_id=made.repo_id, folder_path=str(folder), commit_message=message)
+        except (HfHubHTTPError, LocalTokenNotFoundError, OSError) as error:
+            raise ModelError(
+                f"the hub did not take {repo_id!r}: {error}; `hf auth login` stores a token that "
+                "may write there, and save_model(...) needs no hub"
+            ) from error
+    return str(made)

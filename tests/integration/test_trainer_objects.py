@@ -1,0 +1,133 @@
+"""Models, tokenizers and adapters that are given to the trainer as objects."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+
+from mortal import MortalTrainer
+from mortal_steps.config.model import NewModelConfig
+from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.models.local_folder import check_folder
+from mortal_steps.policy.new_model import build_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    shape = NewModelConfig(
+        hidden_size=32, num_layers=1, intermediate_size=32, max_position_embeddings=64
+    )
+    build_model(folder, shape, seed=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder):
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def config_of(model, **given):
+    return MortalTrainer(model, "sandbox", train_dataset="train.jsonl", **given).config
+
+
+def new_model(tokenizer, seed, dtype=torch.float32):
+    torch.manual_seed(seed)
+    shape = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=32,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    return Qwen3ForCausalLM(shape).to(dtype)
+
+
+def test_a_model_is_a_folder_that_is_named_after_its_files(tokenizer):
+    first = config_of(new_model(tokenizer, 1), processing_class=tokenizer)
+    check_folder(Path(first.model.name_or_path))
+    assert first.max_tokens == 32
+    assert first.model == config_of(new_model(tokenizer, 1), processing_class=tokenizer).model
+    other = config_of(new_model(tokenizer, 2), processing_class=tokenizer)
+    assert other.model.name_or_path != first.model.name_or_path
+    half = config_of(new_model(tokenizer, 1, torch.bfloat16), processing_class=tokenizer)
+    assert half.model.dtype == "bfloat16"
+
+
+def test_a_model_that_was_read_brings_its_tokenizer(folder):
+    config = config_of(Qwen3ForCausalLM.from_pretrained(folder))
+    assert (Path(config.model.name_or_path) / "tokenizer.json").exists()
+
+
+def test_a_model_without_a_tokenizer_is_refused(tokenizer):
+    with pytest.raises(ModelError, match="processing_class=tokenizer"):
+        config_of(new_model(tokenizer, 1))
+
+
+def test_a_named_model_takes_no_other_tokenizer(folder, tokenizer):
+    assert config_of(folder, processing_class=tokenizer).model.name_or_path == str(folder)
+    other = AutoTokenizer.from_pretrained(folder)
+    other.add_tokens(["<answer>"])
+    with pytest.raises(ModelError, match="another tokenizer"):
+        config_of(folder, processing_class=other)
+
+
+def test_what_is_no_model_to_train_from_is_refused(tokenizer):
+    adapted = get_peft_model(new_model(tokenizer, 1), LoraConfig(target_modules="all-linear"))
+    with pytest.raises(ModelError, match="peft_config=LoraConfig"):
+        config_of(adapted, processing_class=tokenizer)
+    with pytest.raises(ModelError, match="of type int"):
+        config_of(7)
+    with pytest.raises(ModelError, match=r"torch\.float16"):
+        config_of(new_model(tokenizer, 1, torch.float16), processing_class=tokenizer)
+
+
+def test_a_lora_config_is_keys(folder):
+    given = LoraConfig(
+        r=4,
+        lora_alpha=8,
+        lora_dropout=0.1,
+        target_modules=["v_proj", "q_proj"],
+        task_type="CAUSAL_LM",
+    )
+    training = config_of(folder, peft_config=given).training
+    assert training.use_lora
+    lora = training.lora
+    assert (lora.r, lora.alpha, lora.dropout) == (4, 8, 0.1)
+    assert lora.target_modules == ("q_proj", "v_proj")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"use_rslora": True, "bias": "all"}, "bias='all', use_rslora=True|use_rslora=True, bias"),
+        ({}, "no target_modules"),
+    ],
+)
+def test_what_our_lora_does_not_have_is_refused_by_name(folder, options, said):
+    chosen = {"target_modules": "all-linear"} if options else {}
+    with pytest.raises(ConfigError, match=said):
+        config_of(folder, peft_config=LoraConfig(**chosen, **options))
+
+
+def test_the_modules_of_an_adapter_have_one_place(folder):
+    given = LoraConfig(target_modules="all-linear")
+    with pytest.raises(ConfigError, match="the parameter peft_config"):
+        MortalTrainer(
+            folder,
+            "sandbox",
+            train_dataset="train.jsonl",
+            peft_config=given,
+            config={"training.lora.r": 8},
+        )

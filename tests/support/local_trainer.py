@@ -1,0 +1,65 @@
+"""Stands first in a script of documented examples: the same trainer, with a tiny model and dataset.
+
+What the examples leave to the reader (`dataset`, `ds`, `quality_reward`) is there as well, and the
+names of the library, which pages import once.
+"""
+
+import os
+from pathlib import Path
+
+from datasets import Dataset
+
+import mortal
+from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode
+from mortal.rewards.extraction import extract_code
+from mortal_steps.config.model import NewModelConfig
+
+__all__ = [
+    "Distributed",
+    "GPUConfig",
+    "LocalTrainer",
+    "SingleNode",
+    "dataset",
+    "ds",
+    "extract_code",
+    "quality_reward",
+]
+
+MODEL = "a-model"
+SHAPE = NewModelConfig(
+    hidden_size=32, num_layers=1, intermediate_size=32, max_position_embeddings=64
+)
+SMALL = {"batch_size": 2, "num_generations": 2, "max_completion_length": 8}
+
+os.environ.setdefault("OPENAI_API_KEY", "nobody's")
+dataset = ds = Dataset.from_list(
+    [
+        {"prompt": f"print({a} + {b})", "answer": str(a + b), "testcase": [f"assert {a} >= 0"]}
+        for a in range(3)
+        for b in range(3)
+    ]
+)
+
+
+def quality_reward(completions, **kwargs):
+    return [0.5] * len(completions)
+
+
+class LocalTrainer(MortalTrainer):
+    """Takes what the examples give, but for models and datasets of the hub, and sizes."""
+
+    def __init__(self, model=MODEL, *arguments, **given):
+        if not Path(MODEL).exists():
+            from mortal_steps.policy.new_model import build_model
+
+            build_model(Path(MODEL), SHAPE, seed=1)
+        for name in ("train_dataset", "eval_dataset"):
+            if isinstance(given.get(name), str):
+                given[name] = dataset
+        given.setdefault("train_dataset", dataset)
+        given["max_steps"] = min(2, given.get("max_steps", 2))
+        given = {**SMALL, **given}
+        super().__init__(MODEL, *arguments, **given)
+
+
+mortal.MortalTrainer = LocalTrainer
