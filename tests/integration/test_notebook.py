@@ -14,9 +14,9 @@ def test_the_notebook_kills_its_run_and_ends_with_the_same_weights(tmp_path):
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=240, kernel_name="python3", resources=resources).execute()
     shown = [str(cell.outputs) for cell in notebook.cells if cell.cell_type == "code"]
-    assert "image/png" in shown[4] and "train_step" in shown[5]
-    assert "WorkerLostError" in shown[6] and "status='interrupted'" in shown[6]
-    assert "True" in shown[8]
+    assert "image/png" in shown[3] and "train_step" in shown[4]
+    assert "WorkerLostError" in shown[5] and "status='interrupted'" in shown[5]
+    assert "True" in shown[7]
     for run_id, attempts in {"quickstart": 1, "quickstart-killed": 2}.items():
         run = find_run(tmp_path / "runs", run_id)
         assert run.is_complete() and run.manifest.attempts == attempts
