@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from mortal.cli import app
 from mortal_steps.errors import ConfigError, EngineError, StoreError
-from tests.integration.runs.test_begun_earlier import ARCHIVE
+from tests.support.paths import ROOT
 
+ARCHIVE = ROOT / "tests/integration/runs/begun_in_format_1.tar.gz"
 PROMPT = "abc="
 TOKENS = 4
 """The run's own number."""
