@@ -20,6 +20,7 @@ from mortal_deployments.images import (
     trainer_image,
     vllm_image,
 )
+from mortal_steps.compute.modal.endpoint import NEWEST
 from mortal_steps.compute.modal.host import Order, Outcome, WorkerHost
 from mortal_steps.compute.modal.release import HUB_VOLUME, Deployed, this_release
 from mortal_steps.config import RunConfig
@@ -29,6 +30,8 @@ from mortal_steps.runs.verify import FinishedCheck, check_run
 from mortal_steps.types import Problem
 
 RUNS = Path("/runs")
+SERVED_AT = 8000
+"""Port of vLLM's server in its container."""
 
 app = modal.App("mortal", include_source=False)
 runs = modal.Volume.from_name(VOLUME, create_if_missing=True, version=2)
@@ -198,3 +201,26 @@ class SingleNodeWorker(Worker):
     node = True
     run_id: str = modal.parameter()
     number: int = modal.parameter()
+
+
+@app.cls(
+    image=vllm_image,
+    gpu="A10",
+    volumes={RUNS.as_posix(): runs, "/hub": hub},
+    scaledown_window=300,
+    timeout=24 * 3600,
+    max_containers=1,
+)
+@modal.concurrent(max_inputs=64)
+class Endpoint:
+    """A run's model through vLLM's own OpenAI-compatible server; its requests carry a key."""
+
+    run_id: str = modal.parameter()
+    step: int = modal.parameter(default=NEWEST)
+
+    @modal.web_server(SERVED_AT, startup_timeout=1800, requires_proxy_auth=True)
+    def serve(self) -> None:
+        """Start the server; Modal waits for its port."""
+        from mortal_steps.serving.container import start_server  # what no other container needs
+
+        start_server(RUNS, self.run_id, None if self.step == NEWEST else self.step, SERVED_AT)

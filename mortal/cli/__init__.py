@@ -16,7 +16,8 @@ from mortal.cli.keeping import doctor, gc
 from mortal.cli.looking import fetch, list_checkpoints, runs, show, verify
 from mortal.cli.promoting import models, promote, rollback
 from mortal.cli.rewards import app as rewards_app
-from mortal.cli.serving import automate, serve, server
+from mortal.cli.scheduling import automate, schedule, server
+from mortal.cli.serving import chat, serve
 from mortal.cli.tracking import track
 from mortal.cli.training import fork, resume, stop, train
 from mortal.cli.trying import test_reward, test_rollout
@@ -45,6 +46,8 @@ mortal samples RUN --worst (read completions)
 
 mortal resume RUN (continue a run that ended early)
 
+mortal chat RUN (ask the trained model)
+
 mortal rewards test gsm8k.toml --completions FILE (score completions without training)
 
 mortal options rewards (list the keys of a section, with their defaults)
@@ -64,9 +67,9 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train": (train, resume, stop, fork),
     "Try out": (test_rollout, test_reward),
     "Look at runs": (runs, status, show, samples, logs, list_checkpoints, track, verify, fetch),
-    "Put a model to use": (promote, rollback, models),
+    "Put a model to use": (serve, chat, promote, rollback, models),
     "Write a configuration": (options, new_model),
-    "Prefect": (server, serve, automate),
+    "Prefect": (server, schedule, automate),
     "Keep house": (doctor, gc, clear_cache),
     "Modal": (deploy,),
 }

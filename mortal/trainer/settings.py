@@ -157,11 +157,12 @@ def _check_free(key: str, decided: Mapping[str, Any]) -> None:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys; nested tables, as a TOML file has them, will do as well."""
+    """Dotted keys; nested tables, as a TOML file has them, will do as well. An empty table stays:
+    `model.new = {}` is one with its defaults."""
     known = {key for key, _ in keys_of(RunConfig)}
     for name, value in values.items():
         key = f"{prefix}{name}"
-        if isinstance(value, Mapping) and key not in known:
+        if isinstance(value, Mapping) and value and key not in known:
             yield from _flat(value, f"{key}.")
         else:
             yield key, value
