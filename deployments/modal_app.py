@@ -1,12 +1,14 @@
 """MORTAL on Modal: every decorator, no logic.
 
     modal deploy -m mortal_deployments.modal_app
+    modal run -m mortal_deployments.modal_app::main --max-steps 5
 
 Each run and worker number is a parameter set of its own, and so a pool of one container at most.
 The plain worker is made inside it (`mortal_steps.compute.modal.host`).
 """
 
 from pathlib import Path
+from typing import Any
 
 import modal
 
@@ -18,16 +20,22 @@ from mortal_deployments.images import (
     trainer_image,
     vllm_image,
 )
+from mortal_steps.compute.modal.endpoint import NEWEST
 from mortal_steps.compute.modal.host import Order, Outcome, WorkerHost
-from mortal_steps.compute.modal.release import Deployed, this_release
+from mortal_steps.compute.modal.release import HUB_VOLUME, Deployed, this_release
 from mortal_steps.config import RunConfig
+from mortal_steps.flags import with_modal_flags
+from mortal_steps.rollout.trial import SampledProblems, sample_here
 from mortal_steps.runs.verify import FinishedCheck, check_run
+from mortal_steps.types import Problem
 
 RUNS = Path("/runs")
+SERVED_AT = 8000
+"""Port of vLLM's server in its container."""
 
 app = modal.App("mortal", include_source=False)
 runs = modal.Volume.from_name(VOLUME, create_if_missing=True, version=2)
-hub = modal.Volume.from_name("mortal-hub", create_if_missing=True, version=2)
+hub = modal.Volume.from_name(HUB_VOLUME, create_if_missing=True, version=2)
 
 WORKER = {
     "volumes": {RUNS.as_posix(): runs, "/hub": hub},
@@ -64,17 +72,70 @@ def orchestrate(config: RunConfig) -> str:
     return drive_here(config)
 
 
-@app.local_entrypoint()
-def main(config: str, run_id: str) -> None:
-    """`modal run --detach -m mortal_deployments.modal_app --config my.toml --run-id mine`."""
-    # Called on the user's machine; containers need none of these.
-    from mortal_steps.compute.modal.detached import for_run
-    from mortal_steps.config.loader import load_config
-    from mortal_steps.orchestration.detaching import prepare
+TRIAL = {"volumes": {"/hub": hub}, "max_containers": 1, "timeout": 3600, "retries": 0}
 
-    settings = load_config(Path(config)).model_copy(update={"run_id": run_id})
-    prepare(settings)
-    for_run(orchestrate, settings).remote(settings)
+
+@app.function(image=vllm_image, gpu="A10", **TRIAL)
+def sample_with_vllm(
+    config: RunConfig, problems: list[Problem], num_generations: int
+) -> SampledProblems:
+    """Completions of the model that a run would begin with."""
+    return sample_here(config, problems, num_generations)
+
+
+@app.function(image=trainer_image, gpu="A10", **TRIAL)
+def sample_with_transformers(
+    config: RunConfig, problems: list[Problem], num_generations: int
+) -> SampledProblems:
+    """The same, by the other engine."""
+    return sample_here(config, problems, num_generations)
+
+
+# What follows is called on the user's machine; containers have no `mortal.remote.modal_run`.
+
+
+@app.local_entrypoint()
+@with_modal_flags
+def main(config: str | None = None, run_id: str | None = None, **flags: Any) -> None:
+    """`modal run -m mortal_deployments.modal_app::main --config my.toml --max-steps 5`."""
+    from mortal.remote.modal_run import begin_run
+
+    begin_run(orchestrate, config, run_id, flags)
+
+
+@app.local_entrypoint()
+@with_modal_flags
+def test_rollout_fn(config: str | None = None, prompt: str | None = None, **flags: Any) -> None:
+    """`mortal test-rollout`, in a container with a GPU."""
+    from mortal.remote.modal_run import try_rollout
+
+    functions = {"vllm": sample_with_vllm, "transformers": sample_with_transformers}
+    try_rollout(functions, config, prompt, flags)
+
+
+@app.local_entrypoint()
+@with_modal_flags
+def test_reward_fn(config: str | None = None, **flags: Any) -> None:
+    """`mortal test-reward`, with programs in Modal Sandboxes."""
+    from mortal.remote.modal_run import try_reward
+
+    try_reward(config, flags)
+
+
+@app.local_entrypoint()
+def list_checkpoints_fn(run: str | None = None, volume: str = VOLUME) -> None:
+    """`mortal list-checkpoints`, of the runs on the Volume."""
+    from mortal.remote.modal_run import list_checkpoints
+
+    list_checkpoints(run, volume)
+
+
+@app.local_entrypoint()
+def clear_cache(model: str | None = None, yes: bool = False) -> None:
+    """`mortal clear-cache --modal`."""
+    from mortal.remote.modal_run import clear_cache
+
+    clear_cache(model, yes)
 
 
 class Worker:
@@ -140,3 +201,26 @@ class SingleNodeWorker(Worker):
     node = True
     run_id: str = modal.parameter()
     number: int = modal.parameter()
+
+
+@app.cls(
+    image=vllm_image,
+    gpu="A10",
+    volumes={RUNS.as_posix(): runs, "/hub": hub},
+    scaledown_window=300,
+    timeout=24 * 3600,
+    max_containers=1,
+)
+@modal.concurrent(max_inputs=64)
+class Endpoint:
+    """A run's model through vLLM's own OpenAI-compatible server; its requests carry a key."""
+
+    run_id: str = modal.parameter()
+    step: int = modal.parameter(default=NEWEST)
+
+    @modal.web_server(SERVED_AT, startup_timeout=1800, requires_proxy_auth=True)
+    def serve(self) -> None:
+        """Start the server; Modal waits for its port."""
+        from mortal_steps.serving.container import start_server  # what no other container needs
+
+        start_server(RUNS, self.run_id, None if self.step == NEWEST else self.step, SERVED_AT)

@@ -1,7 +1,7 @@
 """Scheduled runs whose time has passed, because their machine was busy with another run.
 
 A deployment's own limit can cancel a run at once. The limits of a work pool, a worker or `mortal
-serve` cannot: their runs wait, and after a long night one would follow the other.
+schedule` cannot: their runs wait, and after a long night one would follow the other.
 """
 
 from __future__ import annotations

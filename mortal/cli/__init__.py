@@ -9,15 +9,18 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from mortal.cli.caching import clear_cache
 from mortal.cli.configuring import new_model, options
 from mortal.cli.deploying import deploy
 from mortal.cli.keeping import doctor, gc
-from mortal.cli.looking import fetch, runs, show, verify
+from mortal.cli.looking import fetch, list_checkpoints, runs, show, verify
 from mortal.cli.promoting import models, promote, rollback
 from mortal.cli.rewards import app as rewards_app
-from mortal.cli.serving import automate, serve, server
+from mortal.cli.scheduling import automate, schedule, server
+from mortal.cli.serving import chat, serve
 from mortal.cli.tracking import track
 from mortal.cli.training import fork, resume, stop, train
+from mortal.cli.trying import test_reward, test_rollout
 from mortal.cli.watching import logs, samples, status
 from mortal.terminal.output import (
     explain,
@@ -43,6 +46,8 @@ mortal samples RUN --worst (read completions)
 
 mortal resume RUN (continue a run that ended early)
 
+mortal chat RUN (ask the trained model)
+
 mortal rewards test gsm8k.toml --completions FILE (score completions without training)
 
 mortal options rewards (list the keys of a section, with their defaults)
@@ -60,11 +65,12 @@ app = typer.Typer(
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Train": (train, resume, stop, fork),
-    "Look at runs": (runs, status, show, samples, logs, track, verify, fetch),
-    "Put a model to use": (promote, rollback, models),
+    "Try out": (test_rollout, test_reward),
+    "Look at runs": (runs, status, show, samples, logs, list_checkpoints, track, verify, fetch),
+    "Put a model to use": (serve, chat, promote, rollback, models),
     "Write a configuration": (options, new_model),
-    "Prefect": (server, serve, automate),
-    "Keep house": (doctor, gc),
+    "Prefect": (server, schedule, automate),
+    "Keep house": (doctor, gc, clear_cache),
     "Modal": (deploy,),
 }
 for panel, commands in COMMANDS.items():

@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, find_place
 from mortal_steps.errors import ConfigError
 from mortal_steps.report.printable import printable
+
+if TYPE_CHECKING:  # help needs no summaries
+    from mortal_steps.report.summary import RunSummary
 
 
 def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False) -> None:
@@ -22,15 +25,8 @@ def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJso
     of its last evaluation. In a pipe, the list is printed as tab-separated values.
     """
     from mortal.terminal.listing import print_runs
-    from mortal_steps.report.summary import summarize_all
-    from mortal_steps.runs.run import list_runs
 
-    if volume is not None:
-        from mortal.remote.runs import summaries_there
-
-        summaries = summaries_there(volume)
-    else:
-        summaries = summarize_all(list_runs(runs_dir))
+    summaries = _summaries(None, runs_dir, volume)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(summary) for summary in summaries], indent=1))
     elif summaries:
@@ -85,6 +81,40 @@ def show(
         from mortal.terminal.samples import show_samples
 
         show_samples(chosen)
+
+
+def list_checkpoints(
+    run_id: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN", help="Id of a run, or its folder. Default: all runs."),
+    ] = None,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the checkpoints that `mortal resume` and `mortal fork` can go on from.
+
+    A run keeps the newest ones and the best, as its section [checkpoints] says.
+    """
+    from mortal.terminal.checkpoints import print_checkpoints
+
+    print_checkpoints(_summaries(run_id, runs_dir, volume), as_json=as_json)
+
+
+def _summaries(run_id: str | None, runs_dir: Path, volume: str | None) -> list[RunSummary]:
+    """Of one run, or of all."""
+    from mortal_steps.report.summary import summarize, summarize_all
+    from mortal_steps.runs.run import find_run, list_runs
+
+    if run_id is not None:
+        runs_dir, run_id = find_place(run_id, runs_dir)
+    if volume is not None:
+        from mortal.remote.runs import summaries_there, summary_there
+
+        return summaries_there(volume) if run_id is None else [summary_there(volume, run_id)]
+    if run_id is None:
+        return summarize_all(list_runs(runs_dir))
+    return [summarize(find_run(runs_dir, run_id))]
 
 
 def verify(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mortal.cli.arguments import AsJson, Overrides
 from mortal_steps.report.spinner import spinner
+
+if TYPE_CHECKING:  # help needs no configuration
+    from mortal_steps.orchestration.trial import Trial
 
 app = typer.Typer(no_args_is_help=True, help="Try reward functions out, without training.")
 
@@ -74,7 +77,6 @@ def test(
 
     Exit code 1: a function failed on some completion.
     """
-    from mortal.terminal.trial import conclusions, show_trial
     from mortal_steps.config.loader import load_config
     from mortal_steps.orchestration.trial import read_given, try_rewards
 
@@ -85,6 +87,13 @@ def test(
     given = read_given(settings, completions)
     spinner.show("calling the reward functions")
     trial = try_rewards(settings, given, one_by_one=one_by_one)
+    raise typer.Exit(show(trial, logs=logs, as_json=as_json))
+
+
+def show(trial: Trial, *, logs: bool, as_json: bool) -> int:
+    """Print what came of it; the exit code, which is 1 if a function failed."""
+    from mortal.terminal.trial import conclusions, show_trial
+
     spinner.stop()
     if logs:
         typer.echo(trial.log, err=True)
@@ -96,4 +105,4 @@ def test(
         show_trial(trial)
         if trial.num_masked and not logs:
             typer.echo("--logs prints where in their code the functions failed", err=True)
-    raise typer.Exit(1 if trial.num_masked else 0)
+    return 1 if trial.num_masked else 0

@@ -1,170 +1,234 @@
-"""`server`, `serve`, `automate`: the commands about the Prefect server."""
+"""`serve`, `chat`: a trained model as an OpenAI-compatible endpoint, and a client that asks it."""
 
 from __future__ import annotations
 
-import os
-import time
+import json
+import shlex
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mortal.cli.arguments import Overrides
+from mortal.cli.arguments import RunId, RunsDir, Trust, Volume, find_place, port_number
 from mortal.terminal.output import say
+from mortal_steps.errors import ConfigError
 
-DEFAULT_PORT = 4200
+if TYPE_CHECKING:  # commands that need no run import none
+    from mortal_steps.runs.run import Run
+    from mortal_steps.serving.preparing import Wanted
 
-Silence = Annotated[
-    float,
+DEFAULT_PORT = 8000
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+Step = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="The model after N train steps, as far as the run has kept it."),
+]
+ServedPort = Annotated[
+    int, typer.Option(parser=port_number, metavar="PORT", help="Port; 0 picks a free one.")
+]
+EngineName = Annotated[
+    str | None,
     typer.Option(
-        min=10,
-        metavar="SECONDS",
-        help="A run without a heartbeat, or without a start, for so long counts as crashed.",
+        metavar="ENGINE",
+        help="vllm or transformers. Default: vllm, if the interpreter of the run's rollout "
+        "workers, or --python, has it.",
     ),
 ]
-Pause = Annotated[
-    float,
-    typer.Option(
-        min=10, metavar="SECONDS", help="How long to wait between a crash and the restart."
-    ),
-]
-Attempts = Annotated[
-    int,
-    typer.Option(
-        min=2, metavar="N", help="How often one flow run may start, the first time included."
-    ),
-]
-Notify = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="BLOCK",
-        help="Send what runs tell of themselves through this notification block, such as "
-        "slack-webhook/ops: that one collapsed, failed, finished. Blocks given before are "
-        "forgotten; may be repeated.",
-    ),
-]
-NoNews = Annotated[
+Merged = Annotated[
     bool,
     typer.Option(
-        "--no-news", help="Notify of warnings and failures, not of runs that finish or resume."
+        "--merged", help="LoRA: add the adapter to its base, which vLLM else serves beside it."
     ),
 ]
-Remove = Annotated[
-    bool, typer.Option("--remove", help="Remove the automations instead of creating them.")
+Python = Annotated[str | None, typer.Option(metavar="PATH", help="Interpreter that has vLLM.")]
+Extra = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- OPTION...]", help="Options of the engine's own server."),
 ]
-
-
-def server(
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=65535,
-            metavar="PORT",
-            help="Port to start the server at. Default: 4200, or a free one if that is taken.",
-        ),
-    ] = None,
-    stop: Annotated[
-        bool, typer.Option("--stop", help="Stop the server that `--keep-server` left running.")
-    ] = False,
-) -> None:
-    """Run MORTAL's own Prefect server until Ctrl-C, to look at past runs or schedule new ones.
-
-    PREFECT_API_URL is ignored. If another command has already started the server, that one is used.
-    """
-    from mortal.server.choice import prepare_client
-    from mortal.server.own import keep_no_longer, own_server
-
-    prepare_client()
-    if stop:
-        keep_no_longer(typer.echo)
-        return
-    with own_server(
-        port or DEFAULT_PORT, any_port=port is None, keep=False, say=typer.echo
-    ) as running:
-        typer.echo(f"Prefect UI: {running.ui_url}  (Ctrl-C stops it)")
-        while True:
-            time.sleep(3600)
 
 
 def serve(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file.")],
-    overrides: Overrides = None,
-    cron: Annotated[
+    run_id: RunId,
+    extra: Extra = None,
+    step: Step = None,
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen at.")] = "127.0.0.1",
+    port: ServedPort = DEFAULT_PORT,
+    engine: EngineName = None,
+    merged: Merged = False,
+    python: Python = None,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+    trust: Trust = False,
+    modal: Annotated[
+        bool,
+        typer.Option(
+            "--modal",
+            help="Serve it on Modal, beside the Volume that holds the run: print the URL.",
+        ),
+    ] = False,
+    cron: Annotated[str | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Serve a trained model through an OpenAI-compatible API, until Ctrl-C.
+
+    The server is vLLM's own, or transformers' where vLLM is not installed. The model goes by the
+    run's id, or with --step by RUN@N.
+    """
+    from mortal_steps.serving.commands import Endpoint, url_of
+    from mortal_steps.serving.folder import scratch
+    from mortal_steps.serving.preparing import prepare
+    from mortal_steps.serving.server import free_port, running, wait_for_end
+
+    _refuse_configuration(run_id, cron)
+    if modal:
+        from mortal.remote.serving import show_endpoint
+
+        show_endpoint(find_place(run_id, runs_dir)[1], step)
+        return
+    wanted = _wanted(step, engine, merged, python)
+    endpoint = free_port(Endpoint(host=host, port=port, extra=tuple(extra or ())))
+    run = _find(run_id, runs_dir, volume, wanted, trust=trust)
+    with scratch(run.store.root.parent) as folder:
+        served, command = prepare(run, wanted, endpoint, folder, say)
+        log = folder / "server.log"
+        say(f"starting the server of {command.engine} with {run.info.run_id}, step {served.step}")
+        with running(command, endpoint, log) as process:
+            url = url_of(endpoint)
+            say(f"{served.name} is served at {url}  (Ctrl-C ends it)")
+            if host not in LOOPBACK:
+                say(
+                    f"anybody who reaches {host}:{endpoint.port} may use it, unless the server has "
+                    "a key: for vLLM, set VLLM_API_KEY"
+                )
+            say(_curl(run, url, served.name))
+            wait_for_end(process, command, log)
+
+
+def chat(
+    run_id: RunId,
+    prompt: Annotated[
+        str | None, typer.Argument(help="What to ask. Default: a line at a time, or the input.")
+    ] = None,
+    step: Step = None,
+    url: Annotated[
         str | None,
         typer.Option(
-            metavar="CRON",
-            help="Train at these times, such as '0 3 * * *' for every night at three.",
+            metavar="URL",
+            help="Ask a server that runs, such as http://127.0.0.1:8000/v1. Default: start one.",
         ),
     ] = None,
-    timezone: Annotated[
-        str, typer.Option(metavar="ZONE", help="Time zone of --cron, such as Europe/Berlin.")
-    ] = "UTC",
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Name of the deployment. Default: the configuration's."),
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Tokens per answer. Default: the run's own."),
     ] = None,
+    temperature: Annotated[
+        float, typer.Option(min=0, metavar="T", help="0: always the likeliest token.")
+    ] = 0.0,
+    plain: Annotated[
+        bool | None,
+        typer.Option(
+            "--plain/--messages",
+            help="Let it continue the text, or send chat messages. Default: as in training.",
+        ),
+    ] = None,
+    engine: EngineName = None,
+    merged: Merged = False,
+    python: Python = None,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+    trust: Trust = False,
 ) -> None:
-    """Train on demand or on a schedule, without a work pool or a worker, until Ctrl-C.
+    """Ask a trained model, in the manner of the run's own problems."""
+    from mortal.terminal.chat import converse
+    from mortal_steps.errors import RunNotFoundError
+    from mortal_steps.serving.asking import Client, Manner, changed, manner_of
 
-    This makes two Prefect deployments: grpo-train/NAME, and grpo-train/NAME-resume for its
-    runs that ended early. One run goes at a time; a scheduled one that would begin more than
-    an hour late is skipped. Relative paths start in the current folder.
-    """
-    from mortal.driver import QUIET_PREFECT
-    from mortal.server.choice import prefect_server
-    from mortal_steps.config.loader import load_config
+    wanted = _wanted(step, engine, merged, python)
+    manner = Manner()
+    try:
+        run = _find(run_id, runs_dir, volume, wanted, trust=trust or url is not None)
+        manner = manner_of(run)
+    except RunNotFoundError:
+        if url is None:
+            raise
+    manner = changed(manner, plain=plain, max_tokens=max_tokens)
+    if prompt is None and not sys.stdin.isatty():
+        prompt = sys.stdin.read()
+    if url is not None:
+        converse(Client(url), find_place(run_id, runs_dir)[1], step, manner, prompt, temperature)
+        return
+    with _served(run, wanted) as own:
+        converse(Client(own), run.info.run_id, step, manner, prompt, temperature)
 
-    settings = load_config(config, overrides or [])
-    for variable, value in QUIET_PREFECT.items():
-        os.environ.setdefault(variable, value)
-    with prefect_server(port=DEFAULT_PORT, any_port=True, keep=False, say=say) as running:
-        from mortal.server import served  # Prefect reads its settings when it is imported
 
-        schedule = served.cron_schedule(cron, timezone) if cron is not None else None
-        say(f"Prefect UI: {running.ui_url}  (Ctrl-C ends this)")
-        served.serve(settings, name=name or settings.name, schedule=schedule, say=say)
+@contextmanager
+def _served(run: Run, wanted: Wanted) -> Iterator[str]:
+    """A server of its own for the time of the block; its URL."""
+    from mortal_steps.report.spinner import spinner
+    from mortal_steps.serving.commands import Endpoint, url_of
+    from mortal_steps.serving.folder import scratch
+    from mortal_steps.serving.preparing import prepare
+    from mortal_steps.serving.server import free_port, running
+
+    endpoint = free_port(Endpoint(host="127.0.0.1", port=0))
+    with scratch(run.store.root.parent) as folder:
+        _, command = prepare(run, wanted, endpoint, folder, _say_aside)
+        spinner.show(f"starting the server of {command.engine}")
+        with running(command, endpoint, folder / "server.log"):
+            spinner.stop()
+            yield url_of(endpoint)
 
 
-def automate(
-    silence_s: Silence = 90,
-    pause_s: Pause = 20,
-    attempts: Attempts = 5,
-    notify: Notify = None,
-    no_news: NoNews = False,
-    remove: Remove = False,
-) -> None:
-    """Let the Prefect server restart crashed deployment runs by itself, and notify you.
+def _say_aside(text: str) -> None:
+    """Answers alone go to standard output."""
+    typer.echo(text, err=True)
 
-    `prefect block create TYPE` shows the page that makes a notification block;
-    `prefect block ls` lists those that there are.
-    """
-    from mortal.server.choice import prefect_server
-    from mortal_steps.errors import ConfigError
 
-    if no_news and not notify:
-        raise ConfigError("--no-news is about --notify BLOCK; name the block, too")
-    if remove and notify:
-        raise ConfigError("--remove removes all notifications; leave out --notify, or --remove")
-    with prefect_server(port=0, keep=False, say=typer.echo):
-        # Prefect reads its settings when it is imported.
-        from mortal.server import automations, notifications
-        from mortal.server.recovery import Recovery
+def _wanted(step: int | None, engine: str | None, merged: bool, python: str | None) -> Wanted:
+    from mortal_steps.serving.preparing import Wanted
 
-        def lines() -> Iterator[str]:
-            if remove:
-                yield from automations.remove()
-                yield from notifications.remove()
-                return
-            if notify:
-                levels = notifications.WITHOUT_NEWS if no_news else notifications.ALL
-                yield from notifications.notify(notify, levels)
-                if not automations.has_deployments():
-                    yield "there is no deployment whose runs could be restarted"
-                    return
-            recovery = Recovery(silence_s=silence_s, pause_s=pause_s, attempts=attempts)
-            yield from automations.automate(recovery)
+    known: dict[str, Literal["vllm", "transformers"]] = {
+        "vllm": "vllm",
+        "transformers": "transformers",
+    }
+    if engine is not None and engine not in known:
+        raise ConfigError(f"--engine {engine!r}: there are vllm and transformers")
+    return Wanted(step=step, engine=known[engine] if engine else None, merged=merged, python=python)
 
-        for line in lines():
-            typer.echo(line)
+
+def _find(run_id: str, runs_dir: Path, volume: str | None, wanted: Wanted, *, trust: bool) -> Run:
+    """The run, brought here from a Volume where one is named."""
+    from mortal_steps.runs.run import find_run
+    from mortal_steps.runs.trust import check_trusted
+
+    runs_dir, run_id = find_place(run_id, runs_dir)
+    if volume is not None:
+        from mortal.remote.runs import fetch_run
+
+        say(fetch_run(volume, run_id, runs_dir, everything=wanted.step is not None))
+    run = find_run(runs_dir.absolute(), run_id)
+    if not trust and wanted.python is None and wanted.engine != "transformers":
+        check_trusted(run)  # the interpreter with vLLM is the one that it names
+    return run
+
+
+def _refuse_configuration(run: str, cron: str | None) -> None:
+    """`mortal serve CONFIG` was what `mortal schedule CONFIG` is."""
+    if cron is not None or run.endswith(".toml") or Path(run).is_file():
+        raise ConfigError(
+            "`mortal serve RUN` serves a trained model. To train by a configuration on demand or "
+            f"at set times, call `mortal schedule {run}`"
+            + (f" --cron {cron!r}" if cron is not None else "")
+        )
+
+
+def _curl(run: Run, url: str, name: str) -> str:
+    """A request that can be pasted: the run's own first problem, if it is a short one."""
+    from mortal_steps.serving.asking import example_of
+
+    path, body = example_of(run, name)
+    asked = shlex.quote(json.dumps(body, ensure_ascii=False))
+    return f"curl {url}{path} -H 'Content-Type: application/json' -d {asked}"

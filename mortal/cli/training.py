@@ -19,6 +19,7 @@ from mortal.cli.arguments import (
     check_new_id,
     find_place,
 )
+from mortal.cli.flags import with_flags
 from mortal.terminal.output import checking, say
 
 if TYPE_CHECKING:  # commands that need no configuration import none
@@ -38,13 +39,19 @@ AcceptChangedRewards = Annotated[
 ]
 
 
+ConfigFile = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="CONFIG",
+        help="Configuration file, such as those in deployments/configs. Default: train "
+        "Qwen2.5-0.5B-Instruct to write programs, on 128 problems from the hub.",
+    ),
+]
+
+
+@with_flags
 def train(
-    config: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CONFIG", help="Configuration file, such as those in deployments/configs."
-        ),
-    ],
+    config: ConfigFile = None,
     overrides: Overrides = None,
     run_id: Annotated[
         str | None,
@@ -57,14 +64,19 @@ def train(
     detach: Detach = False,
     port: Port = 0,
     keep_server: KeepServer = False,
+    **flags: Any,
 ) -> None:
-    """Train a model as a configuration file describes."""
-    checking(f"reading {config}")
-    from mortal_steps.config.loader import load_config
+    """Train a model as a configuration file and flags describe.
+
+    Each flag below the first panel writes the key of the configuration that it
+    names; --set writes any other.
+    """
+    checking(f"reading {config or 'the command line'}")
+    from mortal_steps.config.flagged import flagged_config
     from mortal_steps.runs.run import new_run_id
 
     check_new_id(run_id)
-    settings = load_config(config, overrides or [])
+    settings = flagged_config(config, flags, overrides or [])
     changes: dict[str, Any] = {"run_id": run_id or settings.run_id or new_run_id(settings)}
     if runs_dir is not None:
         changes["runs_dir"] = str(runs_dir)

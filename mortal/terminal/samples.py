@@ -24,11 +24,12 @@ def show_samples(samples: Sequence[Sample]) -> None:
         )
         for why in sample.why:
             line("failed", why)
-        _block("prompt", prompt_text(sample.prompt))
-        _block("completion", sample.text)
+        block("prompt", prompt_text(sample.prompt))
+        block("completion", sample.text)
 
 
-def _block(name: str, text: str) -> None:
+def block(name: str, text: str) -> None:
+    """A text beside its name, line below line."""
     first, *rest = text.splitlines() or [""]
     line(name, first)
     for more in rest:

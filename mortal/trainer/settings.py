@@ -10,6 +10,7 @@ from mortal.trainer.objects.datasets import source_of
 from mortal.trainer.objects.models import lora_settings, model_settings
 from mortal.trainer.objects.rewards import terms_of
 from mortal_steps.config import RunConfig
+from mortal_steps.config.defaults import CODE_DATASET
 from mortal_steps.config.keys import keys_of
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
@@ -47,12 +48,7 @@ ALSO_KEYS: Mapping[str, str] = {
 """Parameters that decide a key in another way."""
 ORIGIN = "MortalTrainer"
 
-DEFAULT_DATASET: Mapping[str, Any] = {
-    "data.source": "OpenCoder-LLM/opc-sft-stage2",
-    "data.config": "educational_instruct",
-    "data.prompt_column": "instruction",
-    "data.max_samples": 128,
-}
+DEFAULT_DATASET: Mapping[str, Any] = {f"data.{name}": value for name, value in CODE_DATASET.items()}
 """What is trained on where no dataset is given: programs to write, with test cases."""
 DEFAULT_MAX_TOKENS = 8000
 DEFAULT_EVAL_STEPS = 100
@@ -161,11 +157,12 @@ def _check_free(key: str, decided: Mapping[str, Any]) -> None:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys; nested tables, as a TOML file has them, will do as well."""
+    """Dotted keys; nested tables, as a TOML file has them, will do as well. An empty table stays:
+    `model.new = {}` is one with its defaults."""
     known = {key for key, _ in keys_of(RunConfig)}
     for name, value in values.items():
         key = f"{prefix}{name}"
-        if isinstance(value, Mapping) and key not in known:
+        if isinstance(value, Mapping) and value and key not in known:
             yield from _flat(value, f"{key}.")
         else:
             yield key, value

@@ -24,21 +24,22 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
 
     Raises `ConfigError` that names the key, the value and the remedy.
     """
-    return _overridden(_read(path), overrides, origin=str(path))
+    return _overridden(read_toml(path), overrides, origin=str(path))
 
 
 def load_stored_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
     """The same of a run's config.toml, which an earlier version of this code may have written."""
-    return _overridden(migrated(_read(path)), overrides, origin=str(path))
+    return _overridden(migrated(read_toml(path)), overrides, origin=str(path))
 
 
 def _overridden(values: dict[str, Any], overrides: Iterable[str], origin: str) -> RunConfig:
     for override in overrides:
-        _apply_override(values, override)
+        apply_override(values, override)
     return parse_config(values, origin)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """The nested values of a TOML file; raises `ConfigError` for what is none."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -70,7 +71,7 @@ def override_config(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
         return config
     values = config.model_dump(exclude_unset=True)
     for change in changes:
-        _apply_override(values, change)
+        apply_override(values, change)
     return parse_config(values, origin="overrides")
 
 
@@ -81,17 +82,28 @@ def dump_toml(config: RunConfig) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
-def _apply_override(values: dict[str, Any], override: str) -> None:
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Write `section.key=value` into nested values; raises `ConfigError` for what is no override,
+    or leads through a value."""
     dotted, separator, text = override.partition("=")
     keys = [key.strip() for key in dotted.split(".")]
     if not separator or not all(keys):
         raise ConfigError(f"--set {override!r}: write it as section.key=value")
+    _write(values, keys, _parse_value(text.strip()), said=f"--set {override!r}")
+
+
+def write_key(values: dict[str, Any], key: str, value: Any) -> None:
+    """Write a value into nested values; raises `ConfigError` if the key leads through a value."""
+    _write(values, key.split("."), value, said=f"{key} = {value!r}")
+
+
+def _write(values: dict[str, Any], keys: list[str], value: Any, said: str) -> None:
     table = values
     for key in keys[:-1]:
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"--set {override!r}: {key!r} is a value, not a section")
-    table[keys[-1]] = _parse_value(text.strip())
+            raise ConfigError(f"{said}: {key!r} is a value, not a section")
+    table[keys[-1]] = value
 
 
 def _parse_value(text: str) -> Any:

@@ -38,6 +38,7 @@ A run is configured by a TOML file. Every key has a default; a usable configurat
 `mortal options` prints this list as TOML, and `mortal options rewards` a part of it.
 
 - `mortal train CONFIG --set section.key=value` overrides a key; `--set` may be repeated.
+- Common keys have flags, such as `--max-steps`; `mortal train --help` says which key each writes.
 - An unknown key is refused, and the error names the nearest known one.
 - Options of TRL without a key of their own go into `[training.trl]`.
 - A run's own `config.toml` holds all of this, with the defaults resolved.

@@ -21,6 +21,7 @@ from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.held_out import HeldOut
 from mortal_steps.rewards.judge.ledger import Spending
+from mortal_steps.rollout.sampling import sampling_params
 from mortal_steps.runs.activity import Doing
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import policy_version, sampling_version, shard_bounds
@@ -38,7 +39,6 @@ from mortal_steps.types import (
     Problem,
     RewardRef,
     RewardRequest,
-    SamplingParams,
     StageTiming,
     StepResult,
     TrainRequest,
@@ -140,7 +140,6 @@ class Session:
 
     async def generate(self, batch: BatchRef, shard: int, weights: WeightsRef) -> GenerationRef:
         """Sample one shard of a step on whichever rollout worker is free."""
-        rollout = self.config.rollout
         start, stop = shard_bounds(batch.num_problems, self.config.num_shards)[shard]
         request = GenerateRequest(
             stage="generate",
@@ -150,14 +149,7 @@ class Session:
             start=start,
             stop=stop,
             num_generations=self.config.training.num_generations,
-            sampling=SamplingParams(
-                max_tokens=self.config.max_tokens,
-                temperature=rollout.temperature,
-                top_p=rollout.top_p,
-                top_k=rollout.top_k,
-                min_p=rollout.min_p,
-                stop=rollout.stop,
-            ),
+            sampling=sampling_params(self.config),
             weights=weights,
             output=shard_file(f"steps/{batch.step:06d}", "generations", shard),
         )

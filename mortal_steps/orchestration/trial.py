@@ -20,12 +20,16 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.data.problems import load_problems
 from mortal_steps.orchestration.preflight import check_interpreter, check_something_scores
+from mortal_steps.orchestration.rollout_trial import chosen_problems
 from mortal_steps.report.samples import told
 from mortal_steps.rewards.completions_file import GivenGroup, check_token_ids, read_completions
+from mortal_steps.rewards.worker import MADE_UP_TEXT
 from mortal_steps.scores import reward_names, reward_weights, weighted_sum
 from mortal_steps.store import RunStore
 from mortal_steps.store.shard_files import shard_file
 from mortal_steps.types import (
+    Completion,
+    GeneratedGroup,
     GeneratedShard,
     GenerationRef,
     PolicyVersion,
@@ -38,6 +42,13 @@ from mortal_steps.types import (
 )
 
 FOLDER = "steps/000000"
+SAMPLE_TASK = "Write a function add(a, b) that returns the sum of two numbers."
+SAMPLE_TESTS = ("assert add(1, 2) == 3", "assert add(-1, 1) == 0")
+SAMPLE_PROGRAMS = (
+    "```python\ndef add(a, b):\n    return a + b\n```",
+    "```python\ndef add(a, b):\n    return a - b\n```",
+)
+"""A right one and a wrong one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,9 +124,47 @@ def read_given(config: RunConfig, path: Path) -> list[GivenGroup]:
         return {problem.id: problem for problem in (*train, *held_out)}
 
     given = read_completions(path, config.data.prompt_column, dataset)
-    terms = zip(reward_names(config), config.rewards.all_terms, strict=True)
-    check_token_ids(given, [name for name, term in terms if term.counts_tokens], path)
+    _check_token_ids(config, given, path)
     return given
+
+
+def given_texts(config: RunConfig, texts: Sequence[str]) -> list[GivenGroup]:
+    """The texts as answers to the first problem of the dataset; without any, a made-up one.
+
+    Raises `DataError` as `read_given` does.
+    """
+    [problem] = chosen_problems(config, (), 1)
+    given = [_answered(problem, texts or (MADE_UP_TEXT,), "text")]
+    _check_token_ids(config, given, "--completion")
+    return given
+
+
+def sample_programs() -> list[GivenGroup]:
+    """A right and a wrong program, for the sandbox."""
+    problem = Problem(id="sample", prompt=SAMPLE_TASK, columns={"testcase": list(SAMPLE_TESTS)})
+    return [_answered(problem, SAMPLE_PROGRAMS, "program")]
+
+
+def _answered(problem: Problem, texts: Sequence[str], called: str) -> GivenGroup:
+    completions = [
+        Completion(
+            token_ids=(),
+            logprobs=(),
+            text=text,
+            finish_reason="stop",
+            seed=0,
+            policy_version=PolicyVersion(0),
+        )
+        for text in texts
+    ]
+    places = [f"{called} {number}" for number, _ in enumerate(texts, 1)]
+    group = GeneratedGroup(problem=problem, prompt_ids=[], completions=completions)
+    return GivenGroup(group=group, places=places)
+
+
+def _check_token_ids(config: RunConfig, given: Sequence[GivenGroup], origin: Path | str) -> None:
+    terms = zip(reward_names(config), config.rewards.all_terms, strict=True)
+    check_token_ids(given, [name for name, term in terms if term.counts_tokens], origin)
 
 
 def try_rewards(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mortal_steps.report.summary import REWARD_WINDOW
 from mortal_steps.report.waiting import waits_for
 from mortal_steps.runs.activity import read_activity
+from mortal_steps.runs.lease import read_lease
 from mortal_steps.runs.logs import METRICS, last_lines
 from mortal_steps.runs.run import Run
 
@@ -39,6 +40,8 @@ class RunStanding:
     """Seconds since the epoch."""
     updated_at: float
     """When it last noted where it stands."""
+    pid: int | None
+    """The process on this machine that drives it."""
 
 
 def standing(run: Run, volume: str | None = None) -> RunStanding:
@@ -64,7 +67,13 @@ def standing(run: Run, volume: str | None = None) -> RunStanding:
         waits_for=waits_for(run, status, volume),
         created_at=run.info.created_at,
         updated_at=manifest.updated_at,
+        pid=_driver(run) if status == "running" else None,
     )
+
+
+def _driver(run: Run) -> int | None:
+    lease = read_lease(run.store)
+    return lease.pid if lease and lease.is_here() and lease.holds() else None
 
 
 def standings(runs: Iterable[Run]) -> list[RunStanding]:

@@ -76,14 +76,16 @@ def read_completions(path: Path, prompt_column: str, dataset: Dataset) -> list[G
     return [_group(members, names) for members in groups.values()]
 
 
-def check_token_ids(given: Sequence[GivenGroup], rewards: Sequence[str], path: Path) -> None:
+def check_token_ids(
+    given: Sequence[GivenGroup], rewards: Sequence[str], origin: Path | str
+) -> None:
     """Raises `DataError` for a completion without token ids, if there are `rewards` that count
     them: without any, it would be scored as if it were empty."""
     for each in given if rewards else ():
         for place, completion in zip(each.places, each.group.completions, strict=True):
             if completion.text and not completion.token_ids:
                 raise DataError(
-                    f"{path}, {place} has no field 'completion_ids', and {', '.join(rewards)} "
+                    f"{origin}, {place} has no field 'completion_ids', and {', '.join(rewards)} "
                     "scores by the number of tokens; add the token ids, or leave that reward out"
                 )
 

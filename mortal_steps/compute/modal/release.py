@@ -13,6 +13,8 @@ import mortal_steps
 
 VOLUME_VARIABLE = "MORTAL_VOLUME"
 """Of the environment: the Volume that holds the runs."""
+HUB_VOLUME = "mortal-hub"
+"""The Volume that holds the cache of the Hugging Face hub, as HF_HOME."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

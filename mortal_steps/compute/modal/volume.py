@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -83,6 +84,15 @@ class RunsVolume:
         """Paths of every file below a folder; empty where there is no such folder."""
         entries = await self._list(folder, recursive=True)
         return sorted(entry.path for entry in entries if entry.type == FileEntryType.FILE)
+
+    async def remove(self, folder: str) -> None:
+        """Remove a folder with all that is in it; nothing is done where there is none."""
+
+        async def once() -> None:
+            with contextlib.suppress(FileNotFoundError, NotFoundError):
+                await self._volume.remove_file.aio(folder, recursive=True)
+
+        await call_with_retries(self.name, once)
 
     async def folders(self, folder: str) -> list[str]:
         """Names of the folders in a folder; empty where there is no such folder."""

@@ -43,13 +43,13 @@ SKIP_AFTER_MIN = 60.0
 NO_SECOND_ONE = ConcurrencyLimitConfig(
     limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW
 )
-TRAINS = """Train as `mortal serve` was told, one run at a time on its machine.
+TRAINS = """Train as `mortal schedule` was told, one run at a time on its machine.
 
 - **Some other settings**: `overrides` = `["training.max_steps=20"]`; all others stay. Another
   configuration: `config_file`.
 - **It ended early**: *Retry*, or the deployment `{name}-resume` with the run id. Nothing is lost.
 
-Its runs begin as long as `mortal serve` runs; see `docs/operations.md`.
+Its runs begin as long as `mortal schedule` runs; see `docs/operations.md`.
 """
 RESUMES = """Continue a run of `{name}` at its last step: `run_id`, as `mortal runs` lists it.
 
@@ -64,7 +64,7 @@ def serve(
 
     Raises `ConfigError` if there is a deployment of that name for workers.
     """
-    deployments = served_deployments(config, name, schedule)
+    deployments = scheduled_deployments(config, name, schedule)
     for deployment in deployments:
         _refuse_pooled(deployment.name)
     runner = Runner(name="mortal", limit=1, heartbeat_seconds=HEARTBEAT_S)
@@ -100,7 +100,7 @@ async def _serve(runner: Runner, say: Callable[[str], None]) -> None:
     await serving
 
 
-def served_deployments(
+def scheduled_deployments(
     config: RunConfig, name: str, schedule: Schedule | None
 ) -> tuple[RunnerDeployment, RunnerDeployment]:
     """`NAME`, which trains `config`, and `NAME-resume`, which goes on with one of its runs."""

@@ -1,0 +1,170 @@
+"""`server`, `schedule`, `automate`: the commands about the Prefect server."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mortal.cli.arguments import Overrides
+from mortal.terminal.output import say
+
+DEFAULT_PORT = 4200
+
+Silence = Annotated[
+    float,
+    typer.Option(
+        min=10,
+        metavar="SECONDS",
+        help="A run without a heartbeat, or without a start, for so long counts as crashed.",
+    ),
+]
+Pause = Annotated[
+    float,
+    typer.Option(
+        min=10, metavar="SECONDS", help="How long to wait between a crash and the restart."
+    ),
+]
+Attempts = Annotated[
+    int,
+    typer.Option(
+        min=2, metavar="N", help="How often one flow run may start, the first time included."
+    ),
+]
+Notify = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="BLOCK",
+        help="Send what runs tell of themselves through this notification block, such as "
+        "slack-webhook/ops: that one collapsed, failed, finished. Blocks given before are "
+        "forgotten; may be repeated.",
+    ),
+]
+NoNews = Annotated[
+    bool,
+    typer.Option(
+        "--no-news", help="Notify of warnings and failures, not of runs that finish or resume."
+    ),
+]
+Remove = Annotated[
+    bool, typer.Option("--remove", help="Remove the automations instead of creating them.")
+]
+
+
+def server(
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            metavar="PORT",
+            help="Port to start the server at. Default: 4200, or a free one if that is taken.",
+        ),
+    ] = None,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Stop the server that `--keep-server` left running.")
+    ] = False,
+) -> None:
+    """Run MORTAL's own Prefect server until Ctrl-C, to look at past runs or schedule new ones.
+
+    PREFECT_API_URL is ignored. If another command has already started the server, that one is used.
+    """
+    from mortal.server.choice import prepare_client
+    from mortal.server.own import keep_no_longer, own_server
+
+    prepare_client()
+    if stop:
+        keep_no_longer(typer.echo)
+        return
+    with own_server(
+        port or DEFAULT_PORT, any_port=port is None, keep=False, say=typer.echo
+    ) as running:
+        typer.echo(f"Prefect UI: {running.ui_url}  (Ctrl-C stops it)")
+        while True:
+            time.sleep(3600)
+
+
+def schedule(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file.")],
+    overrides: Overrides = None,
+    cron: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CRON",
+            help="Train at these times, such as '0 3 * * *' for every night at three.",
+        ),
+    ] = None,
+    timezone: Annotated[
+        str, typer.Option(metavar="ZONE", help="Time zone of --cron, such as Europe/Berlin.")
+    ] = "UTC",
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Name of the deployment. Default: the configuration's."),
+    ] = None,
+) -> None:
+    """Train on demand or on a schedule, without a work pool or a worker, until Ctrl-C.
+
+    This makes two Prefect deployments: grpo-train/NAME, and grpo-train/NAME-resume for its
+    runs that ended early. One run goes at a time; a scheduled one that would begin more than
+    an hour late is skipped. Relative paths start in the current folder.
+    """
+    from mortal.driver import QUIET_PREFECT
+    from mortal.server.choice import prefect_server
+    from mortal_steps.config.loader import load_config
+
+    settings = load_config(config, overrides or [])
+    for variable, value in QUIET_PREFECT.items():
+        os.environ.setdefault(variable, value)
+    with prefect_server(port=DEFAULT_PORT, any_port=True, keep=False, say=say) as running:
+        from mortal.server import scheduled  # Prefect reads its settings when it is imported
+
+        times = scheduled.cron_schedule(cron, timezone) if cron is not None else None
+        say(f"Prefect UI: {running.ui_url}  (Ctrl-C ends this)")
+        scheduled.serve(settings, name=name or settings.name, schedule=times, say=say)
+
+
+def automate(
+    silence_s: Silence = 90,
+    pause_s: Pause = 20,
+    attempts: Attempts = 5,
+    notify: Notify = None,
+    no_news: NoNews = False,
+    remove: Remove = False,
+) -> None:
+    """Let the Prefect server restart crashed deployment runs by itself, and notify you.
+
+    `prefect block create TYPE` shows the page that makes a notification block;
+    `prefect block ls` lists those that there are.
+    """
+    from mortal.server.choice import prefect_server
+    from mortal_steps.errors import ConfigError
+
+    if no_news and not notify:
+        raise ConfigError("--no-news is about --notify BLOCK; name the block, too")
+    if remove and notify:
+        raise ConfigError("--remove removes all notifications; leave out --notify, or --remove")
+    with prefect_server(port=0, keep=False, say=typer.echo):
+        # Prefect reads its settings when it is imported.
+        from mortal.server import automations, notifications
+        from mortal.server.recovery import Recovery
+
+        def lines() -> Iterator[str]:
+            if remove:
+                yield from automations.remove()
+                yield from notifications.remove()
+                return
+            if notify:
+                levels = notifications.WITHOUT_NEWS if no_news else notifications.ALL
+                yield from notifications.notify(notify, levels)
+                if not automations.has_deployments():
+                    yield "there is no deployment whose runs could be restarted"
+                    return
+            recovery = Recovery(silence_s=silence_s, pause_s=pause_s, attempts=attempts)
+            yield from automations.automate(recovery)
+
+        for line in lines():
+            typer.echo(line)

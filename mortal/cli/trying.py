@@ -1,0 +1,101 @@
+"""`test-rollout`, `test-reward`: a configuration tried out, without training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mortal.cli.arguments import AsJson, Overrides
+from mortal.cli.flags import with_flags
+from mortal.cli.rewards import Logs, show
+from mortal_steps.report.spinner import spinner
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="CONFIG", help="Configuration file. Default: that of `mortal train` without one."
+    ),
+]
+Prompts = Annotated[
+    list[str] | None,
+    typer.Option("--prompt", metavar="TEXT", help="Answer this text. May be repeated."),
+]
+NumPrompts = Annotated[
+    int,
+    typer.Option(
+        "--prompts", min=1, metavar="N", help="Without --prompt: how many of the dataset's."
+    ),
+]
+NumCompletions = Annotated[
+    int, typer.Option("--completions", min=1, metavar="N", help="How many of each prompt.")
+]
+CompletionTexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--completion",
+        metavar="TEXT",
+        help="Score this text as an answer to the dataset's first problem. May be repeated.",
+    ),
+]
+
+
+@with_flags
+def test_rollout(
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    prompts: Prompts = None,
+    num_prompts: NumPrompts = 2,
+    num_completions: NumCompletions = 1,
+    as_json: AsJson = False,
+    **flags: Any,
+) -> None:
+    """Load the model in one rollout worker and let it answer a few prompts.
+
+    Prints the completions and how many tokens a second were sampled. What a run
+    would sample with, and how, comes from the configuration and the flags.
+    """
+    from mortal.terminal.rollout_trial import show_sampled
+    from mortal_steps.config.flagged import flagged_config
+    from mortal_steps.orchestration.rollout_trial import chosen_problems, try_rollout
+
+    settings = flagged_config(config, flags, overrides or ())
+    spinner.show("reading the prompts")
+    problems = chosen_problems(settings, prompts or (), num_prompts)
+    spinner.show("sampling")
+    sampled = try_rollout(settings, problems, num_completions)
+    spinner.stop()
+    show_sampled(sampled, as_json=as_json)
+
+
+@with_flags
+def test_reward(
+    config: ConfigFile = None,
+    overrides: Overrides = None,
+    completions: CompletionTexts = None,
+    logs: Logs = False,
+    as_json: AsJson = False,
+    **flags: Any,
+) -> None:
+    """Score a completion with the rewards of a configuration.
+
+    Without --completion it is a made-up text. Without a configuration, a dataset
+    and a reward, two programs run in the sandbox: a right one and a wrong one.
+    `mortal rewards test` scores completions from a file.
+
+    Exit code 1: a function failed on a completion.
+    """
+    from mortal_steps.config.defaults import CODE_DATASET
+    from mortal_steps.config.flagged import flagged_config
+    from mortal_steps.orchestration.trial import given_texts, sample_programs, try_rewards
+
+    settings = flagged_config(config, flags, overrides or ())
+    nothing_named = config is None and settings.data.source == CODE_DATASET["source"]
+    spinner.show("reading the dataset")
+    if nothing_named and not completions:
+        given = sample_programs()
+    else:
+        given = given_texts(settings, completions or ())
+    spinner.show("calling the reward functions")
+    raise typer.Exit(show(try_rewards(settings, given), logs=logs, as_json=as_json))

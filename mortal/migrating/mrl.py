@@ -1,0 +1,117 @@
+"""MRL's `MRLTrainer`, with its parameters, as a `MortalTrainer`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from mortal.trainer import Distributed, MortalTrainer
+from mortal_steps.config.reward_forms import SANDBOX
+from mortal_steps.errors import ConfigError
+from mortal_steps.rewards.base import text_of
+from mortal_steps.rewards.dispatch import is_async
+
+OF_TRL = ("prompts", "completion_ids", "trainer_state", "log_extra", "log_metric")
+"""What reward functions are given here, and were not in MRL."""
+
+RewardOfStrings = Callable[..., Any]
+"""`reward(completions: list[str], **columns) -> list[float]`."""
+
+
+class MRLTrainer(MortalTrainer):
+    """Trains on Modal as MRL did, and as durably as every run here.
+
+    Reward functions get completions as a list of strings, and columns of the dataset beside them;
+    the scores of several are averaged.
+    """
+
+    def __init__(
+        self,
+        model: Any = "Qwen/Qwen2.5-0.5B-Instruct",
+        reward_funcs: str | RewardOfStrings | Sequence[str | RewardOfStrings] | None = None,
+        train_dataset: Any = None,
+        *,
+        actor_gpu: str = "A100",
+        rollout_gpu: str = "A10G",
+        num_rollout_workers: int = 2,
+        num_generations: int = 4,
+        batch_size: int = 8,
+        learning_rate: float = 5e-6,
+        max_steps: int = -1,
+        num_epochs: int = 5,
+        loss_type: str = "dapo",
+        weight_sync_method: str = "reload",
+        use_lora: bool = False,
+        beta: float = 0.0,
+        epsilon: float = 0.2,
+        scale_rewards: str = "group",
+        max_tokens: int = 8000,
+        max_model_len: int = 16384,
+        max_completion_length: int = 1024,
+        backend: Literal["local", "modal"] = "modal",
+        run_id: str | None = None,
+        runs_dir: str | Path = "runs",
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        rewards = rewards_of_strings(reward_funcs)
+        if train_dataset is None and rewards != [SANDBOX]:
+            raise ConfigError(
+                f"MRLTrainer(reward_funcs={reward_funcs!r}) needs a train_dataset for it to score; "
+                "without one, reward_funcs='sandbox' scores programs"
+            )
+        super().__init__(
+            model,
+            rewards,
+            reward_weights=None if len(rewards) == 1 else [1 / len(rewards)] * len(rewards),
+            mode=Distributed(
+                actor=actor_gpu,
+                rollout=rollout_gpu,
+                num_rollout_workers=num_rollout_workers,
+                weight_sync_method=weight_sync_method,
+            ),
+            train_dataset=train_dataset,
+            num_generations=num_generations,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            max_steps=max_steps,
+            num_epochs=num_epochs,
+            loss_type=loss_type,
+            use_lora=use_lora,
+            beta=beta,
+            epsilon=epsilon,
+            scale_rewards=scale_rewards,
+            max_tokens=max_tokens,
+            max_model_len=max_model_len,
+            max_completion_length=max_completion_length,
+            backend=backend,
+            run_id=run_id,
+            runs_dir=runs_dir,
+            config=config,
+        )
+
+
+def rewards_of_strings(
+    rewards: str | RewardOfStrings | Sequence[str | RewardOfStrings] | None,
+) -> list[str | RewardOfStrings]:
+    """MRL's rewards as a `MortalTrainer` takes them; a name stays a name."""
+    if rewards is None:
+        return [SANDBOX]
+    given = [rewards] if isinstance(rewards, str) or callable(rewards) else list(rewards)
+    return [one if isinstance(one, str) else of_strings(one) for one in given]
+
+
+def of_strings(function: RewardOfStrings) -> RewardOfStrings:
+    """The function with MRL's arguments, called with TRL's; async if the function is."""
+
+    @functools.wraps(function)
+    def called(completions: Sequence[Any], **arguments: Any) -> Any:
+        columns = {name: value for name, value in arguments.items() if name not in OF_TRL}
+        return function([text_of(completion) for completion in completions], **columns)
+
+    @functools.wraps(function)
+    async def awaited(completions: Sequence[Any], **arguments: Any) -> Any:
+        return await called(completions, **arguments)
+
+    return awaited if is_async(function) else called

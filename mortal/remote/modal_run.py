@@ -1,0 +1,132 @@
+"""What `modal run` does on the user's machine, for the entrypoints of the app.
+
+Each is what the `mortal` command of the same name does, with the work in containers of the app that
+`modal run` has started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mortal.cli.arguments import check_new_id
+from mortal.terminal.output import complain, explain, say
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError, MortalError
+from mortal_steps.flags import FLAGS
+
+
+def begin_run(
+    orchestrate: Any, config: str | None, run_id: str | None, given: Mapping[str, Any]
+) -> None:
+    """Begin a run, and let `orchestrate` drive it to its end."""
+    from mortal_steps.compute.modal.detached import for_run
+    from mortal_steps.orchestration.detaching import prepare
+    from mortal_steps.runs.run import new_run_id
+
+    with _explained():
+        check_new_id(run_id)
+        settings = settings_of(config, given)
+        named = run_id or settings.run_id or new_run_id(settings)
+        settings = settings.model_copy(update={"run_id": named})
+        prepare(settings)
+        volume = settings.compute.modal.volume
+        say(f"run {named} is on Modal; `mortal show {named} --volume {volume}` tells how it goes")
+        ended = for_run(orchestrate, settings).remote(settings)
+        if ended != "completed":
+            complain(f"{named} ended early: {ended}")
+            raise SystemExit(1)
+        say(f"{named} completed; `mortal fetch {named} --volume {volume}` brings its model here")
+
+
+def try_rollout(
+    functions: Mapping[str, Any], config: str | None, prompt: str | None, given: Mapping[str, Any]
+) -> None:
+    """Sample a few prompts in a container; `functions` has one for each engine."""
+    from mortal.terminal.rollout_trial import show_sampled
+    from mortal_steps.config.gpus import modal_gpu
+    from mortal_steps.models.hub import is_hub_model
+    from mortal_steps.orchestration.rollout_trial import NUM_PROBLEMS, chosen_problems
+    from mortal_steps.orchestration.settling import settle
+
+    with _explained():
+        settings = settle(settings_of(config, given))
+        if not is_hub_model(settings.model) or settings.model.warm_start is not None:
+            raise ConfigError(
+                f"model.name_or_path = {settings.model.name_or_path!r}: this samples with a model "
+                "of the hub as it is; `mortal test-rollout` takes any other, on this machine"
+            )
+        problems = chosen_problems(settings, [prompt] if prompt else [], NUM_PROBLEMS)
+        sample = functions[str(settings.rollout.engine)].with_options(
+            gpu=modal_gpu(str(settings.compute.gpu_of("rollout")))
+        )
+        show_sampled(sample.remote(settings, problems, 1), as_json=False)
+
+
+def try_reward(config: str | None, given: Mapping[str, Any]) -> None:
+    """Score a completion, with programs in Modal Sandboxes."""
+    from mortal.cli.trying import test_reward
+
+    with _explained():
+        test_reward(
+            config=Path(config) if config else None,
+            overrides=["rewards.sandbox.place=modal"],
+            **_flags(given),
+        )
+
+
+def list_checkpoints(run: str | None, volume: str) -> None:
+    """List the checkpoints on the Volume."""
+    from mortal.cli.looking import list_checkpoints as command
+
+    with _explained():
+        command(run, volume=volume)
+
+
+def clear_cache(model: str | None, yes: bool) -> None:
+    """Remove a model from the cache that the runs share."""
+    from mortal.cli.caching import clear_cache as command
+
+    with _explained():
+        command(model, modal=True, yes=yes)
+
+
+def settings_of(config: str | None, given: Mapping[str, Any]) -> RunConfig:
+    """The configuration of a file or none and the flags, on Modal; raises `ConfigError`."""
+    from mortal_steps.config.flagged import flagged_config
+
+    return flagged_config(Path(config) if config else None, {**_flags(given), "backend": "modal"})
+
+
+def _flags(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values by the flags' own names; rewards, which are one text here, as a list.
+
+    Raises `ConfigError` for two names of one flag with different values.
+    """
+    found: dict[str, Any] = {}
+    for flag in FLAGS:
+        values = {
+            name: given[name] for name in (flag.name, *flag.others) if given.get(name) is not None
+        }
+        if len(set(values.values())) > 1:
+            said = " and ".join(f"--{name.replace('_', '-')} {values[name]}" for name in values)
+            raise ConfigError(f"{said} both set {flag.key}; leave one of them out")
+        for value in values.values():
+            found[flag.name] = value.split(",") if flag.kind is list else value
+    return found
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Errors as the `mortal` command has them: a message and exit code 1."""
+    try:
+        yield
+    except MortalError as error:
+        explain(error)
+        raise SystemExit(1) from error
+    except typer.Exit as ended:
+        raise SystemExit(ended.exit_code) from None

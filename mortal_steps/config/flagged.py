@@ -1,0 +1,85 @@
+"""A configuration out of a file or none, flags and `--set` overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.defaults import without_file
+from mortal_steps.config.loader import apply_override, parse_config, read_toml, write_key
+from mortal_steps.errors import ConfigError
+from mortal_steps.flags import FLAGS, Flag
+
+MISSING = object()
+
+
+def flagged_config(
+    path: Path | None, flags: Mapping[str, Any], overrides: Iterable[str] = ()
+) -> RunConfig:
+    """The configuration of a TOML file with `section.key=value` overrides and flags applied.
+
+    `flags` are by the names in `FLAGS`; None is a flag that was not given. Without a file, what
+    nobody says is as `without_file` has it.
+
+    Raises `ConfigError` that names the key, the value and the remedy, for a flag and an override
+    that differ, too.
+    """
+    values = {} if path is None else read_toml(path)
+    overridden: dict[str, Any] = {}
+    for override in overrides:
+        apply_override(values, override)
+        apply_override(overridden, override)
+    _check_model(values, flags)
+    for flag, given in _given(flags):
+        for key, value in flag.writes(given, single_node=_is_single_node(values, flags)).items():
+            said = find_key(overridden, key)
+            if said not in (MISSING, value):
+                raise ConfigError(
+                    f"{written(flag, given)} and --set {key}={said} both set {key}; leave one of "
+                    "them out"
+                )
+            write_key(values, key, value)
+    if path is None:
+        return parse_config(without_file(values), origin="the command line")
+    return parse_config(values, origin=str(path))
+
+
+def written(flag: Flag, given: Any) -> str:
+    """The flag as somebody types it."""
+    if isinstance(given, list | tuple):
+        return " ".join(f"{flag.option} {one}" for one in given)
+    if isinstance(given, bool):
+        return flag.option if given else flag.option.replace("--", "--no-", 1)
+    return f"{flag.option} {given}"
+
+
+def find_key(values: Mapping[str, Any], key: str) -> Any:
+    """What nested values have under a key such as `training.max_steps`; or `MISSING`."""
+    found: Any = values
+    for part in key.split("."):
+        if not isinstance(found, Mapping) or part not in found:
+            return MISSING
+        found = found[part]
+    return found
+
+
+def _given(flags: Mapping[str, Any]) -> Iterator[tuple[Flag, Any]]:
+    for flag in FLAGS:
+        given = flags.get(flag.name)
+        if given is not None and given != []:
+            yield flag, given
+
+
+def _is_single_node(values: Mapping[str, Any], flags: Mapping[str, Any]) -> bool:
+    return bool(flags.get("simple_mode")) or find_key(values, "compute.mode") == "single_node"
+
+
+def _check_model(values: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
+    model = flags.get("model")
+    if model is not None and find_key(values, "model.new") not in (MISSING, None):
+        raise ConfigError(
+            f"--model {model}: the configuration builds a model of its own ([model.new]), which "
+            "would be trained instead; leave --model out, or add --set model={} to train that one"
+        )

@@ -1,0 +1,92 @@
+"""Completions of a model as it is, outside of a run: what does it say, and how fast?"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mortal_steps.config import RunConfig
+from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.sampling import sampling_params
+from mortal_steps.rollout.worker import RolloutWorker
+from mortal_steps.types import (
+    GeneratedGroup,
+    GenerateRequest,
+    PolicyVersion,
+    Problem,
+    WeightsRef,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampledProblems:
+    """What came of it."""
+
+    groups: Sequence[GeneratedGroup]
+    """One for each problem, in order."""
+    start_s: float
+    """Seconds until the engine was ready."""
+    sample_s: float
+    """Seconds of sampling, all completions together."""
+
+    @property
+    def num_completions(self) -> int:
+        """Of all problems."""
+        return sum(len(group.completions) for group in self.groups)
+
+    @property
+    def num_tokens(self) -> int:
+        """Sampled ones."""
+        return sum(each.num_sampled for group in self.groups for each in group.completions)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of sampling."""
+        return self.num_tokens / self.sample_s
+
+
+class TrialWorker(RolloutWorker):
+    """A rollout worker of no run: nobody has published weights, and the model's own are meant."""
+
+    def _engine_with(self, weights: WeightsRef) -> Engine:
+        return self._started_engine()
+
+    def sample(self, *, problems: Sequence[Problem], num_generations: int) -> SampledProblems:
+        """Sample `num_generations` completions of each problem, in one shard.
+
+        Raises what `RolloutWorker.start` and `RolloutWorker.generate` raise.
+        """
+        began = time.perf_counter()
+        self.start()
+        started = time.perf_counter()
+        shard = self._sample_shard(self._started_engine(), self._request(problems, num_generations))
+        return SampledProblems(
+            groups=shard.groups,
+            start_s=started - began,
+            sample_s=time.perf_counter() - started,
+        )
+
+    def _request(self, problems: Sequence[Problem], num_generations: int) -> GenerateRequest:
+        return GenerateRequest(
+            stage="generate",
+            step=0,
+            shard=0,
+            problems=self._store.write_record("problems.json", list(problems), list[Problem]),
+            start=0,
+            stop=len(problems),
+            num_generations=num_generations,
+            sampling=sampling_params(self._config),
+            weights=WeightsRef(version=PolicyVersion(0), path="model", sha256=""),
+            output="unused",
+        )
+
+
+def sample_here(
+    config: RunConfig, problems: Sequence[Problem], num_generations: int
+) -> SampledProblems:
+    """The same in this process, with the model that `config` names, which is a settled one."""
+    with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
+        worker = TrialWorker(run_dir=folder, config=config, model_path=config.model.name_or_path)
+        return worker.sample(problems=problems, num_generations=num_generations)

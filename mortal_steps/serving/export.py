@@ -1,0 +1,68 @@
+"""A checkpoint as a model folder that every engine loads, by the actor's own way of writing one.
+
+    python -m mortal_steps.serving.export CHECKPOINT FOLDER '{"dtype": "float32", ...}'
+
+The file has the bits that the actor published, or would have, after the same step.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mortal_steps.errors import ModelError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Export:
+    """What a checkpoint's folder does not say."""
+
+    base: str | None
+    """Folder of the model that the adapter belongs to; None for full training."""
+    dtype: str
+    published_names: bool
+    """Whether tensors go by the names that transformers publishes models under, as older versions
+    of MORTAL had it."""
+    trust_remote_code: bool
+
+
+def export_in_process(checkpoint: Path, folder: Path, export: Export) -> None:
+    """`export` in a process of its own, whose memory is given back; raises `ModelError`."""
+    command = [sys.executable, "-P", "-m", __name__, str(checkpoint), str(folder)]
+    done = subprocess.run(
+        [*command, json.dumps(asdict(export))], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ModelError(f"{checkpoint} cannot be exported:\n{done.stderr.strip()}")
+
+
+def export_model(checkpoint: Path, folder: Path, export: Export) -> None:
+    """Write the model folder, without a tokenizer; an adapter is merged into its base.
+
+    Raises `CheckpointMismatchError` for a checkpoint that is no such model's.
+    """
+    # Imported where used: the process that waits for this one needs no torch.
+    from peft import PeftModel
+    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+    from mortal_steps.policy.export import save_model
+    from mortal_steps.policy.restore import load_model, load_published_model
+
+    trusts = {"trust_remote_code": export.trust_remote_code}
+    if export.base is not None:
+        base = AutoModelForCausalLM.from_pretrained(export.base, dtype=export.dtype, **trusts)
+        save_model(PeftModel.from_pretrained(base, checkpoint), folder)
+        return
+    config = AutoConfig.from_pretrained(checkpoint, **trusts)
+    model = AutoModelForCausalLM.from_config(config, dtype=export.dtype, **trusts)
+    (load_published_model if export.published_names else load_model)(model, checkpoint)
+    if (checkpoint / "generation_config.json").exists():
+        model.generation_config = GenerationConfig.from_pretrained(checkpoint)
+    save_model(model, folder)
+
+
+if __name__ == "__main__":
+    export_model(Path(sys.argv[1]), Path(sys.argv[2]), Export(**json.loads(sys.argv[3])))

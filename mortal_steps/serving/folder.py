@@ -1,0 +1,198 @@
+"""One whole model folder for a server: links to the files of the run, and a tokenizer.
+
+    runs/.serving-x1y2z3/
+      lock                          held for as long as the server runs
+      hub/models--RUN/              as the hub's cache has its models: transformers' server lists
+        refs/main                   what is there, and knows the model by this name
+        snapshots/12/               the model folder
+      adapter/                      LoRA, for vLLM
+      server.log
+
+The files are linked, not copied: a run that goes on removes its versions one after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.errors import StoreError
+from mortal_steps.policy import checkpoints
+from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
+from mortal_steps.runs.run import Run
+from mortal_steps.serving.base import base_folder, tokenizer_files
+from mortal_steps.serving.export import Export, export_in_process
+from mortal_steps.serving.saved import SavedModel
+from mortal_steps.store.files import link_file
+
+PREFIX = ".serving-"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+CHAT_TEMPLATE = "chat_template.jinja"
+ANCHOR = "<|im_start|>"
+"""How transformers' server finds where the answer of a Qwen model begins."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServedModel:
+    """What a server is given."""
+
+    run_id: str
+    step: int
+    name: str
+    """In the API: the run's id, or `RUN@STEP`."""
+    model: Path
+    """A whole model folder; of an adapter, its base."""
+    adapter: Path | None
+    hub: Path
+    """A folder like the hub's cache, with the model in it under its name."""
+
+    @property
+    def other_name(self) -> str:
+        """The same model by its step, or by its run alone."""
+        both = {self.run_id, f"{self.run_id}@{self.step}"}
+        return (both - {self.name}).pop()
+
+
+@contextlib.contextmanager
+def scratch(runs_dir: Path) -> Iterator[Path]:
+    """A folder beside the runs, on their file system; those that killed servers left are removed.
+
+    Raises `StoreError` where nothing can be written.
+    """
+    for left in runs_dir.glob(f"{PREFIX}*"):
+        _remove_unused(left)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=runs_dir.absolute()))
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise StoreError(
+            f"{runs_dir} is not writable ({error.strerror}): a server needs a folder beside the "
+            "runs, of links to the model's files"
+        ) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def assemble(
+    run: Run, saved: SavedModel, folder: Path, *, step_named: bool, merged: bool
+) -> ServedModel:
+    """Fill a scratch folder with what `saved` stands for, as a server takes it.
+
+    An adapter is `merged` into its base, or lies beside it. Raises `ModelError` and
+    `CorruptFileError`.
+    """
+    run_id = run.info.run_id
+    repository = folder / "hub" / f"models--{run_id}"
+    model = repository / "snapshots" / str(saved.step)
+    _write(repository / "refs" / (str(saved.step) if step_named else "main"), str(saved.step))
+    adapter: Path | None = None
+    if saved.kind == "adapter" and not merged:
+        adapter = folder / "adapter"
+        _link_committed(run, saved, adapter)
+        _link_tokenizer(run, adapter)
+        model = base_folder(run)
+    else:
+        model.mkdir(parents=True)
+        if saved.kind == "model":
+            _link_committed(run, saved, model)
+        else:
+            _export(run, saved, model)
+        _link_tokenizer(run, model)
+        _tell_where_answers_begin(model)
+    return ServedModel(
+        run_id=run_id,
+        step=saved.step,
+        name=f"{run_id}@{saved.step}" if step_named else run_id,
+        model=model,
+        adapter=adapter,
+        hub=folder / "hub",
+    )
+
+
+def has_chat_template(folder: Path) -> bool:
+    """Whether the model of this folder takes chat messages."""
+    if (folder / CHAT_TEMPLATE).exists():
+        return True
+    return "chat_template" in _read_json(folder / TOKENIZER_CONFIG)
+
+
+def _export(run: Run, saved: SavedModel, folder: Path) -> None:
+    adapter, model = saved.kind == "adapter", run.config.model
+    old = not adapter and checkpoints.read_state(run.store, saved.path).digests is None
+    export = Export(
+        base=str(base_folder(run)) if adapter else None,
+        dtype=model.dtype,
+        published_names=old,
+        trust_remote_code=model.trust_remote_code,
+    )
+    export_in_process(run.store.path(saved.path), folder, export)
+
+
+def _link_committed(run: Run, saved: SavedModel, folder: Path) -> None:
+    for name in run.store.folder_files(saved.path):
+        if name != PROBE_FILE:
+            link_file(run.store.path(saved.path) / name, folder / name)
+
+
+def _link_tokenizer(run: Run, folder: Path) -> None:
+    for path in tokenizer_files(run):
+        if not (folder / path.name).exists():
+            link_file(path.resolve(), folder / path.name)
+
+
+def _tell_where_answers_begin(folder: Path) -> None:
+    """transformers' server takes every Qwen model's answers apart as Qwen's own chat template
+    writes them. By another template, it would find the prompt in front of each answer."""
+    kind = str(_read_json(folder / "config.json").get("model_type", ""))
+    path = folder / TOKENIZER_CONFIG
+    settings = _read_json(path)
+    if not kind.startswith("qwen") or "response_template" in settings:
+        return
+    template = folder / CHAT_TEMPLATE
+    text = template.read_text() if template.exists() else settings.get("chat_template")
+    if not text or ANCHOR in str(text):
+        return
+    ends = settings.get("eos_token")
+    closed = {"close_pattern": re.escape(ends)} if isinstance(ends, str) else {}
+    settings["response_template"] = {
+        "defaults": {"role": "assistant"},
+        "start_anchor_pattern": r"(?s).+\Z",  # after the whole prompt
+        "fields": {"content": {"content": "text", **closed}},
+    }
+    path.unlink()  # a link to the run's own file
+    path.write_text(json.dumps(settings, indent=1))
+
+
+def _remove_unused(folder: Path) -> None:
+    try:
+        lock = (folder / "lock").open()
+    except OSError:  # somebody else's, or just being made
+        return
+    with lock, contextlib.suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

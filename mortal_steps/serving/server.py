@@ -1,0 +1,113 @@
+"""A server of an engine as a process: it ends with this one, however that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+
+from mortal_steps.errors import ConfigError, EngineError
+from mortal_steps.sandbox.inside import kernel
+from mortal_steps.serving.commands import Endpoint, ServerCommand, url_of
+
+Process = subprocess.Popen[bytes]
+LOOK_EVERY_S = 0.1
+ENDS_WITHIN_S = 10.0
+"""What a server that is told to end may take, requests in progress included."""
+LAST_LINES = 8
+"""Of its output, shown when it does not start."""
+
+
+def free_port(endpoint: Endpoint) -> Endpoint:
+    """The endpoint with a port that nobody listens at: its own, or any for port 0.
+
+    Raises `ConfigError` if the port is taken, or the host is none of this machine's.
+    """
+    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((endpoint.host, endpoint.port))
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen at {endpoint.host}:{endpoint.port}: {error.strerror or error}; "
+                "choose another --port, or --port 0 for a free one"
+            ) from error
+        return replace(endpoint, port=probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running(command: ServerCommand, endpoint: Endpoint, log: Path) -> Iterator[Process]:
+    """The server, once it answers; it has ended when the block is left.
+
+    Raises `EngineError` with the end of its output if it does not start.
+    """
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command.arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **command.environment},
+            cwd=log.parent,
+            start_new_session=True,  # Ctrl-C is for this process, which then ends the server
+            preexec_fn=_end_with_parent,
+        )
+    try:
+        _wait_until_it_answers(process, command, endpoint, log)
+        yield process
+    finally:
+        end(process)
+
+
+def wait_for_end(process: Process, command: ServerCommand, log: Path) -> None:
+    """Wait for as long as the server runs; raises `EngineError` when it ends by itself."""
+    process.wait()
+    raise _ended(process, command, log)
+
+
+def end(process: Process) -> None:
+    """End the server with all of its processes."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(ENDS_WITHIN_S)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _end_with_parent() -> None:
+    """In the new process: it gets SIGTERM when its parent is gone, also by SIGKILL."""
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _wait_until_it_answers(
+    process: Process, command: ServerCommand, endpoint: Endpoint, log: Path
+) -> None:
+    health = url_of(endpoint).removesuffix("/v1") + "/health"
+    with httpx.Client(trust_env=False, timeout=2.0) as client:
+        while process.poll() is None:
+            with contextlib.suppress(httpx.HTTPError):
+                if client.get(health).status_code == httpx.codes.OK:
+                    return
+            time.sleep(LOOK_EVERY_S)
+    raise _ended(process, command, log)
+
+
+def _ended(process: Process, command: ServerCommand, log: Path) -> EngineError:
+    output = log.read_text(errors="replace")
+    remedy = next((do for word, do in command.remedies.items() if word in output), "")
+    lines = [line for line in output.splitlines() if line.strip()][-LAST_LINES:]
+    told = "\n".join(f"    {line}" for line in lines)
+    return EngineError(
+        f"the server of {command.engine} ended with code {process.returncode}; its last lines:\n"
+        f"{told}" + (f"\n{remedy}" if remedy else "")
+    )

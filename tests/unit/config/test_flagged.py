@@ -1,0 +1,105 @@
+"""A configuration out of a file or none, flags and overrides."""
+
+import pytest
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.flagged import flagged_config
+from mortal_steps.config.keys import keys_of
+from mortal_steps.errors import ConfigError
+from mortal_steps.flags import FLAGS
+
+DATASET = {"dataset": "train.jsonl"}
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "[data]\nsource = 'train.jsonl'\n[model.new]\n[training]\nmax_steps = 3\nbatch_size = 2\n"
+    )
+    return path
+
+
+def test_every_flag_writes_keys_that_there_are():
+    known = {key for key, _ in keys_of(RunConfig)}
+    for flag in FLAGS:
+        keys = {*flag.switches} or {flag.key, flag.single_node_key or flag.key}
+        assert keys <= known
+        assert all(key in flag.told for key in keys)
+
+
+def test_a_flag_is_stronger_than_the_file_and_leaves_the_rest(file):
+    config = flagged_config(file, {"max_steps": 7, "epochs": None, "reward": []})
+    assert (config.training.max_steps, config.training.batch_size) == (7, 2)
+    assert config.data.source == "train.jsonl"
+
+
+@pytest.mark.parametrize("override", ["training.max_steps=6", "training={max_steps=6}"])
+def test_a_flag_and_an_override_that_differ_are_refused(file, override):
+    with pytest.raises(ConfigError, match=r"--max-steps 5 and --set training.max_steps=6"):
+        flagged_config(file, {"max_steps": 5}, [override])
+
+
+def test_a_flag_and_an_override_that_agree_are_taken(file):
+    config = flagged_config(file, {"max_steps": 5}, ["training.max_steps=5"])
+    assert config.training.max_steps == 5
+
+
+def test_a_switch_and_an_override_that_differ_are_refused():
+    with pytest.raises(ConfigError, match=r"--simple-mode and --set rollout\.engine=vllm"):
+        flagged_config(None, {"simple_mode": True}, ["rollout.engine=vllm"])
+
+
+def test_a_value_is_what_was_typed_and_no_toml():
+    config = flagged_config(None, {**DATASET, "model": "true", "reward": ["1.py:f"]})
+    assert (config.model.name_or_path, config.rewards.functions) == ("true", ("1.py:f",))
+
+
+def test_the_actor_has_the_gpu_of_the_mode(file):
+    apart = flagged_config(None, {"actor_gpu": "H100"}).compute.modal
+    assert (apart.actor, apart.gpu) == ("H100", "A100")
+    for flags, overrides in (
+        ({"simple_mode": True}, []),
+        ({}, ["compute.mode=single_node"]),
+    ):
+        together = flagged_config(None, {"actor_gpu": "H100", **flags}, overrides).compute.modal
+        assert (together.actor, together.gpu) == ("A100", "H100")
+
+
+def test_a_model_beside_one_that_would_be_built_is_refused(file):
+    with pytest.raises(ConfigError, match=r"--model some/model: .*--set model=\{\}"):
+        flagged_config(file, {"model": "some/model"})
+    config = flagged_config(file, {"model": "some/model"}, ["model={}"])
+    assert (config.model.new, config.model.name_or_path) == (None, "some/model")
+
+
+def test_without_a_file_programs_are_written_and_scored():
+    data = flagged_config(None, {"max_samples": 4}, ["data.shuffle=false"]).data
+    assert (data.source, data.config) == ("OpenCoder-LLM/opc-sft-stage2", "educational_instruct")
+    assert (data.prompt_column, data.max_samples, data.shuffle) == ("instruction", 4, False)
+    assert flagged_config(None, {"reward": ["sandbox"]}).data.source == data.source
+
+
+@pytest.mark.parametrize(("flags", "overrides"), [(DATASET, []), ({}, ["data.source=train.jsonl"])])
+def test_a_dataset_that_is_named_has_none_of_the_defaults(flags, overrides):
+    data = flagged_config(None, flags, overrides).data
+    assert (data.source, data.config) == ("train.jsonl", None)
+    assert (data.prompt_column, data.max_samples) == ("prompt", None)
+
+
+@pytest.mark.parametrize(
+    ("flags", "overrides"),
+    [({"reward": ["r.py:f"]}, []), ({}, ["rewards.terms=[{type='exact'}]"])],
+)
+def test_a_reward_without_a_dataset_is_refused(flags, overrides):
+    with pytest.raises(ConfigError, match="name one with --dataset"):
+        flagged_config(None, flags, overrides)
+
+
+def test_what_is_wrong_without_a_file_is_said_of_the_command_line():
+    with pytest.raises(ConfigError, match=r"the command line:\n  training.batch_size = 0"):
+        flagged_config(None, {"batch_size": 0})
+    with pytest.raises(ConfigError, match="'data' is a value, not a section"):
+        flagged_config(None, DATASET, ["data=3"])
+    with pytest.raises(ConfigError, match="data = 3"):
+        flagged_config(None, {}, ["data=3"])
