@@ -44,7 +44,9 @@ def worker_specs(
             prepare="start",
             preload=engine.preload if shares else (),
         ),
-        "reward": _spec("reward", local.reward, {**common, "num_steps": num_steps}),
+        "reward": _spec(
+            "reward", local.reward, {**common, "num_steps": num_steps}, prepare="start"
+        ),
     }
 
 

@@ -220,15 +220,16 @@ class Session:
         return StageTiming(stage="warm_start", step=0, busy_s=time.perf_counter() - started)
 
     async def start_workers(self, step: int) -> ActorReady:
-        """Bring the actor to `step` and, beside it, up the rollout workers: one is enough to begin,
-        the others join as they become ready."""
+        """Bring the actor to `step` and, beside it, up the rollout workers and the reward worker:
+        one that samples is enough to begin, the others join as they become ready."""
         started = time.perf_counter()
         key = self._key("start_workers", step)
         ready: ActorReady
         with self.doing.calling("start_workers", "prepare", step):
-            ready, _ = await asyncio.gather(
+            ready, *_ = await asyncio.gather(
                 self.compute.call("actor", "prepare", key=key, step=step),
                 self.compute.start("rollout"),
+                self.compute.start("reward"),
             )
         seconds = time.perf_counter() - started
         timing = StageTiming(stage="start_workers", step=step, busy_s=seconds)

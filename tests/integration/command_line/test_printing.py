@@ -203,7 +203,8 @@ def test_a_reward_that_hangs_is_seen_to_be_called(mortal, tmp_path, monkeypatch)
     Path("rewards.py").write_text("import time\ndef matches(**_):\n    time.sleep(60)\n")
     code, output, errors = mortal("train", "tiny.toml", "--set", "rewards.timeout_s=0.2")
     assert code == 1 and "gave no answer within 0.2 s" in errors
-    assert output.splitlines() == [
+    checks = [line for line in output.splitlines() if "a Prefect server" not in line]
+    assert checks == [
         "reading tiny.toml ...",
         "reading the dataset ...",
         "calling the reward functions with a made-up completion ...",

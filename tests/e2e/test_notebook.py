@@ -7,7 +7,8 @@ from mortal_steps.runs.run import find_run
 from tests.support.paths import ROOT
 
 
-def test_the_notebook_kills_its_run_and_ends_with_the_same_weights(tmp_path):
+def test_the_notebook_kills_its_run_and_ends_with_the_same_weights(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("PREFECT_API_URL", server.api_url)
     notebook = nbformat.read(ROOT / "examples/quickstart.ipynb", as_version=4)
     (settings,) = [cell for cell in notebook.cells if "STEPS = 40" in cell.source]
     settings.source = settings.source.replace("STEPS = 40", "STEPS = 12")
