@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mortal.trainer.objects.datasets import source_of
@@ -13,6 +13,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.defaults import CODE_DATASET
 from mortal_steps.config.keys import keys_of
 from mortal_steps.config.loader import parse_config
+from mortal_steps.config.reward_forms import SANDBOX
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.settling import find_context
 
@@ -67,14 +68,25 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
     }
     if given["peft_config"] is not None:
         keys |= lora_settings(given["peft_config"])
-    if given["train_dataset"] is None:
-        keys |= DEFAULT_DATASET
-    else:
+    if given["train_dataset"] is not None:
         keys["data.source"] = source_of(given["train_dataset"], runs_dir, "train_dataset")
+    else:
+        _check_programs_are_scored(keys["rewards.terms"])
+        keys |= DEFAULT_DATASET
     if given["eval_dataset"] is not None:
         keys["data.eval_source"] = source_of(given["eval_dataset"], runs_dir, "eval_dataset")
         keys["evaluation.eval_steps"] = DEFAULT_EVAL_STEPS
     return keys
+
+
+def _check_programs_are_scored(terms: Sequence[Mapping[str, Any]]) -> None:
+    """Other rewards do not fit the dataset by default; raises `ConfigError`."""
+    for place, term in enumerate(terms):
+        if term["type"] != SANDBOX:
+            raise ConfigError(
+                f"{ORIGIN}: reward_funcs[{place}] has no dataset to score; give train_dataset, or "
+                "leave reward_funcs out to train on programs with test cases"
+            )
 
 
 def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig:

@@ -119,6 +119,11 @@ def test_without_a_dataset_it_is_programs_with_test_cases():
     )
 
 
+def test_a_reward_of_your_own_needs_a_dataset_to_score():
+    with pytest.raises(ConfigError, match=r"reward_funcs\[1\] has no dataset.*give train_dataset"):
+        config_of(["sandbox", scaled(1.0)], train_dataset=None)
+
+
 def test_rows_are_a_file_that_is_named_after_them():
     first, again = config_of().data.source, config_of(train_dataset=tuple(ROWS)).data.source
     assert first == again
