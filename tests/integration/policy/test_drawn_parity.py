@@ -63,9 +63,8 @@ def check_case(case, tmp_path):
     assert second.save_final().weights_sha256 == weights.weights_digest(tmp_path / "final")
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
-def test_a_drawn_case_survives_kills(request, tmp_path, algorithm):
-    case = draw(request.config.getoption("--parity-seed"), 0, "qwen3_moe", algorithm)
+def test_a_drawn_case_survives_kills(request, tmp_path):
+    case = draw(request.config.getoption("--parity-seed"), 0, "qwen3_moe")
     case = dataclasses.replace(case, num_steps=3, save_steps=1, kills=(("update", 2),))
     trial = attempt(case, tmp_path / "case", context())
     assert (trial.outcome, trial.found) == ("equal", "")
