@@ -37,11 +37,12 @@ def test_a_mode_of_gsm8k_ends_with_the_same_bits_after_a_kill(mode, folder, env)
 
 def test_the_judge_of_the_example_scores_and_is_paid(folder, env):
     options = ("--model", "./tiny", "--max_steps", "2", "--max_tokens", "8")
-    with JudgeStub() as stub:
+    with JudgeStub(lambda body: 7.0) as stub:
         asked = (*options, "--base_url", stub.url)
         run = finished(folder, "judge.py", *asked, run_id="judged", env=env)
         assert stub.paid
-    assert {"LLMJudge", "brief"} <= {name.rpartition("/")[2] for name in run.metrics()[0]}
+    scored = run.metrics()[0]
+    assert scored["rewards/LLMJudgeEnvironment/mean"] == 7.0 and "rewards/brief/mean" in scored
 
 
 def test_an_adapter_is_trained_and_merged(folder, env):

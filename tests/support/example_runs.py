@@ -23,7 +23,7 @@ PATIENCE_S = 240
 
 def tiny_model(folder: Path) -> None:
     """Build the model that stands in for the Hub's."""
-    build_model(folder / "tiny", NewModelConfig(max_position_embeddings=512), seed=0)
+    build_model(folder / "tiny", NewModelConfig(max_position_embeddings=1024), seed=0)
 
 
 def start(folder: Path, script: str, *options: str, env: dict[str, str]) -> subprocess.Popen[str]:

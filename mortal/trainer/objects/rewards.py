@@ -93,18 +93,26 @@ def spec_of(reward: Any) -> str | None:
 
 
 def users_place(module: str) -> str | None:
-    """The file of a module of the user's below the current folder, or the module's name where it
-    is in a package there; None for one that is installed."""
+    """The file of a module of the user's below the current folder or beside the script, or the
+    module's name where it is in a package there; None for one that is installed."""
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None or not file.endswith(".py") or is_protected(module.partition(".")[0]):
         return None
     path, here = Path(file).absolute(), Path.cwd()
     installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-    if any(path.is_relative_to(one) for one in installed) or not path.is_relative_to(here):
+    if any(path.is_relative_to(one) for one in installed):
         return None
+    if not path.is_relative_to(here):
+        return str(path) if path.parent == _folder_of_script() else None
     below = path.relative_to(here)
     in_package = "." in module and below.with_suffix("").as_posix().replace("/", ".") == module
     return module if in_package else str(below)
+
+
+def _folder_of_script() -> Path | None:
+    """Whose modules this process finds by their names, and others do not."""
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    return None if script is None else Path(script).absolute().parent
 
 
 def _pickled(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """What parameters and objects become in the configuration."""
 
 import functools
+import importlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -183,6 +185,18 @@ def test_a_function_of_a_file_goes_by_its_file_and_one_of_a_package_by_its_modul
     closure = term_of(functools.partial(twice, bonus=1))
     assert closure.modules == ("own_package.scores",)
     assert closure.code == ("own_package.scores:pickled",)
+
+
+def test_a_module_beside_the_script_goes_by_its_file_from_any_folder(folder, monkeypatch):
+    scripts, work = folder / "scripts", folder / "work"
+    scripts.mkdir()
+    work.mkdir()
+    (scripts / "beside.py").write_text("def one(completions, **kwargs):\n    return [1.0]\n")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(scripts / "train.py"), False)
+    monkeypatch.syspath_prepend(scripts)
+    monkeypatch.chdir(work)
+    module = importlib.import_module("beside")
+    assert term_of(module.one).function == f"{scripts}/beside.py:one"
 
 
 def test_what_has_no_name_is_pickled_under_what_it_says():
