@@ -9,19 +9,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
-MODEL, TRAINING, SAMPLING, PLACE = (
-    "Model, data and rewards",
-    "Training",
-    "Sampling",
-    "Where it runs",
-)
-"""Panels of the help."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Flag:
     """One flag. Without a value on the command line it is None and writes nothing."""
 
@@ -33,8 +25,9 @@ class Flag:
     """Of the configuration, that it writes."""
     help: str
     """What it means, without the key."""
-    panel: str
-    metavar: str | None = None
+    _: KW_ONLY
+    value: str | None = None
+    """What stands for its value in the help; None: N for an int, else the flag's name."""
     single_node_key: str | None = None
     """What it writes in the place of `key` where `compute.mode` is single_node."""
     switches: Mapping[str, Any] = field(default_factory=dict)
@@ -50,6 +43,13 @@ class Flag:
         return f"--{self.name.replace('_', '-')}"
 
     @property
+    def metavar(self) -> str | None:
+        """What stands for its value in the help; None for a flag that takes none."""
+        if self.kind is bool:
+            return None
+        return self.value or ("N" if self.kind is int else self.name.upper())
+
+    @property
     def told(self) -> str:
         """The help, with the keys."""
         keys = [*(self.switches or (self.key,)), *filter(None, [self.single_node_key])]
@@ -63,214 +63,76 @@ class Flag:
         return {key: None if self.all_at_zero and given == 0 else given}
 
 
-FLAGS = (
-    Flag(
-        name="model",
-        kind=str,
-        key="model.name_or_path",
-        help="Model to train: a name on the hub, or a folder.",
-        panel=MODEL,
-        metavar="MODEL",
+# fmt: off
+PANELS: Mapping[str, tuple[Flag, ...]] = {
+    "Model, data and rewards": (
+        Flag("model", str, "model.name_or_path",
+             "Model to train: a name on the hub, or a folder."),
+        Flag("dataset", str, "data.source",
+             "Where the prompts are: a file, a folder, or a name on the hub.",
+             others=("train_dataset",)),
+        Flag("max_samples", int, "data.max_samples",
+             "Use only the first N rows; 0: all.", all_at_zero=True),
+        Flag("reward", list, "rewards.functions",
+             "Reward, such as rewards.py:correct or sandbox. May be repeated.",
+             others=("reward_funcs",)),
     ),
-    Flag(
-        name="dataset",
-        kind=str,
-        key="data.source",
-        help="Where the prompts are: a file, a folder, or a name on the hub.",
-        panel=MODEL,
-        metavar="DATASET",
-        others=("train_dataset",),
+    "Training": (
+        Flag("max_steps", int, "training.max_steps",
+             "Number of train steps; -1: as many as the epochs take."),
+        Flag("epochs", int, "training.num_epochs",
+             "Passes over the dataset.", others=("num_epochs",)),
+        Flag("batch_size", int, "training.batch_size",
+             "Prompts per train step."),
+        Flag("num_generations", int, "training.num_generations",
+             "Completions per prompt."),
+        Flag("learning_rate", float, "training.learning_rate",
+             "Peak learning rate.", value="RATE"),
+        Flag("loss_type", str, "training.loss_type",
+             "Loss: grpo, dapo, dr_grpo and others.", value="LOSS"),
+        Flag("beta", float, "training.beta",
+             "Coefficient of the KL penalty."),
+        Flag("epsilon", float, "training.epsilon",
+             "Clipping range of the probability ratio."),
+        Flag("scale_rewards", str, "training.scale_rewards",
+             "Divide advantages by the standard deviation of a group or batch, or none.",
+             value="OVER"),
+        Flag("max_completion_length", int, "training.max_completion_length",
+             "Longest completion to train on, in tokens."),
+        Flag("use_lora", bool, "training.use_lora",
+             "Train a LoRA adapter instead of the whole model."),
+        Flag("save_steps", int, "checkpoints.save_steps",
+             "Save a checkpoint every N steps."),
     ),
-    Flag(
-        name="max_samples",
-        kind=int,
-        key="data.max_samples",
-        help="Use only the first N rows; 0: all.",
-        panel=MODEL,
-        metavar="N",
-        all_at_zero=True,
+    "Sampling": (
+        Flag("max_tokens", int, "rollout.max_tokens",
+             "Most tokens to sample per completion."),
+        Flag("max_model_len", int, "model.max_model_len",
+             "Longest prompt plus completion, in tokens."),
+        Flag("num_rollout_workers", int, "rollout.num_rollout_workers",
+             "Number of workers that sample."),
+        Flag("sync_weights_every", int, "rollout.sync_weights_every",
+             "Publish new weights to them every N steps."),
+        Flag("weight_sync", str, "rollout.weight_sync",
+             "How they load new weights: reload, volume or checkpoint.",
+             value="WAY", others=("weight_sync_method",)),
     ),
-    Flag(
-        name="reward",
-        kind=list,
-        key="rewards.functions",
-        help="Reward, such as rewards.py:correct or sandbox. May be repeated.",
-        panel=MODEL,
-        metavar="REWARD",
-        others=("reward_funcs",),
+    "Where it runs": (
+        Flag("backend", str, "compute.backend",
+             "local: processes on this machine; modal: containers on Modal."),
+        Flag("actor_gpu", str, "compute.modal.actor",
+             "GPU on Modal that trains.", value="GPU", single_node_key="compute.modal.gpu"),
+        Flag("rollout_gpu", str, "compute.modal.rollout",
+             "GPU on Modal of each worker that samples.", value="GPU"),
+        Flag("simple_mode", bool, "compute.mode",
+             "Train and sample in turn in one place, with transformers in place of vLLM.",
+             switches={"compute.mode": "single_node", "rollout.engine": "transformers"}),
     ),
-    Flag(
-        name="max_steps",
-        kind=int,
-        key="training.max_steps",
-        help="Number of train steps; -1: as many as the epochs take.",
-        panel=TRAINING,
-        metavar="N",
-    ),
-    Flag(
-        name="epochs",
-        kind=int,
-        key="training.num_epochs",
-        help="Passes over the dataset.",
-        panel=TRAINING,
-        metavar="N",
-        others=("num_epochs",),
-    ),
-    Flag(
-        name="batch_size",
-        kind=int,
-        key="training.batch_size",
-        help="Prompts per train step.",
-        panel=TRAINING,
-        metavar="N",
-    ),
-    Flag(
-        name="num_generations",
-        kind=int,
-        key="training.num_generations",
-        help="Completions per prompt.",
-        panel=TRAINING,
-        metavar="N",
-    ),
-    Flag(
-        name="learning_rate",
-        kind=float,
-        key="training.learning_rate",
-        help="Peak learning rate.",
-        panel=TRAINING,
-        metavar="RATE",
-    ),
-    Flag(
-        name="loss_type",
-        kind=str,
-        key="training.loss_type",
-        help="Loss: grpo, dapo, dr_grpo and others.",
-        panel=TRAINING,
-        metavar="LOSS",
-    ),
-    Flag(
-        name="beta",
-        kind=float,
-        key="training.beta",
-        help="Coefficient of the KL penalty.",
-        panel=TRAINING,
-        metavar="BETA",
-    ),
-    Flag(
-        name="epsilon",
-        kind=float,
-        key="training.epsilon",
-        help="Clipping range of the probability ratio.",
-        panel=TRAINING,
-        metavar="EPSILON",
-    ),
-    Flag(
-        name="scale_rewards",
-        kind=str,
-        key="training.scale_rewards",
-        help="Divide advantages by the standard deviation of a group or batch, or none.",
-        panel=TRAINING,
-        metavar="OVER",
-    ),
-    Flag(
-        name="max_completion_length",
-        kind=int,
-        key="training.max_completion_length",
-        help="Longest completion to train on, in tokens.",
-        panel=TRAINING,
-        metavar="N",
-    ),
-    Flag(
-        name="use_lora",
-        kind=bool,
-        key="training.use_lora",
-        help="Train a LoRA adapter instead of the whole model.",
-        panel=TRAINING,
-    ),
-    Flag(
-        name="save_steps",
-        kind=int,
-        key="checkpoints.save_steps",
-        help="Save a checkpoint every N steps.",
-        panel=TRAINING,
-        metavar="N",
-    ),
-    Flag(
-        name="max_tokens",
-        kind=int,
-        key="rollout.max_tokens",
-        help="Most tokens to sample per completion.",
-        panel=SAMPLING,
-        metavar="N",
-    ),
-    Flag(
-        name="max_model_len",
-        kind=int,
-        key="model.max_model_len",
-        help="Longest prompt plus completion, in tokens.",
-        panel=SAMPLING,
-        metavar="N",
-    ),
-    Flag(
-        name="num_rollout_workers",
-        kind=int,
-        key="rollout.num_rollout_workers",
-        help="Number of workers that sample.",
-        panel=SAMPLING,
-        metavar="N",
-    ),
-    Flag(
-        name="sync_weights_every",
-        kind=int,
-        key="rollout.sync_weights_every",
-        help="Publish new weights to them every N steps.",
-        panel=SAMPLING,
-        metavar="N",
-    ),
-    Flag(
-        name="weight_sync",
-        kind=str,
-        key="rollout.weight_sync",
-        help="How they load new weights: reload, volume or checkpoint.",
-        panel=SAMPLING,
-        metavar="WAY",
-        others=("weight_sync_method",),
-    ),
-    Flag(
-        name="backend",
-        kind=str,
-        key="compute.backend",
-        help="local: processes on this machine; modal: containers on Modal.",
-        panel=PLACE,
-        metavar="BACKEND",
-    ),
-    Flag(
-        name="actor_gpu",
-        kind=str,
-        key="compute.modal.actor",
-        help="GPU on Modal that trains.",
-        panel=PLACE,
-        metavar="GPU",
-        single_node_key="compute.modal.gpu",
-    ),
-    Flag(
-        name="rollout_gpu",
-        kind=str,
-        key="compute.modal.rollout",
-        help="GPU on Modal of each worker that samples.",
-        panel=PLACE,
-        metavar="GPU",
-    ),
-    Flag(
-        name="simple_mode",
-        kind=bool,
-        key="compute.mode",
-        help="Train and sample in turn in one place, with transformers in place of vLLM.",
-        panel=PLACE,
-        switches={"compute.mode": "single_node", "rollout.engine": "transformers"},
-    ),
-)
-"""In the order of the help."""
+}
+# fmt: on
+"""By the panel of the help that they stand in, in its order."""
+
+FLAGS = tuple(flag for flags in PANELS.values() for flag in flags)
 
 NOT_ON_MODAL = ("backend",)
 """Flags whose value `modal run` says by itself."""

@@ -18,6 +18,7 @@ from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
+from mortal_steps.report.trackers.base import FOLDER
 from mortal_steps.report.units import duration, number
 from mortal_steps.runs.checked import Checked
 from mortal_steps.runs.verify import FinishedCheck, RunCheck
@@ -67,6 +68,9 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
             f"{run.judge['completion_tokens']:,} out, ${run.judge['dollars']:.4f}",
         )
     line("files", run.run_dir)
+    if run.trackers:
+        folder = Path(run.run_dir) / FOLDER
+        line("tracking", ", ".join(run.trackers) + (f" in {folder}" if folder.is_dir() else ""))
     if run.report:
         line("report", f"{run.run_dir}/{run.report}")
     if run.ui_url and server_runs:

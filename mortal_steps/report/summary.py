@@ -100,6 +100,8 @@ class RunSummary:
     """Problems left out because a reward function failed on them, the most frequent first."""
     changed_rewards: list[Mapping[str, Any]]
     """Since which `step` other reward functions score than before, and their `changes`."""
+    trackers: Sequence[str]
+    """Those that it reports to."""
     curve: Mapping[str, Sequence[Point]]
     """`training` and `held_out`: steps done and mean reward, in 60 points at most."""
     drawn: Mapping[str, str]
@@ -156,6 +158,7 @@ def summarize(run: Run) -> RunSummary:
         judge=_judge(run),
         quarantined=_quarantined(run.logs.read(QUARANTINE)),
         changed_rewards=_changed_rewards(run),
+        trackers=config.logging.report_to if config else (),
         curve={
             "training": _points(metrics),
             "held_out": _points(run.logs.read(EVALUATIONS)),
