@@ -9,8 +9,12 @@ from pydantic import AfterValidator
 
 from mortal_steps.config.names import checked_name
 
+DIRECT = "direct"
+"""The way for which the actor keeps the weights in shared memory, too."""
+
 WEIGHT_SYNC: Mapping[str, str] = {
     "reload": "mortal_steps.rollout.weight_sync.reload:Reload",
+    DIRECT: "mortal_steps.rollout.weight_sync.direct:Direct",
     "volume": "mortal_steps.rollout.weight_sync.volume:Volume",
     "checkpoint": "mortal_steps.rollout.weight_sync.checkpoint:Checkpoint",
 }

@@ -9,6 +9,8 @@ import torch
 from peft import PeftModel
 from peft.utils import CONFIG_NAME
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.core_model_loading import revert_weight_conversion
+from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
 from mortal_steps.policy.base_model import Base
 
@@ -80,6 +82,26 @@ def _settle_adapter_config(path: Path, base: Base) -> None:
     config["base_model_name_or_path"] = base.name
     config["revision"] = base.revision
     path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+
+
+def published_tensors(model: PreTrainedModel | PeftModel) -> dict[str, torch.Tensor]:
+    """The tensors that `save_model` writes, by the names that they have in its file. Those that it
+    writes as they are, are the live ones."""
+    if isinstance(model, PeftModel):
+        base, state = model.get_base_model(), merged_state_dict(model)
+    else:
+        base, state = model, model.state_dict()
+    for ignored in base._keys_to_ignore_on_save or ():
+        state.pop(ignored, None)
+    state = remove_tied_weights_from_state_dict(state, base)
+    tensors: dict[str, torch.Tensor] = revert_weight_conversion(base, state)
+    return tensors
+
+
+def save_settings(model: PreTrainedModel | PeftModel, folder: Path) -> None:
+    """The files that `save_model` writes beside the tensors."""
+    base = model.get_base_model() if isinstance(model, PeftModel) else model
+    base.save_pretrained(folder, state_dict={})
 
 
 @torch.no_grad()

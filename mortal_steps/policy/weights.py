@@ -53,7 +53,7 @@ def publish(
     """
     published = find(store, version)
     if published is not None:
-        _check_same(store, policy, published)
+        check_same(store, policy, published)
         return published
     with store.committing_folder(path_of(version)) as folder:
         policy.export_weights(folder)
@@ -129,7 +129,8 @@ def _reference(store: RunStore, version: PolicyVersion) -> WeightsRef:
     return WeightsRef(version=version, path=path, sha256=store.folder_digest(path))
 
 
-def _check_same(store: RunStore, policy: Policy, published: WeightsRef) -> None:
+def check_same(store: RunStore, policy: Policy, published: WeightsRef) -> None:
+    """Raise `WeightsMismatchError` unless the policy's weights are those of a published version."""
     there = weights_digest(store.path(published.path))
     with tempfile.TemporaryDirectory(
         dir=store.path(FOLDER), prefix=".", suffix=".partial"

@@ -119,6 +119,16 @@ def digest_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def digest_bytes(content: bytes | memoryview) -> str:
+    """The same of a file's content."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def is_digest_of(digest: str, content: bytes | memoryview) -> bool:
+    """Whether a committed file with this digest has this content."""
+    return digest_bytes(content) == digest
+
+
 def sync_to_disk(path: Path) -> None:
     """Let a file's content, or a folder's names, outlast a power cut."""
     descriptor = os.open(path, os.O_RDONLY)

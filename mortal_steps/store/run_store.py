@@ -34,9 +34,10 @@ import contextlib
 import errno
 import hashlib
 import json
+import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -49,6 +50,7 @@ from mortal_steps.store.files import (
     is_full_disk,
     sync_to_disk,
     write_atomically,
+    writing,
 )
 from mortal_steps.store.seal import check_seal
 from mortal_steps.types import FileRef
@@ -152,8 +154,7 @@ class RunStore:
             beside.mkdir(parents=True)
             yield beside
             digests = {name: digest_file(beside / name) for name in _files_below(beside)}
-            manifest = json.dumps({"files": digests}, indent=1, sort_keys=True).encode()
-            write_atomically(beside / FOLDER_MANIFEST, manifest)
+            write_atomically(beside / FOLDER_MANIFEST, manifest_of(digests))
             for name in digests:
                 sync_to_disk(beside / name)
             for folder in {(beside / name).parent for name in digests}:
@@ -163,6 +164,28 @@ class RunStore:
             shutil.rmtree(beside, ignore_errors=True)
             if is_full_disk(error):
                 raise failed_write(target, error) from error
+            raise
+
+    def commit_folder(
+        self, relative: str, files: Mapping[str, bytes | memoryview], manifest: bytes
+    ) -> None:
+        """The same for a folder whose files, and their manifest, lie in memory."""
+        target = self.path(relative)
+        beside = hidden_beside(target, "partial")
+        try:
+            beside.mkdir(parents=True)
+            for name, content in {**files, FOLDER_MANIFEST: manifest}.items():
+                path = beside / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with writing(path), path.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            for folder in {(beside / name).parent for name in files} | {beside}:
+                sync_to_disk(folder)
+            _replace_folder(beside, target)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
             raise
 
     def folder_digest(self, relative: str) -> str:
@@ -245,6 +268,11 @@ class RunStore:
                 shutil.rmtree(leftover)
             else:
                 leftover.unlink(missing_ok=True)
+
+
+def manifest_of(digests: Mapping[str, str]) -> bytes:
+    """The manifest of a folder whose files have these digests."""
+    return json.dumps({"files": digests}, indent=1, sort_keys=True).encode()
 
 
 def listed_files(manifest: bytes, origin: Path | str) -> dict[str, str]:
