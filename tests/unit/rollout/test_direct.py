@@ -1,4 +1,4 @@
-"""`direct` on the worker's side: what is in memory is proven like a folder, or the folder is read."""
+"""`direct` on the worker's side: what is in memory is proven, or else the folder is read."""
 
 from __future__ import annotations
 
