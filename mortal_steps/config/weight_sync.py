@@ -14,9 +14,9 @@ DIRECT = "direct"
 
 WEIGHT_SYNC: Mapping[str, str] = {
     "reload": "mortal_steps.rollout.weight_sync.reload:Reload",
-    DIRECT: "mortal_steps.rollout.weight_sync.direct:Direct",
     "volume": "mortal_steps.rollout.weight_sync.volume:Volume",
     "checkpoint": "mortal_steps.rollout.weight_sync.checkpoint:Checkpoint",
+    DIRECT: "mortal_steps.rollout.weight_sync.direct:Direct",
 }
 """`module:name` of each `WeightSync` (mortal_steps/rollout/weight_sync/base.py)."""
 

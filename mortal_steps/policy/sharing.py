@@ -104,7 +104,7 @@ class Sharing:
             raise
         self._segments[version] = segment
         self._announced[version] = _reference(version, manifest, place)
-        content = {**files, SAFE_WEIGHTS_NAME: payload}
+        content: dict[str, bytes | memoryview] = {**files, SAFE_WEIGHTS_NAME: payload}
         path = weights.path_of(version)
         written = self._thread.submit(self._store.commit_folder, path, content, manifest)
         self._writing = (version, written)

@@ -79,7 +79,9 @@ def _load(engine: Engine, weights: WeightsRef, shared: Shared, tolerance: float)
             if whole.result():
                 raise
         except Exception:
-            logger.warning("the engine failed to load %s; reading its folder", origin, exc_info=1)
+            logger.warning(
+                "the engine failed to load %s; reading its folder", origin, exc_info=True
+            )
             return False
         if not whole.result():
             raise CorruptFileError(
