@@ -139,7 +139,7 @@ def test_updates_that_bfloat16_weights_would_lose_are_told_of():
     def told(rate):
         return check_trl_options(make_config(learning_rate=rate, model={"dtype": "bfloat16"}))
 
-    assert ["2%", "8%", "15%"] == [told(rate)[0].split()[14] for rate in (1e-6, 5e-6, 1e-5)]
+    assert [told(rate)[0].split()[14] for rate in (1e-6, 5e-6, 1e-5)] == ["2%", "8%", "15%"]
     assert told(1e-3) == ()
     assert check_trl_options(make_config(learning_rate=1e-6)) == ()
 

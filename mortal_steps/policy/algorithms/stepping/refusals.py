@@ -159,7 +159,9 @@ def loading_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{key} = {given!r} is not JSON: {error}") from None
     if not isinstance(options, Mapping):
-        raise ConfigError(f"{key} = {given!r}: write a table, such as {{attn_implementation = ...}}")
+        raise ConfigError(
+            f"{key} = {given!r}: write a table, such as {{attn_implementation = ...}}"
+        )
     for name in options:
         if reason := LOADING.get(name):
             raise ConfigError(f"{key}.{name} cannot be set: {reason}")
