@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.config import NewModelConfig, RunConfig
-from mortal_steps.orchestration.settling import settle
+from mortal_steps.config import ModelConfig, NewModelConfig, RunConfig
+from mortal_steps.orchestration.settling import _is_small, settle
 from mortal_steps.policy.new_model import build_model
 
 SMALL = NewModelConfig()
@@ -23,7 +23,8 @@ def test_a_small_model_is_trained_with_one_thread(
         assert settle(config).compute.local.actor.threads == threads
 
 
-def test_a_model_of_the_hub_is_taken_for_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mortal_steps.orchestration.settling._cores", lambda: 2)
-    config = RunConfig.model_validate({"rollout": {"engine": "transformers"}})
-    assert settle(config).compute.local.actor.threads == 2
+def test_a_model_of_the_hub_is_taken_for_a_large_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not _is_small(ModelConfig(name_or_path="somebody/tiny"))
