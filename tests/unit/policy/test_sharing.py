@@ -14,7 +14,7 @@ from mortal_steps.policy import journal, weights
 from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from mortal_steps.policy.export import published_tensors, save_model
 from mortal_steps.policy.sharing import Sharing
-from mortal_steps.store import RunStore
+from mortal_steps.store import RunStore, run_store
 from mortal_steps.store.segments import SHARED_MEMORY, opened, prefix_of, remove_segments
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_batch, make_config
@@ -156,6 +156,26 @@ def test_nothing_counts_on_a_version_before_it_is_on_disk(run, monkeypatch, wait
     assert journal.find_result(run.store, 1) is None
     may_write.set()
     thread.join(timeout=60)
+    assert weights.find(run.store, 1) == result.weights
+
+
+def test_a_state_given_up_leaves_the_folder_that_is_being_written(run, monkeypatch):
+    actor = run.actor()
+    actor.prepare(step=0)
+    may_end, replace_folder = threading.Event(), run_store._replace_folder
+
+    def slowly(source, target):
+        if target.name == "v1":
+            assert may_end.wait(60)
+        replace_folder(source, target)
+
+    monkeypatch.setattr(run_store, "_replace_folder", slowly)
+    (result,) = run.train(actor, [0])
+    actor._memory.held.stepper.train_step = lambda *_, **__: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        run.train(actor, [1])
+    threading.Timer(0.2, may_end.set).start()
+    run.train(actor, [1])
     assert weights.find(run.store, 1) == result.weights
 
 
