@@ -20,7 +20,7 @@ from mortal_steps.rewards.kinds.function import FunctionTerm
 from mortal_steps.rewards.kinds.pickled import PickledTerm
 from mortal_steps.rewards.pickles.files import write_pickle
 from mortal_steps.rewards.pickles.saying import digest_of, is_imported
-from mortal_steps.rewards.project import is_protected
+from mortal_steps.rewards.project import find_in, is_protected
 
 Reward = str | Callable[..., Any] | RewardTerm
 """A name, a function or environment, or a kind of reward with its settings."""
@@ -95,7 +95,7 @@ def spec_of(reward: Any) -> str | None:
 def users_place(module: str) -> str | None:
     """The file of a module of the user's below the current folder or beside the script, or the
     module's name where it is in a package there; None for one that is installed."""
-    file = getattr(sys.modules.get(module), "__file__", None)
+    file = _file_of(module)
     if file is None or not file.endswith(".py") or is_protected(module.partition(".")[0]):
         return None
     path, here = Path(file).absolute(), Path.cwd()
@@ -103,10 +103,19 @@ def users_place(module: str) -> str | None:
     if any(path.is_relative_to(one) for one in installed):
         return None
     if not path.is_relative_to(here):
-        return str(path) if path.parent == _folder_of_script() else None
+        beside = _folder_of_script()
+        return str(path) if beside is not None and path.is_relative_to(beside) else None
     below = path.relative_to(here)
     in_package = "." in module and below.with_suffix("").as_posix().replace("/", ".") == module
     return module if in_package else str(below)
+
+
+def _file_of(module: str) -> str | None:
+    """The file of a module, which a function may import when it runs: then it is not loaded yet."""
+    if module in sys.modules:
+        return getattr(sys.modules[module], "__file__", None)
+    files = find_in([Path(folder).absolute() for folder in sys.path], module)
+    return str(files[-1]) if files else None
 
 
 def _folder_of_script() -> Path | None:

@@ -16,6 +16,7 @@ from mortal.trainer.settings import changed_keys, overrides
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ConfigError, DataError, RewardError, RunNotFoundError
 from mortal_steps.orchestration.opening import changes
+from mortal_steps.rewards.project import folders_of
 
 ROWS = [{"prompt": "1 + 1 =", "answer": "2"}, {"prompt": "1 + 2 =", "answer": "3"}]
 NEW = {"model.new.max_position_embeddings": 64}
@@ -197,6 +198,45 @@ def test_a_module_beside_the_script_goes_by_its_file_from_any_folder(folder, mon
     monkeypatch.chdir(work)
     module = importlib.import_module("beside")
     assert term_of(module.one).function == f"{scripts}/beside.py:one"
+
+
+@pytest.fixture
+def beside(folder, monkeypatch):
+    """The folder of a script that is started from another one, and has modules beside it."""
+    scripts, work = folder / "scripts", folder / "work"
+    (scripts / "pack_aside").mkdir(parents=True)
+    work.mkdir()
+    (scripts / "aside.py").write_text(
+        "import functools\n@functools.cache\ndef kept(x): return x\n"
+    )
+    (scripts / "pack_aside/__init__.py").touch()
+    (scripts / "pack_aside/other.py").write_text("def one(completions, **kwargs): return [1.0]\n")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(scripts / "train.py"), False)
+    monkeypatch.syspath_prepend(scripts)
+    monkeypatch.chdir(work)
+    return scripts
+
+
+def test_modules_that_a_function_imports_when_it_runs_are_found_before_that(beside):
+    def score(completions, **kwargs):
+        import aside
+        from pack_aside import other
+
+        return [aside.kept(value) for value in other.one(completions)]
+
+    assert set(term_of(score).modules) >= {f"{beside}/aside.py", f"{beside}/pack_aside/other.py"}
+
+
+def test_a_function_with_a_cache_brings_the_module_that_it_is_in(beside):
+    kept = importlib.import_module("aside").kept
+    assert term_of(lambda completions, **kwargs: [kept(1.0)]).modules == (f"{beside}/aside.py",)
+
+
+def test_the_folder_of_a_package_beside_the_script_is_searched_too(beside):
+    place = term_of(importlib.import_module("pack_aside.other").one).function.rpartition(":")[0]
+    assert place == f"{beside}/pack_aside/other.py"
+    assert folders_of(place, Path.cwd()) == [beside / "pack_aside", Path.cwd(), beside]
+    assert folders_of(place, beside / "pack_aside") == [beside / "pack_aside"]
 
 
 def test_what_has_no_name_is_pickled_under_what_it_says():
