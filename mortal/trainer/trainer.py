@@ -8,12 +8,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mortal.trainer import saving
+from mortal.trainer.asking import prompts_of, sampling_of
 from mortal.trainer.messages import Request
-from mortal.trainer.modes import Distributed, Mode, SingleNode
+from mortal.trainer.modes import Distributed, Mode
 from mortal.trainer.objects.rewards import Reward
 from mortal.trainer.owner import perform
 from mortal.trainer.result import TrainingResult
-from mortal.trainer.settings import changed_keys, configure, decided_keys, overrides
+from mortal.trainer.settings import (
+    changed_keys,
+    checked_mode,
+    configure,
+    decided_keys,
+    overrides,
+)
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, RunNotFoundError
 from mortal_steps.report.standing import RunStanding, standing
@@ -70,10 +77,8 @@ class MortalTrainer:
         report_to: str | Sequence[str] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        if not isinstance(mode, SingleNode | Distributed):
-            raise ConfigError(f"mode = {mode!r}: write SingleNode(...) or Distributed(...)")
         given = {name: value for name, value in locals().items() if name != "self"}
-        self.mode = mode
+        self.mode = checked_mode(mode)
         decided = decided_keys(given)
         self.config: RunConfig = configure(given, decided)
 
@@ -118,11 +123,18 @@ class MortalTrainer:
 
         One text for each prompt; lists of them for more than one of `num_generations`. `sampling`:
         `max_tokens`, `temperature`, `top_p`, `top_k`, `min_p`, `stop`. The seed is the run's, so
-        that the same question has the same answer. Raises as `evaluate` does.
+        that the same question has the same answer. Raises as `evaluate` does, `DataError` for what
+        is no prompt, and `ConfigError` for options that cannot be.
         """
-        self._run()
-        asked = [prompts] if isinstance(prompts, str) else list(prompts)
-        options = {"prompts": asked, "num_generations": num_generations, "sampling": sampling}
+        config = self._run().config
+        asked = prompts_of(prompts)
+        if not asked:
+            return []
+        options = {
+            "prompts": asked,
+            "num_generations": num_generations,
+            "sampling": sampling_of(config, num_generations, sampling),
+        }
         found: list[list[str]] = self._perform("generate", **options)
         return found if num_generations > 1 else [texts[0] for texts in found]
 
@@ -186,6 +198,8 @@ class MortalTrainer:
 
     def _take_run(self, resume: bool | str | None) -> None:
         runs_dir, run_id = Path(self.config.runs_dir), self.config.run_id
+        if not isinstance(resume, bool | str | None):
+            raise ConfigError(f"train(resume={resume!r}): give True, or the id of a run as a text")
         if isinstance(resume, str):
             run_id = find_run(runs_dir, resume).info.run_id
         elif resume and run_id is not None:

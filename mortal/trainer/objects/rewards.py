@@ -25,6 +25,7 @@ from mortal_steps.rewards.project import find_in, is_protected
 Reward = str | Callable[..., Any] | RewardTerm
 """A name, a function or environment, or a kind of reward with its settings."""
 LAMBDA = "<lambda>"
+REWARDS = "a function, a RewardEnvironment, or a name such as 'rewards.py:correct'"
 
 
 def terms_of(
@@ -40,10 +41,16 @@ def terms_of(
         given = ["sandbox"]
     elif isinstance(rewards, str | RewardTerm) or callable(rewards):
         given = [rewards]
+    elif not isinstance(rewards, Iterable):
+        raise RewardError(f"reward_funcs is of type {type(rewards).__name__}; give {REWARDS}")
     else:
         given = list(rewards)
     if not given:
         raise ConfigError("reward_funcs is empty; name a reward, or leave it out for 'sandbox'")
+    if weights is not None and not isinstance(weights, Sequence):
+        raise ConfigError(
+            f"reward_weights = {weights!r}: write a list with a number for each reward"
+        )
     if weights is not None and len(weights) != len(given):
         raise ConfigError(
             f"reward_weights has {len(weights)} numbers for {len(given)} reward_funcs; give one "
@@ -69,10 +76,7 @@ def _term(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:
     if inspect.isclass(reward) and issubclass(reward, RewardEnvironment):
         reward = reward()
     if not callable(reward):
-        raise RewardError(
-            f"{place} is of type {type(reward).__name__}; give a function, a RewardEnvironment, or "
-            "a name such as 'rewards.py:correct'"
-        )
+        raise RewardError(f"{place} is of type {type(reward).__name__}; give {REWARDS}")
     kind = kind_of(reward)
     if kind is not None:
         return kind

@@ -12,11 +12,19 @@ from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode
 from mortal.rewards import RewardEnvironment
 from mortal.rewards.examples import CodeExecutionEnvironment, LLMJudgeEnvironment
 from mortal.rewards.functions import Overlong, exact_match
+from mortal.trainer.asking import prompts_of, sampling_of
 from mortal.trainer.settings import changed_keys, overrides
 from mortal_steps.config.loader import load_config
-from mortal_steps.errors import ConfigError, DataError, RewardError, RunNotFoundError
+from mortal_steps.errors import (
+    ConfigError,
+    DataError,
+    ModelError,
+    RewardError,
+    RunNotFoundError,
+)
 from mortal_steps.orchestration.opening import changes
 from mortal_steps.rewards.project import folders_of
+from mortal_steps.types import SamplingParams
 
 ROWS = [{"prompt": "1 + 1 =", "answer": "2"}, {"prompt": "1 + 2 =", "answer": "3"}]
 NEW = {"model.new.max_position_embeddings": 64}
@@ -206,9 +214,7 @@ def beside(folder, monkeypatch):
     scripts, work = folder / "scripts", folder / "work"
     (scripts / "pack_aside").mkdir(parents=True)
     work.mkdir()
-    (scripts / "aside.py").write_text(
-        "import functools\n@functools.cache\ndef kept(x): return x\n"
-    )
+    (scripts / "aside.py").write_text("import functools\n@functools.cache\ndef kept(x): return x\n")
     (scripts / "pack_aside/__init__.py").touch()
     (scripts / "pack_aside/other.py").write_text("def one(completions, **kwargs): return [1.0]\n")
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(scripts / "train.py"), False)
@@ -308,19 +314,89 @@ def test_a_kind_with_settings_is_taken_as_it_is():
         ({"reward": [exact_match], "reward_weights": [1, 2]}, "2 numbers for 1 reward_funcs"),
         ({"reward": [7]}, r"reward_funcs\[0\] is of type int"),
         ({"reward": "correct"}, "'correct' is no reward"),
+        ({"reward": 7}, r"reward_funcs is of type int"),
+        ({"reward_weights": 1.0}, r"reward_weights = 1\.0: write a list"),
         ({"mode": "single_node"}, r"write SingleNode\(...\)"),
+        ({"runs_dir": None}, "runs_dir = None: name a folder"),
+        ({"runs_dir": ""}, "runs_dir = '': name a folder"),
+        ({"config": [1]}, r"config = \[1\]: write keys and values"),
     ],
-    ids=["none", "weights", "number", "name", "mode"],
+    ids=str,
 )
-def test_what_cannot_be_meant_is_refused(given, said):
+def test_what_cannot_be_meant_is_refused(given, said, folder):
     with pytest.raises((ConfigError, RewardError), match=said):
         config_of(**given)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("gpu", "said"),
+    [
+        (lambda: SingleNode(gpu=None), r"None: write a GPU's name"),
+        (lambda: GPUConfig("A100", 2.0), r"write GPUConfig\('A100', count=2\)"),
+        (lambda: GPUConfig("A100:2", 2), r"write GPUConfig\('A100', count=2\)"),
+    ],
+    ids=["none", "fraction", "twice"],
+)
+def test_what_is_no_gpu_is_refused(gpu, said):
+    with pytest.raises(ConfigError, match=said):
+        gpu()
+
+
+def test_what_is_no_tokenizer_is_refused():
+    with pytest.raises(ModelError, match=r"processing_class is of type str; give a tokenizer"):
+        config_of(processing_class="model")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "said"),
+    [
+        (None, "prompts is of type NoneType"),
+        ([7], r"prompts\[0\]: 7 is neither text nor a list"),
+        (
+            [{"role": "user", "content": "1 + 1 ="}],
+            r"prompts\[0\].*neither text nor a list of chat",
+        ),
+        ("", r"prompts\[0\]: the prompt is empty"),
+    ],
+    ids=str,
+)
+def test_what_is_no_prompt_is_refused(prompts, said):
+    with pytest.raises(DataError, match=said):
+        prompts_of(prompts)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"num_generations": 0}, "num_generations = 0: give 1 or more"),
+        ({"temprature": 1}, r"temprature: there is no such option.*temperature"),
+        ({"temperature": -1}, r"evaluation\.temperature = -1"),
+        ({"top_p": 2}, r"rollout\.top_p = 2"),
+        ({"stop": "\n"}, "write a list"),
+    ],
+    ids=str,
+)
+def test_what_no_sampling_goes_by_is_refused(options, said):
+    with pytest.raises(ConfigError, match=said):
+        sampling_of(config_of(), options.pop("num_generations", 1), options)
+
+
+def test_a_model_is_asked_with_the_limits_of_its_run():
+    config = config_of(max_tokens=9, config={**NEW, "rollout.stop": ["\n"]})
+    assert prompts_of("1 + 1 =") == ["1 + 1 ="]
+    assert sampling_of(config, 1, {"temperature": 0}) == SamplingParams(
+        max_tokens=9, temperature=0, stop=("\n",)
+    )
+    assert sampling_of(config, 1, {"max_tokens": 3}).max_tokens == 3
 
 
 def test_a_trainer_without_a_run_says_so():
     trainer = MortalTrainer("model", scaled(1.0), train_dataset=ROWS, config=NEW)
     with pytest.raises(RunNotFoundError, match=r"call train\(\)"):
         trainer.generate("1 + 1 =")
+    with pytest.raises(ConfigError, match="resume=7"):
+        trainer.train(resume=7)
     with pytest.raises(RunNotFoundError, match="no run named 'grpo'"):
         trainer.train(resume=True)
 
@@ -336,3 +412,5 @@ def test_changes_of_a_fork_are_read_as_the_command_lines(folder):
     assert config.rewards.terms == config_of(scaled(3.0)).rewards.terms
     with pytest.raises(ConfigError, match=r"fork\(model=...\)"):
         changed_keys({"model": "other"}, "runs")
+    with pytest.raises(ConfigError, match="mode = 'apart'"):
+        changed_keys({"mode": "apart"}, "runs")
