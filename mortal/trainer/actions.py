@@ -26,7 +26,7 @@ def detach(config: RunConfig) -> str:
     call."""
     from mortal_steps.orchestration.detaching import detach as begin_detached
 
-    return begin_detached(config)[0]
+    return begin_detached(config)
 
 
 def fork(config: RunConfig, step: int | None, overrides: Sequence[str], run_id: str | None) -> str:

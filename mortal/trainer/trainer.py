@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from mortal.trainer import saving
+from mortal.trainer import elsewhere, saving
 from mortal.trainer.asking import prompts_of, sampling_of
 from mortal.trainer.messages import Request
 from mortal.trainer.modes import Distributed, Mode
@@ -99,12 +99,25 @@ class MortalTrainer:
         """
         self._take_run(resume)
         print(self._where(), flush=True)  # noqa: T201 - it is what the trainer says
-        self._perform("detach" if detach else "train")
+        if detach:
+            call_id = self._perform("detach")
+            print(  # noqa: T201
+                f"run {self.run_id} continues on Modal ({call_id}); status() and result() of the "
+                "trainer follow it"
+            )
+        else:
+            self._perform("train")
         return self.result()
 
     def result(self) -> TrainingResult:
-        """What has come of the run so far; raises `RunNotFoundError` before it has begun."""
-        return TrainingResult(self._run().store.root)
+        """What has come of the run so far, wherever it is driven; raises `RunNotFoundError` before
+        it has begun."""
+        run = self._run()
+        if not elsewhere.may_be_elsewhere(run):
+            return TrainingResult(run.store.root)
+        stands = elsewhere.look(run)
+        elsewhere.bring_here(run)
+        return TrainingResult(run.store.root, status=stands.status)
 
     def evaluate(self) -> dict[str, float]:
         """Mean scores of the trained model on the run's held-out problems, and their `reward`.
@@ -156,19 +169,20 @@ class MortalTrainer:
         return saving.push_to_hub(run, repo_id, private=private, token=token, message=message)
 
     def status(self) -> RunStanding:
-        """How the run stands just now: step, reward, pace, ETA, and what it waits for."""
-        return standing(self._run())
+        """How the run stands just now: step, reward, and what it waits for; pace and ETA where it
+        is driven on this machine."""
+        run = self._run()
+        return elsewhere.look(run) if elsewhere.may_be_elsewhere(run) else standing(run)
 
     def stop(self, timeout_s: float = STOP_PATIENCE_S) -> TrainingResult:
         """Stop a run that another thread, process or container drives, as `mortal stop` does."""
-        from mortal.stopping import stop_here, stop_there
+        from mortal.stopping import stop_here
 
-        run, modal = self._run(), self.config.compute.modal
-        run_id = run.info.run_id
-        if self.config.compute.backend == "modal" and run.status() != "running":
-            stop_there(modal.volume, run_id, timeout_s)
+        run = self._run()
+        if elsewhere.may_be_elsewhere(run):
+            elsewhere.stop(run, timeout_s)
         else:
-            stop_here(run.store.root.parent, run_id, timeout_s)
+            stop_here(run.store.root.parent, run.info.run_id, timeout_s)
         return self.result()
 
     def fork(

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import pandas
 import pytest
 
 from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode
@@ -149,10 +150,11 @@ def test_rows_are_a_file_that_is_named_after_them():
         ({"train": ROWS}, r"train_dataset=dataset\['train'\]"),
         ((row for row in ROWS), "which has no length"),
         (["1 + 1 ="], "a row is a dict of columns"),
+        (pandas.DataFrame(ROWS), r"frame\.to_dict\('records'\)"),
         ([{"prompt": "1", "answer": object()}], r"train_dataset\[0\]\['answer'\]"),
         ([{"prompt": "1", "answer": float("nan")}], r"train_dataset\[0\]\['answer'\]"),
     ],
-    ids=["empty", "splits", "generator", "texts", "object", "nan"],
+    ids=["empty", "splits", "generator", "texts", "frame", "object", "nan"],
 )
 def test_what_is_no_dataset_is_refused(dataset, said):
     with pytest.raises(DataError, match=said):
