@@ -88,11 +88,14 @@ def _term(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:
 
 def spec_of(reward: Any) -> str | None:
     """`module:function` or `path/file.py:function` of what can be imported by its name, without
-    running the script that asks."""
+    running the script that asks. None in a package beside the script, too: its files import each
+    other, and are not read one by one."""
     module = is_imported(reward)
     if module is None or not inspect.isfunction(reward) or "." in reward.__qualname__:
         return None
     place = users_place(module)
+    if "." in module and place is not None and place.endswith(".py"):
+        return None
     return f"{place or module}:{reward.__name__}"
 
 

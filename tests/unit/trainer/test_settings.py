@@ -240,9 +240,10 @@ def test_a_function_with_a_cache_brings_the_module_that_it_is_in(beside):
     assert term_of(lambda completions, **kwargs: [kept(1.0)]).modules == (f"{beside}/aside.py",)
 
 
-def test_the_folder_of_a_package_beside_the_script_is_searched_too(beside):
-    place = term_of(importlib.import_module("pack_aside.other").one).function.rpartition(":")[0]
-    assert place == f"{beside}/pack_aside/other.py"
+def test_a_function_of_a_package_beside_the_script_is_found_with_its_package(beside):
+    term = term_of(importlib.import_module("pack_aside.other").one)
+    (place,) = term.modules
+    assert (term.type, place) == ("pickled", f"{beside}/pack_aside/other.py")
     assert folders_of(place, Path.cwd()) == [beside / "pack_aside", Path.cwd(), beside]
     assert folders_of(place, beside / "pack_aside") == [beside / "pack_aside"]
 
