@@ -100,7 +100,9 @@ def rewards_of_strings(
     if rewards is None:
         return [SANDBOX]
     one_alone = isinstance(rewards, str) or callable(rewards)
-    given = [rewards] if one_alone or not isinstance(rewards, Iterable) else list(rewards)
+    given: list[Any] = (
+        [rewards] if one_alone or not isinstance(rewards, Iterable) else list(rewards)
+    )
     return [of_strings(one) if callable(one) else one for one in given]
 
 

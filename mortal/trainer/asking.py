@@ -51,6 +51,6 @@ def sampling_of(
     for name, value in given.items():
         values.setdefault(KEYS[name], {})[name] = value
     asked = parse_config(values, origin="generate")
-    chosen = {"max_tokens": config.max_tokens, "stop": config.rollout.stop}
+    chosen: dict[str, Any] = {"max_tokens": config.max_tokens, "stop": config.rollout.stop}
     chosen |= {name: getattr(getattr(asked, KEYS[name]), name) for name in given}
     return SamplingParams(**chosen)

@@ -21,7 +21,7 @@ def dumps(value: Any) -> bytes:
     return file.getvalue()
 
 
-class _Pickler(cloudpickle.Pickler):
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     def reducer_override(self, obj: Any) -> Any:
         if obj is os.environ or obj is os.environb:
             # The other process has one of its own. This one's may hold keys, too.
