@@ -13,7 +13,6 @@ from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode
 from mortal.rewards import RewardEnvironment
 from mortal.rewards.examples import CodeExecutionEnvironment, LLMJudgeEnvironment
 from mortal.rewards.functions import Overlong, exact_match
-from mortal.trainer.asking import prompts_of, sampling_of
 from mortal.trainer.settings import changed_keys, overrides
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import (
@@ -25,7 +24,6 @@ from mortal_steps.errors import (
 )
 from mortal_steps.orchestration.opening import changes
 from mortal_steps.rewards.project import folders_of
-from mortal_steps.types import SamplingParams
 
 ROWS = [{"prompt": "1 + 1 =", "answer": "2"}, {"prompt": "1 + 2 =", "answer": "3"}]
 NEW = {"model.new.max_position_embeddings": 64}
@@ -349,49 +347,6 @@ def test_what_is_no_gpu_is_refused(gpu, said):
 def test_what_is_no_tokenizer_is_refused():
     with pytest.raises(ModelError, match=r"processing_class is of type str; give a tokenizer"):
         config_of(processing_class="model")
-
-
-@pytest.mark.parametrize(
-    ("prompts", "said"),
-    [
-        (None, "prompts is of type NoneType"),
-        ([7], r"prompts\[0\]: 7 is neither text nor a list"),
-        (
-            [{"role": "user", "content": "1 + 1 ="}],
-            r"prompts\[0\].*neither text nor a list of chat",
-        ),
-        ("", r"prompts\[0\]: the prompt is empty"),
-    ],
-    ids=str,
-)
-def test_what_is_no_prompt_is_refused(prompts, said):
-    with pytest.raises(DataError, match=said):
-        prompts_of(prompts)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"num_generations": 0}, "num_generations = 0: give 1 or more"),
-        ({"temprature": 1}, r"temprature: there is no such option.*temperature"),
-        ({"temperature": -1}, r"evaluation\.temperature = -1"),
-        ({"top_p": 2}, r"rollout\.top_p = 2"),
-        ({"stop": "\n"}, "write a list"),
-    ],
-    ids=str,
-)
-def test_what_no_sampling_goes_by_is_refused(options, said):
-    with pytest.raises(ConfigError, match=said):
-        sampling_of(config_of(), options.pop("num_generations", 1), options)
-
-
-def test_a_model_is_asked_with_the_limits_of_its_run():
-    config = config_of(max_tokens=9, config={**NEW, "rollout.stop": ["\n"]})
-    assert prompts_of("1 + 1 =") == ["1 + 1 ="]
-    assert sampling_of(config, 1, {"temperature": 0}) == SamplingParams(
-        max_tokens=9, temperature=0, stop=("\n",)
-    )
-    assert sampling_of(config, 1, {"max_tokens": 3}).max_tokens == 3
 
 
 def test_a_trainer_without_a_run_says_so():
