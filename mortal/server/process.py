@@ -36,6 +36,7 @@ from mortal.server.files import (
     write_record,
 )
 from mortal.server.foreign_pages import OwnPagesOnly
+from mortal.server.tables import has_all_tables
 from mortal_steps.system.heavy_imports import heavy_imports
 from mortal_steps.system.processes import ProcessId
 
@@ -81,6 +82,7 @@ RETENTION = {
 """What the user may set otherwise."""
 
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
+MIGRATES = "PREFECT_SERVER_DATABASE_MIGRATE_ON_START"
 
 
 def main() -> None:
@@ -150,9 +152,10 @@ def _serve(
     listener: socket.socket, home: Path, address: str, database: str, wanted: Wanted
 ) -> None:
     origins = _origins(address)
-    _make_smaller(database)
     os.environ.pop(EARLIER_VARIABLE, None)
     os.environ.update(SERVER_SETTINGS)
+    # To find that there is nothing to do, Prefect would import a hundred migrations.
+    os.environ[MIGRATES] = "false" if _prepare(database) else "true"
     os.environ.update(
         {
             "PREFECT_HOME": str(home),
@@ -183,14 +186,21 @@ def _serve(
     server.run(sockets=[listener])
 
 
-def _make_smaller(database: str) -> None:
+def _prepare(database: str) -> bool:
+    """Make the file of an SQLite database smaller, where that is worth it; whether it has all its
+    tables."""
     path = sqlite_file(database)
     if path is None:
-        return
+        return False
     try:
         give_back_space(path)
     except sqlite3.Error as error:  # a full disk, say; the server starts with the file as it is
         sys.stderr.write(f"{path} stays as large as it is: {error}\n")
+    try:
+        return has_all_tables(path)
+    except sqlite3.Error as error:  # Prefect's migrations wait longer, and say more
+        sys.stderr.write(f"whether {path} has all its tables is for Prefect to see: {error}\n")
+        return False
 
 
 def _origins(address: str) -> list[str]:
