@@ -6,6 +6,7 @@ It listens on loopback, says where in server.json, and ends when no process want
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import socket
@@ -13,6 +14,7 @@ import sqlite3
 import sys
 import threading
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import uvicorn
@@ -81,6 +83,13 @@ RETENTION = {
 }
 """What the user may set otherwise."""
 
+BLOCKS_LATER = {
+    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
+    # Else Prefect would remember that it has done it.
+    "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
+}
+"""Types of blocks are registered once the server has served for a while (mortal/server/blocks.py)."""
+
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 MIGRATES = "PREFECT_SERVER_DATABASE_MIGRATE_ON_START"
 
@@ -148,12 +157,30 @@ class Wanted:
         return True
 
 
+class Serving(uvicorn.Server):
+    """uvicorn's server, with something else to do beside it."""
+
+    def __init__(
+        self, config: uvicorn.Config, beside: Callable[[], Coroutine[None, None, None]]
+    ) -> None:
+        super().__init__(config)
+        self._beside = beside
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """See `uvicorn.Server.serve`."""
+        beside = asyncio.create_task(self._beside())
+        try:
+            await super().serve(sockets)
+        finally:
+            beside.cancel()
+
+
 def _serve(
     listener: socket.socket, home: Path, address: str, database: str, wanted: Wanted
 ) -> None:
     origins = _origins(address)
     os.environ.pop(EARLIER_VARIABLE, None)
-    os.environ.update(SERVER_SETTINGS)
+    os.environ.update(SERVER_SETTINGS | BLOCKS_LATER)
     # To find that there is nothing to do, Prefect would import a hundred migrations.
     os.environ[MIGRATES] = "false" if _prepare(database) else "true"
     os.environ.update(
@@ -171,6 +198,8 @@ def _serve(
         from prefect.server.api.server import create_app
         from prefect.settings import get_current_settings
 
+        from mortal.server.blocks import register_block_types
+
         app = create_app(final=True)
     api = get_current_settings().server.api
     config = uvicorn.Config(
@@ -181,7 +210,7 @@ def _serve(
         ws_ping_timeout=api.websocket_ping_timeout,
         log_level="warning",
     )
-    server = uvicorn.Server(config)
+    server = Serving(config, register_block_types)
     wanted.serves(server)
     server.run(sockets=[listener])
 
