@@ -88,7 +88,7 @@ BLOCKS_LATER = {
     # Else Prefect would remember that it has done it.
     "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
 }
-"""Types of blocks are registered once the server has served for a while (mortal/server/blocks.py)."""
+"""mortal/server/blocks.py registers the types of blocks once the server has served for a while."""
 
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 MIGRATES = "PREFECT_SERVER_DATABASE_MIGRATE_ON_START"

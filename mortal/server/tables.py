@@ -1,10 +1,11 @@
 """The tables of a new Prefect database in SQLite, made at once.
 
-Prefect makes them by a hundred migrations, one after the other, which take some 9 s of a core. Their
-outcome stands in prefect.sql, with the digest of the migrations that it is the outcome of. With other
-migrations, those of another version of Prefect, that file is of no use, and Prefect makes the tables.
+Prefect makes them by a hundred migrations, one after the other, which take some 9 s of a core.
+Their outcome stands in prefect.sql, with the digest of the migrations that it is the outcome of.
+With other migrations, those of another version of Prefect, the file is of no use, and Prefect makes
+the tables.
 
-`python -m mortal.server.tables` writes the file's content: the outcome of the installed migrations.
+`python -m mortal.server.tables` prints the file's content from the installed migrations.
 """
 
 from __future__ import annotations

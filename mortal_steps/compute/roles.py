@@ -15,7 +15,7 @@ FACTORIES: dict[Role, str] = {
     "rollout": "mortal_steps.rollout.worker:RolloutWorker",
     "reward": "mortal_steps.rewards.worker:RewardWorker",
 }
-REWARD_MODULES = ("mortal_steps.rewards.worker",)
+REWARD_MODULES = ("mortal_steps.rewards.worker", "mortal_steps.store.shard_columns")
 """What reward workers import; the user's functions are imported by their host."""
 
 
