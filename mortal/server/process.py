@@ -181,8 +181,8 @@ def _serve(
     origins = _origins(address)
     os.environ.pop(EARLIER_VARIABLE, None)
     os.environ.update(SERVER_SETTINGS | BLOCKS_LATER)
-    # To find that there is nothing to do, Prefect would import a hundred migrations.
-    os.environ[MIGRATES] = "false" if _prepare(database) else "true"
+    if _prepare(database):  # to find nothing to do, Prefect would import a hundred migrations
+        os.environ[MIGRATES] = "false"
     os.environ.update(
         {
             "PREFECT_HOME": str(home),
