@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mortal.terminal.chart import chart
-from mortal.terminal.output import PlainConsole, console, shortened
+from mortal.terminal.console import PlainConsole, console
+from mortal.terminal.output import shortened
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
 from mortal_steps.report.summary import RunSummary
