@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from mortal.cli.plain_values import PlainCommand, PlainValues
+
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Train": ("training:train", "training:resume", "training:stop", "training:fork"),
     "Try out": ("trying:test_rollout", "trying:test_reward"),
@@ -47,7 +49,7 @@ PLACES: Mapping[str, tuple[str, str]] = {
 """Name of a command -> its panel, and where it is."""
 
 
-class OnDemand(TyperGroup):
+class OnDemand(PlainValues, TyperGroup):
     """All commands: those that nobody asks for cost nothing."""
 
     def __init__(self, **settings: Any) -> None:
@@ -73,5 +75,5 @@ def _command(name: str) -> Any:
 
 def _alone(function: Callable[..., None]) -> typer.Typer:
     app = typer.Typer(add_completion=False)
-    app.command()(function)
+    app.command(cls=PlainCommand)(function)
     return app

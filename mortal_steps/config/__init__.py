@@ -4,8 +4,8 @@ One module per table or few of a config TOML; `run.py` holds them together. `loa
 turns pydantic's complaints into `ConfigError`s, `reference` prints every key;
 `mortal_steps.orchestration.preflight` checks what needs the disk.
 
-Who only looks at a run reads what its config.toml says (`recorded`) without all that: the classes are
-imported where the first of them is used.
+Who only looks at a run reads what its config.toml says (`recorded`) without all that: the classes
+are imported where the first of them is used.
 """
 
 import importlib
