@@ -34,12 +34,15 @@ class PlainCommand(PlainValues, TyperCommand):
 
 def _processed(param: Any, kinds: tuple[Any, ...], ctx: Any, value: Any) -> Any:
     """A value as its command is called with it; `kinds` are the types that it may have."""
-    if (value is None and not param.required) or (
-        type(value) in kinds and type(value) in (str, bool, int)
-    ):
-        found = value
-    elif Path in kinds and isinstance(value, str | Path) and os.access(value, os.R_OK):
-        found = Path(value)
-    else:
+    if not _is_right(param, kinds, value):
         return type(param).process_value(param, ctx, value)
+    found = Path(value) if Path in kinds and isinstance(value, str) else value
     return found if param.callback is None else param.callback(ctx, param, found)
+
+
+def _is_right(param: Any, kinds: tuple[Any, ...], value: Any) -> bool:
+    if value is None:
+        return not param.required
+    if Path in kinds:
+        return isinstance(value, str | Path) and os.access(value, os.R_OK)
+    return type(value) in kinds and isinstance(value, str | bool | int)

@@ -28,7 +28,8 @@ def decode(value: Any, kind: type[T]) -> T:
     What a dataclass does not know is passed over: newer code may have written it. Raises
     `ValueError`, which says where the value is wrong.
     """
-    decoded: T = _reader(kind)(value)
+    wanted: Any = kind  # mypy takes no `type[T]` for hashable
+    decoded: T = _reader(wanted)(value)
     return decoded
 
 

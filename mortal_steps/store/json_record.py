@@ -20,7 +20,8 @@ T = TypeVar("T")
 
 def pack(body: T, kind: type[T]) -> tuple[str, bytes]:
     """Digest of the body, and the file."""
-    payload = _writer(kind).dump_json(body)
+    wanted: Any = kind
+    payload: bytes = _writer(wanted).dump_json(body)
     digest = hashlib.sha256(payload).hexdigest()
     head = json.dumps({"sha256": digest, "format": FORMAT})
     return digest, b"%s\n%s\n" % (head.encode(), payload)
