@@ -67,7 +67,7 @@ def values(schema, known):
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
     if "properties" in schema:
-        needed = set(schema.get("required", ()))
+        needed = {*schema.get("required", ()), *schema["properties"].keys() & {"updated_at"}}
         fields = {name: values(each, known) for name, each in schema["properties"].items()}
         return st.fixed_dictionaries(
             {name: each for name, each in fields.items() if name in needed},
