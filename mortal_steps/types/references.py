@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import Field
-
+from mortal_steps.types.marks import LeftOut, Terse
 from mortal_steps.types.paths import Below
 from mortal_steps.types.rollouts import PolicyVersion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
-class StageTiming:
+class StageTiming(Terse):
     """Where the time of one stage call went, in seconds."""
 
     stage: str
@@ -29,7 +28,7 @@ class StageTiming:
     """Inside the worker's method."""
     wait_s: float = 0.0
     """Waiting for a free worker and for the answer's way back."""
-    functions: Annotated[Mapping[str, float], Field(exclude_if=lambda value: not value)] = field(
+    functions: Annotated[Mapping[str, float], LeftOut(lambda value: not value)] = field(
         default_factory=dict, hash=False
     )
     """Of a reward: seconds in the calls of each function, retries included. Where scores are there
