@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from transformers import (
     AutoModelForCausalLM,
     GenerationConfig,
@@ -73,8 +72,6 @@ class TransformersEngine(Engine):
         self._end_ids = _end_ids(self._model.generation_config, self._tokenizer)
         pad_id = self._tokenizer.pad_token_id
         self._pad_id = pad_id if pad_id is not None else 0
-        # Parameters once each (tied ones are one), under the names they have in a weights file.
-        self._names = set(dict(self._model.named_parameters()))
         self._stop_criteria = functools.lru_cache(maxsize=4)(self._build_stop_criteria)
         self.dtype = str(self._model.dtype).removeprefix("torch.")
         self.max_model_len = context_length(self._model.config, model.max_model_len)
@@ -87,12 +84,15 @@ class TransformersEngine(Engine):
             raise EngineError(f"cannot load the weights in {folder}: {error}") from error
 
     def _load(self, folder: Path) -> None:
-        single = folder / "model.safetensors"
-        tensors = load_file(single, device=self._device) if single.exists() else {}
-        if tensors.keys() == self._names:
-            self._model.load_state_dict(tensors, strict=False)
+        # Parameters once each (tied ones are one), under the names they have in a weights file.
+        own = dict(self._model.named_parameters())
+        files = sorted(folder.glob("model*.safetensors"))
+        shapes = {name: shape for file in files for name, shape in _shapes(file).items()}
+        if shapes == {name: list(tensor.shape) for name, tensor in own.items()}:
+            for file in files:
+                _copy_into(own, file)
         else:
-            # Several files, or names that transformers converts while reading: the slow way.
+            # Names or shapes that transformers converts while reading: the slow way.
             self._model = self._read_model(str(folder))
 
     def sample(
@@ -169,6 +169,19 @@ class TransformersEngine(Engine):
                 f"transformers cannot watch for the stop strings {stop} with this tokenizer "
                 f"({error}); leave rollout.stop empty or use rollout.engine = 'vllm'"
             ) from error
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
+    with safe_open(file, framework="pt") as opened:
+        return {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
+
+
+@torch.no_grad()
+def _copy_into(own: dict[str, torch.Tensor], file: Path) -> None:
+    """Out of the mapped file, one tensor after the other: never two sets of weights on a device."""
+    with safe_open(file, framework="pt") as opened:
+        for name in opened.keys():  # noqa: SIM118
+            own[name].copy_(opened.get_tensor(name))
 
 
 class SeededDraw(LogitsProcessor):
