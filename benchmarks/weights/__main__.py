@@ -1,6 +1,6 @@
 """Seconds from trained weights to a worker that samples with them, beside a plain write and read.
 
-    python -m benchmarks.weights                                # 0.09, 0.5 and 1.5 billion parameters
+    python -m benchmarks.weights                             # 0.09, 0.5 and 1.5 billion parameters
     python -m benchmarks.weights --sizes 0.5 --methods reload --before main
     python -m benchmarks.weights --engine vllm --python .venv-vllm/bin/python
 

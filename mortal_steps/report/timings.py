@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -126,17 +126,20 @@ def timing_row(timing: StageTiming) -> dict[str, Any]:
     return {k: v for k, v in row.items() if v or k not in ("functions", "num_bytes")}
 
 
-def table_cells(rows: Iterable[StageRow]) -> list[dict[str, str]]:
-    """The table as text cells under the headings that users see."""
-    return [
-        {
-            "stage": row.stage,
-            "calls": f"{row.calls}",
-            "total": f"{row.total_s:.2f} s",
-            "mean": f"{1000 * row.mean_s:.1f} ms",
-            "size": byte_size(row.mean_bytes) if row.mean_bytes else "",
-            "share": f"{100 * row.share:.1f} %",
-            "waiting": f"{row.wait_s:.2f} s",
-        }
-        for row in rows
-    ]
+def table_cells(rows: Sequence[StageRow]) -> list[dict[str, str]]:
+    """The table as text cells under the headings that users see; sizes where any is known."""
+    sized = any(row.mean_bytes for row in rows)
+    return [_cells(row, sized) for row in rows]
+
+
+def _cells(row: StageRow, sized: bool) -> dict[str, str]:
+    size = {"size": byte_size(row.mean_bytes) if row.mean_bytes else ""} if sized else {}
+    return {
+        "stage": row.stage,
+        "calls": f"{row.calls}",
+        "total": f"{row.total_s:.2f} s",
+        "mean": f"{1000 * row.mean_s:.1f} ms",
+        **size,
+        "share": f"{100 * row.share:.1f} %",
+        "waiting": f"{row.wait_s:.2f} s",
+    }

@@ -88,12 +88,17 @@ class TransformersEngine(Engine):
         own = dict(self._model.named_parameters())
         files = sorted(folder.glob("model*.safetensors"))
         shapes = {name: shape for file in files for name, shape in _shapes(file).items()}
-        if shapes == {name: list(tensor.shape) for name, tensor in own.items()}:
-            for file in files:
-                _copy_into(own, file)
-        else:
-            # Names or shapes that transformers converts while reading: the slow way.
+        if shapes.keys() != own.keys():
+            # Names that transformers converts while reading: the slow way.
             self._model = self._read_model(str(folder))
+            return
+        for name, tensor in own.items():
+            if shapes[name] != list(tensor.shape):
+                raise ValueError(
+                    f"{name} is {shapes[name]} there, {list(tensor.shape)} in the model"
+                )
+        for file in files:
+            _copy_into(own, file)
 
     def sample(
         self,
