@@ -126,7 +126,8 @@ def _save(
         there = (beside or {}).get(name)
         if there is not None and digest_of_tensors(part) == there[1]:
             link_file(there[0], folder / name)
-            digests[name] = there[1]
+            if (folder / name).samefile(there[0]):  # and not a copy
+                digests[name] = there[1]
         else:
             digests[name] = write_tensors(folder / name, part)
     if split.is_sharded:

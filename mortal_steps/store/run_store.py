@@ -33,26 +33,32 @@ verifies both; what a process has hashed and nobody has changed since it does no
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
-import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.store import json_record
-from mortal_steps.store.digests import BLAKE3, digest_like, digest_of_file
+from mortal_steps.store.digests import digest_like, digest_of_file
 from mortal_steps.store.files import (
-    digest_file,
     failed_write,
     hidden_beside,
     is_full_disk,
     sync_to_disk,
     write_atomically,
+)
+from mortal_steps.store.folders import (
+    FOLDER_MANIFEST,
+    files_below,
+    is_expected,
+    listed_files,
+    manifest_of,
+    raise_damage,
+    replace_folder,
 )
 from mortal_steps.store.seal import check_seal
 from mortal_steps.store.syncing import BackgroundSync
@@ -61,8 +67,6 @@ from mortal_steps.types import FileRef
 from mortal_steps.types.paths import check_below
 
 T = TypeVar("T")
-
-FOLDER_MANIFEST = "manifest.json"
 
 COLUMNS = ".parquet"
 """What the name of a record in columns ends in."""
@@ -168,9 +172,9 @@ class RunStore:
             beside.mkdir(parents=True)
             yield beside
             known = hashed or {}
-            names = _files_below(beside)
+            names = files_below(beside)
             digests = {name: known.get(name) or digest_of_file(beside / name) for name in names}
-            (beside / FOLDER_MANIFEST).write_bytes(_manifest(digests))
+            (beside / FOLDER_MANIFEST).write_bytes(manifest_of(digests))
             written = [beside / name for name in (*digests, FOLDER_MANIFEST)]
             written += sorted({path.parent for path in written})
             if sync is None:
@@ -178,7 +182,7 @@ class RunStore:
                     sync_to_disk(path)
             else:
                 sync.start(written)
-            _replace_folder(beside, target)
+            replace_folder(beside, target)
         except BaseException as error:
             shutil.rmtree(beside, ignore_errors=True)
             if is_full_disk(error):
@@ -210,7 +214,7 @@ class RunStore:
 
     def verify_folder(self, relative: str, sha256: str) -> Path:
         """The folder's path once every file in it matches; raises `CorruptFileError`."""
-        _raise_damage(self.check_folder(relative, sha256))
+        raise_damage(self.check_folder(relative, sha256))
         return self.path(relative)
 
     @contextlib.contextmanager
@@ -229,7 +233,7 @@ class RunStore:
             for name in self.folder_files(relative):
                 if not (path := self.path(relative) / name).is_file():
                     raise CorruptFileError(f"{path} is missing")
-            verifying = threads.submit(_raise_damage, checks)
+            verifying = threads.submit(raise_damage, checks)
             try:
                 yield self.path(relative)
             finally:
@@ -252,7 +256,7 @@ class RunStore:
         except CorruptFileError as error:
             yield manifest, str(error).removeprefix(f"{manifest} ")
             return
-        if sha256 is not None and not _is_expected(folder, content, files, sha256):
+        if sha256 is not None and not is_expected(folder, content, files, sha256):
             yield manifest, "is not the one expected: altered"
             return
         yield manifest, None
@@ -302,63 +306,9 @@ class RunStore:
                 leftover.unlink(missing_ok=True)
 
 
-def listed_files(manifest: bytes, origin: Path | str) -> dict[str, str]:
-    """Digest of each file that a folder's manifest lists; raises `CorruptFileError`, which begins
-    with the `origin`, for what is none, or lists files outside of the folder."""
-    try:
-        files = dict(json.loads(manifest)["files"])
-        for name in files:
-            check_below(name)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        outside = isinstance(error, ValueError) and "no path below" in str(error)
-        why = f"its list of files is wrong: {error}" if outside else "it lists no files"
-        raise CorruptFileError(f"{origin} is damaged: {why}") from None
-    return files
-
-
-def _raise_damage(checks: Iterable[tuple[Path, str | None]]) -> None:
-    for path, damage in checks:
-        if damage is not None:
-            raise CorruptFileError(f"{path} {damage}")
-
-
 def _check_digest(path: Path, found: str, expected: str) -> None:
     if found != expected:
         raise CorruptFileError(
             f"{path} holds {found[:12]}, expected {expected[:12]}; "
             "it was replaced after it was committed"
         )
-
-
-def _manifest(digests: Mapping[str, str]) -> bytes:
-    return json.dumps({"files": digests}, indent=1, sort_keys=True).encode()
-
-
-def _is_expected(folder: Path, content: bytes, files: Mapping[str, str], sha256: str) -> bool:
-    """Whether a manifest is the one with this digest, or stands for the same files: an older
-    version listed sha256, and its records still name that manifest where this one was written in
-    its place."""
-    if hashlib.sha256(content).hexdigest() == sha256:
-        return True
-    replaced = any(digest.startswith(BLAKE3) for digest in files.values())
-    if not replaced or not all((folder / name).is_file() for name in files):
-        return False
-    older = {name: digest_file(folder / name) for name in files}
-    return hashlib.sha256(_manifest(older)).hexdigest() == sha256
-
-
-def _files_below(folder: Path) -> list[str]:
-    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
-
-
-def _replace_folder(source: Path, target: Path) -> None:
-    try:
-        source.rename(target)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        doomed = hidden_beside(target, "replaced")
-        target.rename(doomed)
-        source.rename(target)
-        shutil.rmtree(doomed)
-    sync_to_disk(target.parent)
