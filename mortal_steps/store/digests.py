@@ -15,7 +15,7 @@ from blake3 import blake3
 from mortal_steps.errors import CorruptFileError
 
 BLAKE3 = "blake3:"
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 2 << 20
 MOST_THREADS = 8
 LARGE_BYTES = 64 << 20
 """From here on several threads are worth their start."""

@@ -161,8 +161,7 @@ def test_a_folder_is_hashed_once_in_a_process_and_again_where_it_was_changed(sto
     sha256 = store.folder_digest("weights/v1")
     store.verify_folder("weights/v1", sha256)
     assert hashed == []  # but when they were committed
-    with store.verifying_folder("weights/v1", sha256) as folder:
-        flip_a_byte(folder / "b")
+    flip_a_byte(store.path("weights/v1/b"))
     with pytest.raises(CorruptFileError, match="b is damaged"):
         store.verify_folder("weights/v1", sha256)
     assert hashed == ["b"]
