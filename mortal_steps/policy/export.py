@@ -56,9 +56,6 @@ def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> Digests:
 
     Returns digests.
     """
-    if isinstance(model, PeftModel):
-        base = model.get_base_model()
-        return _save(base, folder, published_tensors(base, merged_state_dict(model)))
     return _save(model, folder, published_tensors(model))
 
 
@@ -91,32 +88,39 @@ def save_trained(
 
 
 def published_tensors(
-    model: PreTrainedModel,
-    tensors: dict[str, torch.Tensor] | None = None,
-    *,
-    own_names: bool = False,
+    model: PreTrainedModel | PeftModel, *, own_names: bool = False
 ) -> dict[str, torch.Tensor]:
-    """The model's tensors, or those given for them, as `save_pretrained` writes them: tied ones
-    once, and by the names that transformers publishes such models under.
+    """The tensors that `save_model` writes: tied ones once, an adapter added to its base, by the
+    names that transformers publishes such models under. With `own_names`, by those of its modules.
 
-    They are the live ones where nothing is converted. With `own_names` nothing is.
+    They are the live ones where nothing is added or converted.
     """
-    if tensors is None:
-        tensors = model.state_dict()
-    for name in model._keys_to_ignore_on_save or ():
+    base = _base_of(model)
+    adapted = isinstance(model, PeftModel)
+    tensors = merged_state_dict(model) if adapted else model.state_dict()
+    for name in base._keys_to_ignore_on_save or ():
         tensors.pop(name, None)
-    tensors = remove_tied_weights_from_state_dict(tensors, model)
-    return tensors if own_names else dict(revert_weight_conversion(model, tensors))
+    tensors = remove_tied_weights_from_state_dict(tensors, base)
+    return tensors if own_names else dict(revert_weight_conversion(base, tensors))
+
+
+def save_settings(model: PreTrainedModel | PeftModel, folder: Path) -> None:
+    """The files that `save_model` writes beside the tensors: configurations, and the code of a
+    model's own class."""
+    _base_of(model).save_pretrained(folder, state_dict={})
+
+
+def _base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+    return model.get_base_model() if isinstance(model, PeftModel) else model
 
 
 def _save(
-    model: PreTrainedModel,
+    model: PreTrainedModel | PeftModel,
     folder: Path,
     tensors: dict[str, torch.Tensor],
     beside: Mapping[str, tuple[Path, str]] | None = None,
 ) -> Digests:
-    # Without tensors it writes all but these: configurations, and the code of a model's own class.
-    model.save_pretrained(folder, state_dict={})
+    save_settings(model, folder)
     split = split_torch_state_dict_into_shards(
         tensors, filename_pattern=FILE_PATTERN, max_shard_size=LARGEST_FILE
     )
@@ -131,7 +135,7 @@ def _save(
         else:
             digests[name] = write_tensors(folder / name, part)
     if split.is_sharded:
-        size = {"total_parameters": model.num_parameters(), **split.metadata}
+        size = {"total_parameters": _base_of(model).num_parameters(), **split.metadata}
         index = {"metadata": size, "weight_map": split.tensor_to_filename}
         text = json.dumps(index, indent=2, sort_keys=True) + "\n"
         (folder / SAFE_WEIGHTS_INDEX_NAME).write_text(text, encoding="utf-8")

@@ -72,6 +72,8 @@ class TransformersEngine(Engine):
         self._end_ids = _end_ids(self._model.generation_config, self._tokenizer)
         pad_id = self._tokenizer.pad_token_id
         self._pad_id = pad_id if pad_id is not None else 0
+        # Parameters once each (tied ones are one), under the names they have in a weights file.
+        self._names = set(dict(self._model.named_parameters()))
         self._stop_criteria = functools.lru_cache(maxsize=4)(self._build_stop_criteria)
         self.dtype = str(self._model.dtype).removeprefix("torch.")
         self.max_model_len = context_length(self._model.config, model.max_model_len)
@@ -84,8 +86,7 @@ class TransformersEngine(Engine):
             raise EngineError(f"cannot load the weights in {folder}: {error}") from error
 
     def _load(self, folder: Path) -> None:
-        # Parameters once each (tied ones are one), under the names they have in a weights file.
-        own = dict(self._model.named_parameters())
+        own = {name: self._model.get_parameter(name) for name in self._names}
         files = sorted(folder.glob("model*.safetensors"))
         shapes = {name: shape for file in files for name, shape in _shapes(file).items()}
         if shapes.keys() != own.keys():
