@@ -30,6 +30,16 @@ class NewModelConfig(Section):
     max_position_embeddings: int = Field(512, ge=8)
     """Context length in tokens."""
 
+    @property
+    def num_parameters(self) -> int:
+        """Of the model that is built; output and input embeddings are the same."""
+        special_tokens, width = 3, self.hidden_size
+        heads = max(1, width // self.head_dim) * self.head_dim
+        attention = 4 * width * heads + 2 * self.head_dim
+        layer = attention + 3 * width * self.intermediate_size + 2 * width
+        embeddings = (len(self.alphabet) + special_tokens) * width
+        return embeddings + self.num_layers * layer + width
+
 
 class WarmStartConfig(Section):
     """`[model.warm_start]`: supervised steps (TRL's SFTTrainer) before reinforcement begins."""
