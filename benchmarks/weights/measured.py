@@ -107,7 +107,7 @@ def _method(job: dict[str, Any], method: str, place: Path, policy: Policy) -> li
         }
     )
     store = RunStore(place / f"run-{method}")
-    keep_problems(store, [Problem(id="a", prompt="which weights are these? " * 2)], [])
+    keep_problems(store, [Problem(id="a", prompt="abcdefgh")], [])
     worker = Worker(job["python"], store.root, config, place / "model")
     publisher = Publisher(store, config)
     found = []
