@@ -8,6 +8,8 @@ from mortal_steps.policy import checkpoints, recovery, weights
 from mortal_steps.policy.algorithms import Stepper
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import writing
+from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import PolicyVersion, WeightsRef
 
 
@@ -18,6 +20,7 @@ class Publisher:
         self._store = store
         self._config = config
         self._probe: list[int] | None = None
+        self._sync = BackgroundSync()
 
     def publish(self, stepper: Stepper, step: int) -> WeightsRef:
         """The weights after `step` train steps, which `stepper` holds.
@@ -26,7 +29,8 @@ class Publisher:
         """
         if self._probe is None:
             self._probe = weights.probe_tokens(self._store, self._config, stepper.tokenizer)
-        return weights.publish(self._store, stepper, PolicyVersion(step), self._probe)
+        version = PolicyVersion(step)
+        return weights.publish(self._store, stepper, version, self._probe, self._sync)
 
     def publish_unannounced(self, stepper: Stepper, step: int) -> WeightsRef:
         """The same for a version that nobody has been told of."""
@@ -36,6 +40,12 @@ class Publisher:
             # Left of an attempt on other hardware that nobody heard of: its result is not there.
             weights.withdraw(self._store, PolicyVersion(step))
             return self.publish(stepper, step)
+
+    def finish(self) -> None:
+        """Wait until what was published is on disk; raises `StoreError`. A checkpoint leads to no
+        version before it, and may be followed by the deletion of those that do."""
+        with writing(self._store.path(weights.FOLDER)):
+            self._sync.finish()
 
     def prune(self, step: int) -> None:
         """Delete the versions that nobody asks for any more once `step` is taken."""

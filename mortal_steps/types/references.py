@@ -33,6 +33,8 @@ class StageTiming(Terse):
     )
     """Of a reward: seconds in the calls of each function, retries included. Where scores are there
     already, none."""
+    num_bytes: Annotated[int, Field(exclude_if=lambda value: not value)] = 0
+    """Of a sync of weights or a checkpoint: bytes of its folder, those linked there included."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
