@@ -27,6 +27,7 @@ from mortal_steps.runs.run import Run, list_runs
 from mortal_steps.runs.survey import last_written, survey
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import writing
+from mortal_steps.store.segments import abandoned_segments
 
 LOCK = ".gc.lock"
 """In the folder of runs; held by the one that removes."""
@@ -68,6 +69,7 @@ def plan(
     decided = what_may_go(known, now=now, protected=protected)
     freed = FreedSpace()
     items = [_leftover(trash, freed) for trash in trash_in(runs_dir)]
+    items += [_segment(path) for path in abandoned_segments()]
     items += [_whole(runs[run_id], now, freed) for run_id in decided.remove]
     items += map(_object, unused_objects(runs_dir, without=decided.remove))
     for run_id, steps in decided.prune.items():
@@ -103,6 +105,14 @@ def _leftover(trash: Path, freed: FreedSpace) -> Item:
         what=f"{trash.name}, left by a removal that was killed",
         num_bytes=freed.without(trash),
         remove=lambda: remove_trash(trash),
+    )
+
+
+def _segment(path: Path) -> Item:
+    return Item(
+        what=f"{path}, weights in memory that a run which was killed has left",
+        num_bytes=path.stat().st_blocks * 512,
+        remove=lambda: path.unlink(missing_ok=True),
     )
 
 

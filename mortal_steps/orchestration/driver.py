@@ -22,6 +22,7 @@ from mortal_steps.runs.flow_log import flow_log
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
+from mortal_steps.store.segments import remove_segments
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ async def _workers(
             yield here
     finally:
         await here.close()
+        remove_segments(run.store.root)
 
 
 def _modal_workers(
