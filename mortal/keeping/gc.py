@@ -13,6 +13,7 @@ from mortal_steps.data import shared_entries
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.rollout_files import files_before
 from mortal_steps.report.units import byte_size, duration
+from mortal_steps.runs.objects import object_bytes, remove_object, unused_objects
 from mortal_steps.runs.removal import (
     FreedSpace,
     prunable_before,
@@ -70,6 +71,7 @@ def plan(
     items = [_leftover(trash, freed) for trash in trash_in(runs_dir)]
     items += [_segment(path) for path in abandoned_segments()]
     items += [_whole(runs[run_id], now, freed) for run_id in decided.remove]
+    items += map(_object, unused_objects(runs_dir, without=decided.remove))
     for run_id, steps in decided.prune.items():
         items.extend(_rollouts(runs[run_id], steps))
     kept = tuple(f"{run_id}: {why}" for run_id, why in decided.kept.items())
@@ -121,6 +123,14 @@ def _whole(run: Run, now: float, freed: FreedSpace) -> Item:
         what=f"run {root.name}: {run.status()}, step {manifest.step}, {age} old",
         num_bytes=freed.without(root),
         remove=lambda: remove_run(run),
+    )
+
+
+def _object(path: Path) -> Item:
+    return Item(
+        what=f"object {path.name}, given to a trainer: no run names it",
+        num_bytes=object_bytes(path),
+        remove=lambda: remove_object(path),
     )
 
 

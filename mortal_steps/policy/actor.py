@@ -37,6 +37,7 @@ from mortal_steps.types import (
     Checkpoint,
     FileRef,
     FinalModel,
+    PolicyVersion,
     Problem,
     StepResult,
     TrainRequest,
@@ -159,7 +160,10 @@ class Actor:
         else:
             held = self._memory.hold(step)
             state = held.described(self._fingerprint)
-            saved = checkpoints.save(self._store, held.stepper, state)
+            published = weights.find(self._store, PolicyVersion(step))
+            beside = published.path if published else None
+            self._publisher.finish()
+            saved = checkpoints.save(self._store, held.stepper, state, beside=beside)
         if best_score is not None:
             checkpoints.mark_best(self._store, step, best_score)
         keep = self._config.checkpoints
@@ -178,11 +182,14 @@ class Actor:
         self._publisher.join()
         training = self._config.training
         merges = training.use_lora and training.lora.merge_final
-        with self._store.committing_folder("final") as folder:
-            held.stepper.save_final(folder)
+        hashed: dict[str, str] = {}
+        with self._store.committing_folder("final", hashed=hashed) as folder:
+            hashed |= held.stepper.save_final(folder)
         if merges:
-            with self._store.committing_folder("final-merged") as folder:
-                held.stepper.save_merged(folder)
+            merged: dict[str, str] = {}
+            with self._store.committing_folder("final-merged", hashed=merged) as folder:
+                merged |= held.stepper.save_merged(folder)
+        self._publisher.finish()
         return FinalModel(
             path="final",
             sha256=self._store.folder_digest("final"),

@@ -10,6 +10,8 @@ from mortal_steps.policy.algorithms import Stepper
 from mortal_steps.policy.sharing import Sharing
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import writing
+from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import PolicyVersion, WeightsRef
 
 
@@ -20,6 +22,7 @@ class Publisher:
         self._store = store
         self._config = config
         self._probe: list[int] | None = None
+        self._sync = BackgroundSync()
         self._sharing = Sharing(store) if config.rollout.weight_sync == DIRECT else None
 
     def find(self, version: PolicyVersion) -> WeightsRef | None:
@@ -37,7 +40,7 @@ class Publisher:
         if self._probe is None:
             self._probe = weights.probe_tokens(self._store, self._config, stepper.tokenizer)
         if self._sharing is None:
-            return weights.publish(self._store, stepper, version, self._probe)
+            return weights.publish(self._store, stepper, version, self._probe, self._sync)
         there = self._sharing.find(version)
         if there is None and (there := weights.find(self._store, version)) is not None:
             weights.check_same(self._store, stepper, there)
@@ -60,6 +63,13 @@ class Publisher:
             return
         if not self._store.path(weights.path_of(version)).exists():
             self.publish(stepper, version)
+
+    def finish(self) -> None:
+        """Wait until what was published is on disk; raises `StoreError`. A checkpoint leads to no
+        version before it, and may be followed by the deletion of those that do."""
+        self.join()
+        with writing(self._store.path(weights.FOLDER)):
+            self._sync.finish()
 
     def join(self) -> None:
         """Wait until every version announced has its folder; raises `StoreError` where that cannot

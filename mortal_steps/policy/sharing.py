@@ -29,8 +29,8 @@ from mortal_steps.policy import weights
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.rollout.weight_sync.shared_tensors import NAMES, views
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import digest_bytes
-from mortal_steps.store.run_store import FOLDER_MANIFEST, manifest_of
+from mortal_steps.store.digests import digest_of_bytes
+from mortal_steps.store.folders import FOLDER_MANIFEST, manifest_of
 from mortal_steps.store.segments import Segment, remove_segments
 from mortal_steps.store.tensor_layout import lay_out
 from mortal_steps.types import PolicyVersion, SegmentRef, WeightsRef
@@ -137,12 +137,12 @@ class Sharing:
     ) -> tuple[dict[str, bytes], bytes]:
         """The small files of a version, and the manifest of all of them."""
         with ThreadPoolExecutor(1) as beside:
-            digest = beside.submit(digest_bytes, payload)
+            digest = beside.submit(digest_of_bytes, payload)
             if not self._settings:  # the same for all versions
                 self._settings = _settings_of(policy)
             scored = {"token_ids": list(probe), "logprobs": policy.score(probe)}
             files = {**self._settings, PROBE_FILE: json.dumps(scored).encode()}
-            digests = {name: digest_bytes(content) for name, content in files.items()}
+            digests = {name: digest_of_bytes(content) for name, content in files.items()}
             return files, manifest_of({**digests, SAFE_WEIGHTS_NAME: digest.result()})
 
     def _segment_for(self, size: int, keep: Collection[int]) -> Segment:

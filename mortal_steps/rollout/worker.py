@@ -73,7 +73,12 @@ class RolloutWorker:
         began = time.perf_counter()
         self._engine_with(weights)
         busy = time.perf_counter() - began
-        return StageTiming(stage="sync_weights", step=weights.version, busy_s=busy)
+        return StageTiming(
+            stage="sync_weights",
+            step=weights.version,
+            busy_s=busy,
+            num_bytes=self._store.folder_bytes(weights.path),
+        )
 
     def generate(self, *, request: GenerateRequest) -> GenerationRef:
         """Sample the shard and commit it, or answer with the one committed earlier.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mortal_steps.errors import CorruptFileError, DiskFullError, StoreError
+from mortal_steps.store.digests import digest_like
 
 FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -83,6 +84,16 @@ def link_file(source: Path, target: Path) -> None:
             sync_to_disk(target)
 
 
+def link_verified(source: Path, target: Path, digest: str) -> None:
+    """The same for a file of a committed folder, whose manifest lists this digest.
+
+    Raises `CorruptFileError` where it is not that file.
+    """
+    link_file(source, target)
+    if digest_like(target, digest) != digest:
+        raise CorruptFileError(f"{source} is damaged: its digest does not match")
+
+
 def failed_write(path: Path, error: BaseException) -> StoreError:
     """What to raise for a write that failed: names the file and the remedy."""
     if not is_full_disk(error):
@@ -117,16 +128,6 @@ def digest_file(path: Path) -> str:
     """sha256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def digest_bytes(content: bytes | memoryview) -> str:
-    """The same of a file's content."""
-    return hashlib.sha256(content).hexdigest()
-
-
-def is_digest_of(digest: str, content: bytes | memoryview) -> bool:
-    """Whether a committed file with this digest has this content."""
-    return digest_bytes(content) == digest
 
 
 def sync_to_disk(path: Path) -> None:

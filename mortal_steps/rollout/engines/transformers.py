@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from transformers import (
     AutoModelForCausalLM,
     GenerationConfig,
@@ -87,13 +86,20 @@ class TransformersEngine(Engine):
             raise EngineError(f"cannot load the weights in {folder}: {error}") from error
 
     def _load(self, folder: Path) -> None:
-        single = folder / "model.safetensors"
-        tensors = load_file(single, device=self._device) if single.exists() else {}
-        if tensors.keys() == self._names:
-            self._model.load_state_dict(tensors, strict=False)
-        else:
-            # Several files, or names that transformers converts while reading: the slow way.
+        own = {name: self._model.get_parameter(name) for name in self._names}
+        files = sorted(folder.glob("model*.safetensors"))
+        shapes = {name: shape for file in files for name, shape in _shapes(file).items()}
+        if shapes.keys() != own.keys():
+            # Names that transformers converts while reading: the slow way.
             self._model = self._read_model(str(folder))
+            return
+        for name, tensor in own.items():
+            if shapes[name] != list(tensor.shape):
+                raise ValueError(
+                    f"{name} is {shapes[name]} there, {list(tensor.shape)} in the model"
+                )
+        for file in files:
+            _copy_into(own, file)
 
     def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Replace the weights; raises `EngineError` for tensors that are not the model's own."""
@@ -183,6 +189,19 @@ class TransformersEngine(Engine):
                 f"transformers cannot watch for the stop strings {stop} with this tokenizer "
                 f"({error}); leave rollout.stop empty or use rollout.engine = 'vllm'"
             ) from error
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
+    with safe_open(file, framework="pt") as opened:
+        return {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
+
+
+@torch.no_grad()
+def _copy_into(own: dict[str, torch.Tensor], file: Path) -> None:
+    """Out of the mapped file, one tensor after the other: never two sets of weights on a device."""
+    with safe_open(file, framework="pt") as opened:
+        for name in opened.keys():  # noqa: SIM118
+            own[name].copy_(opened.get_tensor(name))
 
 
 class SeededDraw(LogitsProcessor):

@@ -2,7 +2,8 @@
 
 Two checks guard against sampling with other weights than those asked for, which no metric shows:
 
-1. The folder: every file has the digest that was recorded when the version was published.
+1. The folder: every file has the digest that was recorded when the version was published. It is
+   hashed beside loading, from the same pages in memory.
 2. The canary: the engine's logprobs of a fixed probe equal the actor's, written beside the weights.
 
     probe.json  {"token_ids": [5, 6, 7, 30], "logprobs": [-4.1, -3.9, -2.2]}
@@ -28,14 +29,15 @@ HALF_PRECISION_TOLERANCE = 0.3
 def load_weights(
     store: RunStore, engine: Engine, sync: WeightSync, weights: WeightsRef, tolerance: float
 ) -> None:
-    """Make the engine sample with `weights`, which it takes by `sync`.
+    """Make the engine hold `weights`, which it takes by `sync`; whatever is raised, what it holds
+    then must not be sampled with, and another version may be loaded.
 
     Raises `CorruptFileError` for a folder that is not what was published, `EngineError` for one
     that the engine cannot load, `WeightsMismatchError` if the canary fails.
     """
-    folder = store.verify_folder(weights.path, weights.sha256)
-    engine.check(folder)
-    sync.load(engine, folder)
+    with store.verifying_folder(weights.path, weights.sha256) as folder:
+        engine.check(folder)
+        sync.load(engine, folder)
     check_canary(engine, folder, tolerance)
 
 

@@ -19,8 +19,8 @@ from mortal_steps.errors import CorruptFileError, EngineError, WeightsMismatchEr
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.weight_sync.base import restarted_on_failure
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE, check_probe
-from mortal_steps.store.files import is_digest_of
-from mortal_steps.store.run_store import FOLDER_MANIFEST, listed_files
+from mortal_steps.store.digests import digest_of_bytes
+from mortal_steps.store.folders import FOLDER_MANIFEST, listed_files
 from mortal_steps.store.segments import SHARED_MEMORY, Shared, opened
 from mortal_steps.store.tensor_layout import read_layout
 from mortal_steps.types import WeightsRef
@@ -69,21 +69,21 @@ def _load(engine: Engine, weights: WeightsRef, shared: Shared, tolerance: float)
     digest = _checked(shared, weights, origin)
     tensors = views(shared.payload, read_layout(shared.payload, origin))
     with ThreadPoolExecutor(1, thread_name_prefix="verify-weights") as beside:
-        whole = beside.submit(is_digest_of, digest, shared.payload)
+        found = beside.submit(digest_of_bytes, shared.payload)
         try:
             engine.load_tensors(tensors)
             check_probe(engine, shared.files[PROBE_FILE], tolerance, origin)
         except EngineError:
             raise
         except WeightsMismatchError:
-            if whole.result():
+            if found.result() == digest:
                 raise
         except Exception:
             logger.warning(
                 "the engine failed to load %s; reading its folder", origin, exc_info=True
             )
             return False
-        if not whole.result():
+        if found.result() != digest:
             raise CorruptFileError(
                 f"{origin} is damaged: its tensors are not those that were published. Continue "
                 "with `mortal resume`, which reads them from their folder or makes them again"
@@ -99,6 +99,6 @@ def _checked(shared: Shared, weights: WeightsRef, origin: str) -> str:
     digests = listed_files(manifest, origin)
     payload = digests.pop(shared.payload_name)
     for name, digest in digests.items():
-        if not is_digest_of(digest, shared.files.get(name, b"")):
+        if digest_of_bytes(shared.files.get(name, b"")) != digest:
             raise CorruptFileError(f"{origin} is damaged: {name} is not what was published")
     return payload
