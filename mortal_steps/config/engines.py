@@ -17,6 +17,29 @@ from mortal_steps.config.names import checked_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Adapters:
+    """How an engine computes a LoRA adapter beside its base."""
+
+    ranks: tuple[int, ...] = ()
+    """That it makes room for, smallest first; empty: any."""
+    embeddings: bool = True
+    """Whether the input and the output embeddings may have one, too."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """`rollout.engine_options` that it is built with."""
+    rank_option: str | None = None
+    """The one of them that makes room for a rank."""
+
+    def room_for(self, rank: int) -> int | None:
+        """The rank to make room for; None where there is not as much."""
+        return next((room for room in self.ranks if room >= rank), None) if self.ranks else rank
+
+    def options_for(self, rank: int) -> dict[str, Any]:
+        """`rollout.engine_options` for adapters of a rank that there is room for."""
+        room = {self.rank_option: self.room_for(rank)} if self.rank_option else {}
+        return {**self.options, **room}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EngineKind:
     """One engine, as seen from outside."""
 
@@ -38,6 +61,8 @@ class EngineKind:
     where that is another one than the actor's."""
     gpu_shared_with: Mapping[str, Any] = field(default_factory=dict)
     """`rollout.engine_options` where the actor is on the same GPU."""
+    adapters: Adapters | None = None
+    """None: it is given whole models, unless the configuration says otherwise."""
     preload: tuple[str, ...] = ()
     """Modules that local workers with this engine share (`WorkerSpec.preload`)."""
 
@@ -53,6 +78,13 @@ VLLM_PYTHON = "MORTAL_VLLM_PYTHON"
 """Environment variable of an image with two environments: the interpreter of the one with vLLM."""
 SHARE_OF_GPU = 0.3
 """Of the GPU's memory, what vLLM takes where the actor is on the same one, as with TRL."""
+VLLM_ADAPTERS = Adapters(
+    ranks=(1, 8, 16, 32, 64, 128, 256, 320, 512),
+    embeddings=False,
+    # One is computed with; the one before it may still be in memory while the next is read.
+    options={"enable_lora": True, "max_loras": 1, "max_cpu_loras": 2},
+    rank_option="max_lora_rank",
+)
 
 ENGINES: Mapping[str, EngineKind] = {
     "vllm": EngineKind(
@@ -63,11 +95,13 @@ ENGINES: Mapping[str, EngineKind] = {
         modal_class="RolloutWorker",
         node_python=VLLM_PYTHON,
         gpu_shared_with={"gpu_memory_utilization": SHARE_OF_GPU},
+        adapters=VLLM_ADAPTERS,
     ),
     "transformers": EngineKind(
         factory="mortal_steps.rollout.engines.transformers:TransformersEngine",
         corrects_importance=False,
         modal_class="TransformersRolloutWorker",
+        adapters=Adapters(),
         preload=TRAINING_MODULES,
     ),
 }

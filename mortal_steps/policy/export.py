@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 
 import torch
-from peft import PeftModel
-from peft.utils import CONFIG_NAME
+from peft import PeftModel, get_peft_model_state_dict
+from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
+from safetensors.torch import save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mortal_steps.policy.base_model import Base
@@ -36,6 +38,21 @@ def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> None:
         base.save_pretrained(folder, state_dict=merged_state_dict(model))
     else:
         model.save_pretrained(folder)
+
+
+def save_adapter(model: PeftModel, folder: Path, base: Base) -> None:
+    """The adapter alone, as engines take it beside its base: the tensors that `save_trained`
+    writes, with a configuration that is the same on every machine."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = model.active_adapter
+    # Base embeddings are never among what is trained; peft would look for theirs on the hub.
+    tensors = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
+    whole = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
+    save_file(whole, folder / SAFETENSORS_WEIGHTS_NAME, metadata={"format": "pt"})
+    config = copy.copy(model.peft_config[name])
+    config.inference_mode = True
+    config.save_pretrained(str(folder))
+    _settle_adapter_config(folder / CONFIG_NAME, base)
 
 
 def save_trained(

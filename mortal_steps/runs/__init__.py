@@ -8,6 +8,7 @@
     activity   what it does just now                                   activity.json
     flow_log   what the process that drives it has logged              logs/flow.log
     costs      what it has cost                                        costs.jsonl
+    starting_model   the model that it began with, where it lies now
     run        all of these together: `find_run`, `Run`
     verify     every file against its digest, and the chain of steps
     retention  which runs may go: rules over what `survey` knows of each

@@ -3,7 +3,7 @@
 import pytest
 
 from mortal_steps.policy.weights import path_of, weights_digest
-from mortal_steps.serving.export import Export, export_model
+from mortal_steps.policy.exporting import Export, export_model
 from tests.support.policy.fixtures import model_path, one_thread
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import SETUPS, make_run

@@ -41,7 +41,7 @@ from mortal_steps.policy.algorithms.stepping.state import (
     state_digests,
 )
 from mortal_steps.policy.base_model import Base, named_base
-from mortal_steps.policy.export import save_model, save_tokenizer, save_trained
+from mortal_steps.policy.export import save_adapter, save_model, save_tokenizer, save_trained
 from mortal_steps.policy.tokenizer import load_tokenizer
 from mortal_steps.scores import reward_names
 from mortal_steps.types import RolloutBatch, TrainingPlace
@@ -219,8 +219,12 @@ class TrlStepper(ABC):
         return state_digests(self._trainer)
 
     def export_weights(self, folder: Path) -> None:
-        """Write the policy as a plain `from_pretrained` folder, an adapter merged into its base."""
-        save_model(self._trainer.model, folder)
+        """Write the policy for engines to sample with: a plain `from_pretrained` folder, or a LoRA
+        adapter alone (`training.lora.publish`)."""
+        if self._config.training.publishes_adapter:
+            save_adapter(self._trainer.model, folder, self._base)
+        else:
+            save_model(self._trainer.model, folder)
 
     def save_final(self, folder: Path) -> None:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""
