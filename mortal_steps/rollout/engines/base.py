@@ -118,8 +118,8 @@ def other_tensors(folder: Path, names: Sequence[str]) -> WeightsMismatchError:
     """What `Engine.verify` raises for tensors of these names."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return WeightsMismatchError(
-        f"the engine does not hold the adapter of {folder}: {names[0]}{more} differ. Try another "
-        'rollout.weight_sync, or training.lora.publish = "merged"'
+        f"the engine does not hold the adapter of {folder} (other or missing: {names[0]}{more}). "
+        'Try another rollout.weight_sync, or training.lora.publish = "merged"'
     )
 
 

@@ -95,7 +95,7 @@ class TransformersEngine(Engine):
     def verify(self, folder: Path) -> None:
         """Compare an adapter's tensors, to the bit."""
         if is_adapter(folder):
-            other = self._adapted.differing(folder) if self._adapted else ["the adapter"]
+            other = self._adapted.differing(folder) if self._adapted else ["all of it"]
             if other:
                 raise other_tensors(folder, other)
 
@@ -106,14 +106,13 @@ class TransformersEngine(Engine):
             self._load_model(folder)
 
     def _load_adapter(self, folder: Path) -> None:
-        adapted, config = self._adapted, read_adapter_config(folder)
-        if adapted is None or adapted.config != config:
-            if adapted is not None or not self._is_base:
-                self._model, self._adapted = self._read_model(self._base_path), None
+        held = self._adapted
+        if held is None or held.config != read_adapter_config(folder):
+            if held is not None or not self._is_base:
+                self._model = self._read_model(self._base_path)
             self._is_base = True
-            adapted = AdaptedModel(self._model, folder)
-        adapted.load(folder)
-        self._adapted = adapted
+            held = self._adapted = AdaptedModel(self._model, folder)
+        held.load(folder)
 
     def _load_model(self, folder: Path) -> None:
         single = folder / "model.safetensors"

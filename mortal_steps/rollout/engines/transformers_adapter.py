@@ -22,7 +22,9 @@ class AdaptedModel:
     def __init__(self, model: Any, folder: Path) -> None:
         """Raises `ValueError` for an adapter that fits no module of the model."""
         self.config = read_adapter_config(folder)
-        self._peft: PeftModel = get_peft_model(model, LoraConfig.from_pretrained(str(folder)))
+        config = LoraConfig.from_pretrained(str(folder))
+        config.base_model_name_or_path = None  # as the actor calls it; peft would warn
+        self._peft: PeftModel = get_peft_model(model, config)
         self._peft.eval()
 
     @torch.no_grad()

@@ -82,7 +82,7 @@ class AdapterWitness:
         """Names of modules whose tensors under `number` are not those in the adapter's folder."""
         manager = self.model_runner.lora_manager._adapter_manager
         if number not in manager.lora_index_to_id:
-            return ["the adapter"]
+            return ["all of it"]
         slot = manager.lora_index_to_id.index(number)
         wanted = _read(Path(folder), manager)
         other = []

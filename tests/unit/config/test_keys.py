@@ -74,6 +74,7 @@ LATER = {
     "rewards.terms",
     "rollout.source",
     "rollout.source_options",
+    "training.lora.publish",
 }
 """Keys that are part of a fingerprint only where they say something."""
 
