@@ -131,18 +131,20 @@ def _own_share(layer: Any, pairs: list[Pair | None]) -> list[Pair | None]:
 
 
 def _same(wanted: list[Pair | None], held: list[Pair]) -> bool:
-    """Whether each is held in the corner of its place, with zeros around it."""
-    return len(wanted) == len(held) and all(
-        _is_in(pair[0] if pair else None, a) and _is_in(pair[1] if pair else None, b)
-        for pair, (a, b) in zip(wanted, held, strict=True)
+    return len(wanted) == len(held) and all(map(_is_held, wanted, held))
+
+
+def _is_held(pair: Pair | None, places: Pair) -> bool:
+    """Whether both matrices are in their places, as wide as these but for the rank, with zeros
+    around them; without a pair, zeros alone. vLLM takes narrower ones without a word."""
+    place_a, place_b = places
+    if pair is None:
+        return not place_a.any() and not place_b.any()
+    a, b = (matrix.to(place_a.device) for matrix in pair)
+    rank = len(a)
+    if (a.shape[1], b.shape) != (place_a.shape[1], (place_b.shape[0], rank)):
+        return False
+    rests = place_a[rank:], place_b[:, rank:]
+    return bool((place_a[:rank] == a).all() and (place_b[:, :rank] == b).all()) and not any(
+        rest.any() for rest in rests
     )
-
-
-def _is_in(matrix: torch.Tensor | None, place: torch.Tensor) -> bool:
-    import torch
-
-    expected = torch.zeros_like(place)
-    if matrix is not None:
-        rows, columns = matrix.shape
-        expected[:rows, :columns] = matrix.to(place.device)
-    return torch.equal(expected, place)
