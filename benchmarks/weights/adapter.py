@@ -68,17 +68,18 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
     model = _build(folder / "base")
 
     class Adapted:
-        score_s = 0.0
+        score_s = score_cpu_s = 0.0
 
         def export_weights(self, into: Path) -> None:
             save_adapter(model, into, Base(name="base"))
 
         def score(self, token_ids: Sequence[int]) -> list[float]:
-            began = time.perf_counter()
+            began, began_cpu = time.perf_counter(), time.process_time()
             ids = torch.tensor([list(token_ids)])
             with torch.no_grad():
                 logprobs = model(input_ids=ids).logits[0, :-1].log_softmax(-1)
             self.score_s = time.perf_counter() - began
+            self.score_cpu_s = time.process_time() - began_cpu
             return logprobs.gather(1, ids[0, 1:, None]).squeeze(1).tolist()
 
     store, policy, rows = RunStore(folder / "run"), Adapted(), []
@@ -92,7 +93,7 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
                 "path": path,
                 "bytes": sum(file.stat().st_size for file in store.path(path).iterdir()),
                 "publish_s": whole_s - policy.score_s,
-                "publish_cpu_s": cpu_s,
+                "publish_cpu_s": cpu_s - policy.score_cpu_s,
                 "score_s": policy.score_s,
             }
         )
@@ -137,6 +138,7 @@ def _load(args: argparse.Namespace, folder: Path, paths: Sequence[str]) -> list[
 def _worker(job: dict[str, Any]) -> None:
     """The rollout worker, in the interpreter that has its engine."""
     from mortal_steps.config import RunConfig
+    from mortal_steps.rollout.weight_sync.base import weight_sync
     from mortal_steps.rollout.worker import RolloutWorker
     from mortal_steps.store import RunStore
     from mortal_steps.types import PolicyVersion, WeightsRef
@@ -148,42 +150,53 @@ def _worker(job: dict[str, Any]) -> None:
     )
     run_dir, model_path = str(folder / "run"), str(folder / "base")
     worker = RolloutWorker(run_dir=run_dir, config=config, model_path=model_path)
-    worker.start()
-    rows = []
+    engine, sync = worker._started_engine(), weight_sync(config.rollout)
+    store, rows = RunStore(folder / "run"), []
     for number, path in enumerate(job["paths"]):
-        digest = RunStore(folder / "run").folder_digest(path)
+        digest = store.folder_digest(path)
         weights = WeightsRef(version=PolicyVersion(number), path=path, sha256=digest)
-        began, began_cpu = time.perf_counter(), time.process_time()
-        worker.sync_weights(weights=weights)
-        whole_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
-        began, began_cpu = time.perf_counter(), time.process_time()
-        worker._started_engine().score(PROBE)  # once more, to be timed alone
-        canary_s, canary_cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
-        rows.append(
-            {
-                "load_s": whole_s - canary_s,
-                "load_cpu_s": cpu_s - canary_cpu_s,
-                "canary_s": canary_s,
-            }
-        )
+        rows.append(_sync(store, engine, sync, weights))
     (folder / "loaded.json").write_text(json.dumps(rows))
+
+
+def _sync(store: Any, engine: Any, sync: Any, weights: Any) -> dict[str, float]:
+    """What `load_weights` does, the canary's forward pass timed by itself."""
+    began, began_cpu = time.perf_counter(), time.process_time()
+    folder = store.verify_folder(weights.path, weights.sha256)
+    engine.check(folder)
+    sync.load(engine, folder)
+    engine.verify(folder)
+    load_s, load_cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
+    began = time.perf_counter()
+    found = engine.score(PROBE)
+    canary_s = time.perf_counter() - began
+    expected = json.loads((folder / "probe.json").read_bytes())["logprobs"]
+    differs = max(abs(a - b) for a, b in zip(found, expected, strict=True))
+    return {
+        "load_s": load_s,
+        "load_cpu_s": load_cpu_s,
+        "canary_s": canary_s,
+        "differs_nats": differs,
+    }
 
 
 def _print_report(engine: str, rows: Sequence[dict[str, Any]]) -> None:
     table = results_table(
         f"seconds of an adapter's version with {engine}, medians of {len(rows)}",
-        *("MB", "publish", "load + verify", "sync", "fastest", "canary: actor", "canary: worker"),
+        *("MB", "publish", "load + verify", "sync", "fastest", "CPU", "canary: actor", "worker"),
     )
 
     def median(name: str) -> float:
         return statistics.median(row[name] for row in rows)
 
     syncs = [row["publish_s"] + row["load_s"] for row in rows]
+    cpu = [row["publish_cpu_s"] + row["load_cpu_s"] for row in rows]
     table.add_row(
         f"{median('bytes') / 1e6:.1f}",
         *(f"{median(name):.3f}" for name in ("publish_s", "load_s")),
         f"{statistics.median(syncs):.3f}",
         f"{min(syncs):.3f}",
+        f"{statistics.median(cpu):.3f}",
         *(f"{median(name):.3f}" for name in ("score_s", "canary_s")),
     )
     console.print(table)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import load_file
 
 from mortal_steps.errors import EngineError
@@ -24,13 +24,16 @@ class AdaptedModel:
         self.config = read_adapter_config(folder)
         config = LoraConfig.from_pretrained(str(folder))
         config.base_model_name_or_path = None  # as the actor calls it; peft would warn
-        self._peft: PeftModel = get_peft_model(model, config)
-        self._peft.eval()
+        adapted = get_peft_model(model, config).eval()
+        # The tensors that compute, by the names that they have in files.
+        self._held: dict[str, torch.Tensor] = get_peft_model_state_dict(
+            adapted, save_embedding_layers=False
+        )
 
     @torch.no_grad()
     def load(self, folder: Path) -> None:
         """Take over the adapter's tensors; raises `EngineError` unless they are the same ones."""
-        held, given = self._tensors(), load_file(folder / ADAPTER_WEIGHTS)
+        held, given = self._held, load_file(folder / ADAPTER_WEIGHTS)
         other = sorted(
             name
             for name in held.keys() | given.keys()
@@ -46,7 +49,7 @@ class AdaptedModel:
 
     def differing(self, folder: Path) -> list[str]:
         """Names of the folder's tensors that are not held as they are there, to the bit."""
-        held, given = self._tensors(), load_file(folder / ADAPTER_WEIGHTS)
+        held, given = self._held, load_file(folder / ADAPTER_WEIGHTS)
         return sorted(
             name
             for name in held.keys() | given.keys()
@@ -54,10 +57,3 @@ class AdaptedModel:
             or name not in given
             or not torch.equal(held[name].cpu(), given[name].to(held[name].dtype))
         )
-
-    def _tensors(self) -> dict[str, torch.Tensor]:
-        """Those that compute, by the names that they have in files."""
-        found: dict[str, torch.Tensor] = get_peft_model_state_dict(
-            self._peft, save_embedding_layers=False
-        )
-        return found
