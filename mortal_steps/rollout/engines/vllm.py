@@ -80,6 +80,8 @@ class VllmEngine(Engine):
             **({"worker_extension_cls": WITNESS} if takes_adapters else {}),
             **rollout.engine_options,
         }
+        if self._on_cpu:
+            self._options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
         self._base_path = model_path
         self._model_path: str | None = model_path
         """What the weights were read from; None while they are undefined."""
