@@ -86,7 +86,8 @@ def test_a_published_adapter_is_the_policy_beside_its_base(model_path, tmp_path,
     }
     config = json.loads((folder / "adapter_config.json").read_text())
     assert config["target_modules"] == sorted(config["target_modules"])
-    assert (config["base_model_name_or_path"], config["inference_mode"]) == (model_path, True)
+    named = make_config().model.name_or_path
+    assert (config["base_model_name_or_path"], config["inference_mode"]) == (named, True)
     base = AutoModelForCausalLM.from_pretrained(model_path)
     untrained = logprobs_of(base, PROBE)
     loaded = PeftModel.from_pretrained(base, folder).eval()
