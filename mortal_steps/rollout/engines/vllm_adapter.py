@@ -79,7 +79,13 @@ class AdapterWitness:
     model_runner: Any
 
     def differing_tensors(self, folder: str, number: int) -> list[str]:
-        """Names of modules whose tensors under `number` are not those in the adapter's folder."""
+        """Names of modules whose tensors under `number` are not those in the adapter's folder.
+
+        Of linear layers, which are all that have adapters in most models; what vLLM keeps of fused
+        experts, for one, the probe alone speaks for.
+        """
+        from vllm.lora.layers.base_linear import BaseLinearLayerWithLoRA
+
         manager = self.model_runner.lora_manager._adapter_manager
         if number not in manager.lora_index_to_id:
             return ["all of it"]
@@ -89,6 +95,8 @@ class AdapterWitness:
         for name, layer in manager.modules.items():
             parts = manager.packed_modules.get(name, [name])
             pairs = [wanted.pop(part, None) for part in parts]
+            if not isinstance(layer, BaseLinearLayerWithLoRA):
+                continue
             held = [(a[slot, 0], b[slot, 0]) for a, b in _stacks(layer)]
             if not _same(_own_share(layer, pairs), held):
                 other.append(name)
