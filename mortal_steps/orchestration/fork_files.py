@@ -31,7 +31,7 @@ from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, last_evaluati
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import link_file
+from mortal_steps.store.files import link_file, link_verified
 from mortal_steps.store.shard_files import shard_files
 from mortal_steps.types import Checkpoint, GeneratedShard
 from mortal_steps.types.identity import Parent
@@ -187,13 +187,9 @@ class ForkFiles:
         listed = self._parent.store.folder_files(relative)
         if state is not None:
             del listed[STATE_FILE]
-        with self._store.committing_folder(relative) as folder:
-            for name in listed:
-                link_file(self._parent.store.path(relative) / name, folder / name)
+        with self._store.committing_folder(relative, hashed=listed) as folder:
+            for name, digest in listed.items():
+                source = self._parent.store.path(relative) / name
+                link_verified(source, folder / name, digest)
             if state is not None:
                 (folder / STATE_FILE).write_text(json.dumps(dataclasses.asdict(state)))
-        linked = self._store.folder_files(relative)
-        damaged = [name for name, sha256 in listed.items() if linked[name] != sha256]
-        if damaged:
-            place = self._parent.store.path(relative) / damaged[0]
-            raise CorruptFileError(f"{place} is damaged: its digest does not match")

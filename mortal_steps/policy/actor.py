@@ -37,6 +37,7 @@ from mortal_steps.types import (
     Checkpoint,
     FileRef,
     FinalModel,
+    PolicyVersion,
     Problem,
     StepResult,
     TrainRequest,
@@ -109,11 +110,12 @@ class Actor:
         """
         step = recovery.furthest(self._store, self._config, step)
         published = tuple(
-            weights.find(self._store, version)
+            self._publisher.find(version)
             or self._publisher.publish(self._memory.hold(version).stepper, version)
             for version in recovery.sampling_versions(self._config, step)
         )
         held = self._memory.hold(step)
+        self._publisher.settle()
         if step == 0:
             prompt_lengths.check_at_start(self._store, self._config, held.stepper.tokenizer)
         return ActorReady(
@@ -146,6 +148,7 @@ class Actor:
 
         Raises `ActorStateError` if the actor is past that state and it was not saved.
         """
+        self._publisher.join()
         held = self._memory.held
         if held is not None and held.step > step:
             saved = checkpoints.find(self._store, step)
@@ -157,7 +160,10 @@ class Actor:
         else:
             held = self._memory.hold(step)
             state = held.described(self._fingerprint)
-            saved = checkpoints.save(self._store, held.stepper, state)
+            published = weights.find(self._store, PolicyVersion(step))
+            beside = published.path if published else None
+            self._publisher.finish()
+            saved = checkpoints.save(self._store, held.stepper, state, beside=beside)
         if best_score is not None:
             checkpoints.mark_best(self._store, step, best_score)
         keep = self._config.checkpoints
@@ -173,13 +179,17 @@ class Actor:
     def save_final(self) -> FinalModel:
         """Write the model to `final/`, as the run's last step has left it."""
         held = self._memory.hold(self._num_steps)
+        self._publisher.join()
         training = self._config.training
         merges = training.use_lora and training.lora.merge_final
-        with self._store.committing_folder("final") as folder:
-            held.stepper.save_final(folder)
+        hashed: dict[str, str] = {}
+        with self._store.committing_folder("final", hashed=hashed) as folder:
+            hashed |= held.stepper.save_final(folder)
         if merges:
-            with self._store.committing_folder("final-merged") as folder:
-                held.stepper.save_merged(folder)
+            merged: dict[str, str] = {}
+            with self._store.committing_folder("final-merged", hashed=merged) as folder:
+                merged |= held.stepper.save_merged(folder)
+        self._publisher.finish()
         return FinalModel(
             path="final",
             sha256=self._store.folder_digest("final"),
@@ -206,7 +216,7 @@ class Actor:
         if recorded.weights is None:
             return recorded
         version = recorded.weights.version
-        published = weights.find(self._store, version)
+        published = self._publisher.find(version)
         if published is None:
             held = self._memory.hold(step + 1)
             published = self._publisher.publish(held.stepper, held.step)

@@ -64,21 +64,40 @@ class BestCheckpoint:
 class Savable(Protocol):
     """What can be saved; a `Stepper` is one."""
 
-    def save_state(self, folder: Path) -> None: ...
+    def save_state(
+        self, folder: Path, beside: Mapping[str, tuple[Path, str]] | None = None
+    ) -> dict[str, str]: ...
 
 
-def save(store: RunStore, policy: Savable, state: CheckpointState) -> Checkpoint:
-    """Commit the policy's state; the same state saved before is the answer, if it is whole."""
+def save(
+    store: RunStore, policy: Savable, state: CheckpointState, *, beside: str | None = None
+) -> Checkpoint:
+    """Commit the policy's state; the same state saved before is the answer, if it is whole.
+
+    Files that a verified folder `beside`, such as the published version of the step, has as well
+    are linked from there.
+    """
     started = time.perf_counter()
     there = find(store, state.step)
     if there is not None and there.state_id == state.state_id:
         return there
-    with store.committing_folder(path_of(state.step)) as folder:
-        policy.save_state(folder)
+    hashed: dict[str, str] = {}
+    shared = {} if beside is None else _files(store, beside)
+    with store.committing_folder(path_of(state.step), hashed=hashed) as folder:
+        hashed |= policy.save_state(folder, shared)
         (folder / STATE_FILE).write_text(json.dumps(dataclasses.asdict(state)))
     saved = _reference(store, state)
-    timing = dataclasses.replace(saved.timing, busy_s=time.perf_counter() - started)
+    timing = dataclasses.replace(
+        saved.timing,
+        busy_s=time.perf_counter() - started,
+        num_bytes=store.folder_bytes(saved.path),
+    )
     return dataclasses.replace(saved, timing=timing)
+
+
+def _files(store: RunStore, folder: str) -> dict[str, tuple[Path, str]]:
+    listed = store.folder_files(folder)
+    return {name: (store.path(folder) / name, digest) for name, digest in listed.items()}
 
 
 def find(store: RunStore, step: int) -> Checkpoint | None:

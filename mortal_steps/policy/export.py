@@ -1,18 +1,31 @@
-"""Writing the live model to disk without touching it."""
+"""Writing the live model to disk without touching it.
+
+The files are those that `save_pretrained` writes, byte for byte, in one pass (tensor_file.py).
+Functions that say so return the digests of the files that they have hashed while writing.
+
+Private names used here: transformers `modeling_utils.remove_tied_weights_from_state_dict`,
+`core_model_loading.revert_weight_conversion` and a model's `_keys_to_ignore_on_save`.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from huggingface_hub import split_torch_state_dict_into_shards
 from peft import PeftModel, get_peft_model_state_dict
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
-from safetensors.torch import save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.core_model_loading import revert_weight_conversion
+from transformers.modeling_utils import remove_tied_weights_from_state_dict
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 
 from mortal_steps.policy.base_model import Base
+from mortal_steps.policy.tensor_file import digest_of_tensors, write_tensors
+from mortal_steps.store.files import link_file
 
 MODEL_CARD = "README.md"
 ADAPTER_CARD = """\
@@ -31,28 +44,38 @@ If the base lies elsewhere now, load it from there and give it to `PeftModel.fro
 """
 
 
-def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> None:
-    """A plain `from_pretrained` folder (no tokenizer); an adapter is added to its base weights."""
-    if isinstance(model, PeftModel):
-        base = model.get_base_model()
-        base.save_pretrained(folder, state_dict=merged_state_dict(model))
-    else:
-        model.save_pretrained(folder)
+FILE_PATTERN = "model{suffix}.safetensors"
+LARGEST_FILE = "50GB"
+"""As in transformers."""
+
+Digests = dict[str, str]
+"""`blake3:<hex>` of files, by name."""
 
 
-def save_adapter(model: PeftModel, folder: Path, base: Base) -> None:
+def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> Digests:
+    """A plain `from_pretrained` folder (no tokenizer); an adapter is added to its base weights.
+
+    Returns digests.
+    """
+    return _save(model, folder, published_tensors(model))
+
+
+def save_adapter(model: PeftModel, folder: Path, base: Base) -> Digests:
     """The adapter alone, as engines take it beside its base: the tensors that `save_trained`
-    writes, with a configuration that is the same on every machine."""
+    writes, with a configuration that is the same on every machine.
+
+    Returns digests.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     name = model.active_adapter
     # Base embeddings are never among what is trained; peft would look for theirs on the hub.
     tensors = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
-    whole = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
-    save_file(whole, folder / SAFETENSORS_WEIGHTS_NAME, metadata={"format": "pt"})
     config = copy.copy(model.peft_config[name])
     config.inference_mode = True
     config.save_pretrained(str(folder))
     _settle_adapter_config(folder / CONFIG_NAME, base)
+    digest = write_tensors(folder / SAFETENSORS_WEIGHTS_NAME, tensors)
+    return {SAFETENSORS_WEIGHTS_NAME: digest}
 
 
 def save_trained(
@@ -62,21 +85,80 @@ def save_trained(
     *,
     method: str,
     own_names: bool = False,
-) -> None:
+    beside: Mapping[str, tuple[Path, str]] | None = None,
+) -> Digests:
     """What training by a `method`, such as GRPO, changes: the model, or the adapter alone where
     there is one, which names `base` as what it belongs to.
 
     With `own_names` its tensors go by the names of its modules, not by those that transformers
-    publishes models under: some of these two differ in shape, too.
+    publishes models under: some of these two differ in shape, too. Files that lie `beside`, each
+    with its digest by its name, are linked where these would be the same.
+
+    Returns digests.
     """
     if not isinstance(model, PeftModel):
-        model.save_pretrained(folder, save_original_format=not own_names)
-        return
+        return _save(model, folder, published_tensors(model, own_names=own_names), beside)
     model.save_pretrained(folder)
     _settle_adapter_config(folder / CONFIG_NAME, base)
     revision = f"base_model_revision: {base.revision}\n" if base.revision else ""
     card = ADAPTER_CARD.format(base=base.name, revision=revision, method=method)
     (folder / MODEL_CARD).write_text(card, encoding="utf-8")
+    return {}
+
+
+def published_tensors(
+    model: PreTrainedModel | PeftModel, *, own_names: bool = False
+) -> dict[str, torch.Tensor]:
+    """The tensors that `save_model` writes: tied ones once, an adapter added to its base, by the
+    names that transformers publishes such models under. With `own_names`, by those of its modules.
+
+    They are the live ones where nothing is added or converted.
+    """
+    base = _base_of(model)
+    adapted = isinstance(model, PeftModel)
+    tensors = merged_state_dict(model) if adapted else model.state_dict()
+    for name in base._keys_to_ignore_on_save or ():
+        tensors.pop(name, None)
+    tensors = remove_tied_weights_from_state_dict(tensors, base)
+    return tensors if own_names else dict(revert_weight_conversion(base, tensors))
+
+
+def save_settings(model: PreTrainedModel | PeftModel, folder: Path) -> None:
+    """The files that `save_model` writes beside the tensors: configurations, and the code of a
+    model's own class."""
+    _base_of(model).save_pretrained(folder, state_dict={})
+
+
+def _base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+    return model.get_base_model() if isinstance(model, PeftModel) else model
+
+
+def _save(
+    model: PreTrainedModel | PeftModel,
+    folder: Path,
+    tensors: dict[str, torch.Tensor],
+    beside: Mapping[str, tuple[Path, str]] | None = None,
+) -> Digests:
+    save_settings(model, folder)
+    split = split_torch_state_dict_into_shards(
+        tensors, filename_pattern=FILE_PATTERN, max_shard_size=LARGEST_FILE
+    )
+    digests: Digests = {}
+    for name, held in split.filename_to_tensors.items():
+        part = {key: tensors[key] for key in held}
+        there = (beside or {}).get(name)
+        if there is not None and digest_of_tensors(part) == there[1]:
+            link_file(there[0], folder / name)
+            if (folder / name).samefile(there[0]):  # and not a copy
+                digests[name] = there[1]
+        else:
+            digests[name] = write_tensors(folder / name, part)
+    if split.is_sharded:
+        size = {"total_parameters": _base_of(model).num_parameters(), **split.metadata}
+        index = {"metadata": size, "weight_map": split.tensor_to_filename}
+        text = json.dumps(index, indent=2, sort_keys=True) + "\n"
+        (folder / SAFE_WEIGHTS_INDEX_NAME).write_text(text, encoding="utf-8")
+    return digests
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

@@ -17,7 +17,7 @@ import hashlib
 import json
 import logging
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,37 +27,48 @@ from mortal_steps.errors import CorruptFileError, WeightsMismatchError
 from mortal_steps.rollout.prompts import tokenize_prompts
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.store import RunStore
+from mortal_steps.store.digests import BLAKE3, digest_like
 from mortal_steps.store.files import digest_file
+from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import PolicyVersion, WeightsRef
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "weights"
+WEIGHTS = "*.safetensors"
 SHORTEST_PROBE, LONGEST_PROBE = 8, 64
 
 
 class Policy(Protocol):
     """What can be published; a `Stepper` is one."""
 
-    def export_weights(self, folder: Path) -> None: ...
+    def export_weights(self, folder: Path) -> dict[str, str]: ...
 
     def score(self, token_ids: Sequence[int]) -> list[float]: ...
 
 
 def publish(
-    store: RunStore, policy: Policy, version: PolicyVersion, probe: Sequence[int]
+    store: RunStore,
+    policy: Policy,
+    version: PolicyVersion,
+    probe: Sequence[int],
+    sync: BackgroundSync | None = None,
 ) -> WeightsRef:
     """Commit the policy's weights as `version`; if they are there already, that is the answer.
+
+    With `sync` they reach the disk afterwards: whoever commits what nothing else leads to, such as
+    a checkpoint, waits for it before.
 
     Raises `WeightsMismatchError` where other weights go by this version: a published version may
     have been sampled with and is never replaced.
     """
     published = find(store, version)
     if published is not None:
-        _check_same(store, policy, published)
+        check_same(store, policy, published)
         return published
-    with store.committing_folder(path_of(version)) as folder:
-        policy.export_weights(folder)
+    hashed: dict[str, str] = {}
+    with store.committing_folder(path_of(version), hashed=hashed, sync=sync) as folder:
+        hashed |= policy.export_weights(folder)
         logprobs = policy.score(probe)
         (folder / PROBE_FILE).write_text(
             json.dumps({"token_ids": list(probe), "logprobs": logprobs})
@@ -98,7 +109,7 @@ def withdraw(store: RunStore, version: PolicyVersion) -> None:
 
 def weights_digest(folder: Path) -> str:
     """sha256 of a model's safetensors; of their digests in name order where there are several."""
-    return digest_of([digest_file(path) for path in sorted(folder.glob("*.safetensors"))])
+    return digest_of([digest_file(path) for path in sorted(folder.glob(WEIGHTS))])
 
 
 def digest_of(digests: Sequence[str]) -> str:
@@ -130,15 +141,23 @@ def _reference(store: RunStore, version: PolicyVersion) -> WeightsRef:
     return WeightsRef(version=version, path=path, sha256=store.folder_digest(path))
 
 
-def _check_same(store: RunStore, policy: Policy, published: WeightsRef) -> None:
-    there = weights_digest(store.path(published.path))
+def check_same(store: RunStore, policy: Policy, published: WeightsRef) -> None:
+    """Raise `WeightsMismatchError` unless the policy's weights are those of a published version."""
+    folder = store.path(published.path)
+    listed = store.folder_files(published.path)
+    there = {path.name: listed[path.name] for path in folder.glob(WEIGHTS)}
     with tempfile.TemporaryDirectory(
         dir=store.path(FOLDER), prefix=".", suffix=".partial"
-    ) as folder:
-        policy.export_weights(Path(folder))
-        here = weights_digest(Path(folder))
+    ) as exported:
+        policy.export_weights(Path(exported))
+        paths = sorted(Path(exported).glob(WEIGHTS))
+        here = {path.name: digest_like(path, there.get(path.name, BLAKE3)) for path in paths}
     if here != there:
         raise WeightsMismatchError(
-            f"version {published.version} is published with weights {there[:12]}, the actor holds "
-            f"{here[:12]}; delete {store.path(published.path)} if these are to take its place"
+            f"version {published.version} is published with weights {_first(there)}, the actor "
+            f"holds {_first(here)}; delete {folder} if these are to take its place"
         )
+
+
+def _first(digests: Mapping[str, str]) -> str:
+    return min(digests.values(), default="none").removeprefix(BLAKE3)[:12]

@@ -20,6 +20,7 @@ from mortal_steps.rollout.engines.adapter_files import ADAPTER_CONFIG, ADAPTER_W
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.runs.starting_model import base_folder
+from mortal_steps.store.files import digest_file
 from mortal_steps.types import FinalModel, PolicyVersion
 
 OF_AN_ADAPTER = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, "README.md")
@@ -27,7 +28,7 @@ MERGED = "merged"
 """Folder of a run, which it may be without at any time."""
 
 Files = Mapping[str, tuple[Path, str]]
-"""Where each file is, and its sha256, by its name."""
+"""Where each file is, and its digest as listed there, by its name."""
 
 
 def candidate_files(run: Run) -> ModelFiles:
@@ -48,7 +49,7 @@ def candidate_files(run: Run) -> ModelFiles:
         run_id=run.info.run_id,
         run_uid=run.info.uid,
         runs=tuple(_ancestry(run)),
-        weights_sha256=weights.digest_of([sha256 for _, sha256 in _weights(files)]),
+        weights_sha256=_weights_sha256(files),
         files=files,
     )
 
@@ -92,12 +93,13 @@ def _merged(run: Run, final: FinalModel) -> str:
 
 def _files(run: Run, folder: str) -> Files:
     listed = run.store.folder_files(folder)
-    return {name: (run.store.path(folder) / name, sha256) for name, sha256 in listed.items()}
+    return {name: (run.store.path(folder) / name, digest) for name, digest in listed.items()}
 
 
-def _weights(files: Files) -> list[tuple[str, str]]:
-    """Name and digest of each file of weights, by name."""
-    return sorted((name, sha) for name, (_, sha) in files.items() if name.endswith(".safetensors"))
+def _weights_sha256(files: Files) -> str:
+    """See `FinalModel.weights_sha256`; folders list other digests than that."""
+    named = sorted(name for name in files if name.endswith(".safetensors"))
+    return weights.digest_of([digest_file(files[name][0]) for name in named])
 
 
 def _ancestry(run: Run) -> list[str]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mortal_steps.errors import CorruptFileError, NewerFormatError, StoreError
+from mortal_steps.errors import NewerFormatError, StoreError
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import link_file
+from mortal_steps.store.files import link_verified
 from mortal_steps.types.paths import Below
 
 FOLDER = "versions"
@@ -45,7 +45,7 @@ class ModelFiles:
     runs: tuple[str, ...]
     weights_sha256: str
     files: Mapping[str, tuple[Path, str]]
-    """Where each file is, and its sha256, by its name."""
+    """Where each file is, and its digest as listed there, by its name."""
 
     @property
     def version_id(self) -> str:
@@ -63,14 +63,10 @@ def add_version(store: RunStore, model: ModelFiles) -> ModelVersion:
     known = _find_whole(store, model.version_id)
     if known is not None:
         return known
-    with store.committing_folder(path) as folder:
-        for name, (source, _) in model.files.items():
-            link_file(source, folder / name)
-    linked = store.folder_files(path)
-    for name, (source, sha256) in model.files.items():
-        if linked[name] != sha256:
-            store.remove_folder(path)
-            raise CorruptFileError(f"{source} is damaged: its digest does not match")
+    digests = {name: digest for name, (_, digest) in model.files.items()}
+    with store.committing_folder(path, hashed=digests) as folder:
+        for name, (source, digest) in model.files.items():
+            link_verified(source, folder / name, digest)
     version = ModelVersion(
         id=model.version_id,
         run_id=model.run_id,

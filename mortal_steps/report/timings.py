@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mortal_steps.report.units import byte_size
 from mortal_steps.types import StageTiming
 
 STAGES = (
@@ -37,6 +38,8 @@ class StageRow:
     """Part of all stages' total, 0 to 1."""
     wait_s: float
     """Seconds waiting for a free worker and for answers."""
+    mean_bytes: float = 0.0
+    """Size of what a call loaded or saved, where it is known."""
 
     @property
     def is_part(self) -> bool:
@@ -51,12 +54,19 @@ class StageTotals:
         self._busy: dict[str, float] = defaultdict(float)
         self._wait: dict[str, float] = defaultdict(float)
         self._calls: dict[str, int] = defaultdict(int)
+        self._bytes: dict[str, int] = defaultdict(int)
         self._parts: dict[str, dict[str, list[float]]] = defaultdict(dict)
 
     def add(
-        self, stage: str, busy_s: float, wait_s: float, functions: Mapping[str, float] | None = None
+        self,
+        stage: str,
+        busy_s: float,
+        wait_s: float,
+        functions: Mapping[str, float] | None = None,
+        num_bytes: int = 0,
     ) -> None:
         """One call of a stage, and the seconds of it in each reward function."""
+        self._bytes[stage] += num_bytes
         self._calls[stage] += 1
         self._busy[stage] += busy_s
         self._wait[stage] += wait_s
@@ -71,12 +81,15 @@ class StageTotals:
         for stage in STAGES:
             if self._calls[stage]:
                 calls, busy, wait = self._calls[stage], self._busy[stage], self._wait[stage]
-                found.append(self._row(stage, calls, busy, wait))
+                mean_bytes = self._bytes[stage] / calls
+                found.append(self._row(stage, calls, busy, wait, mean_bytes))
                 for name, (times, seconds) in self._parts[stage].items():
                     found.append(self._row(part_of(stage, name), int(times), seconds, 0.0))
         return found
 
-    def _row(self, stage: str, calls: int, busy_s: float, wait_s: float) -> StageRow:
+    def _row(
+        self, stage: str, calls: int, busy_s: float, wait_s: float, mean_bytes: float = 0.0
+    ) -> StageRow:
         return StageRow(
             stage=stage,
             calls=calls,
@@ -84,6 +97,7 @@ class StageTotals:
             mean_s=busy_s / calls,
             share=busy_s / (sum(self._busy.values()) or 1.0),
             wait_s=wait_s,
+            mean_bytes=mean_bytes,
         )
 
 
@@ -91,8 +105,13 @@ def stage_totals(timings: Iterable[Mapping[str, Any]]) -> StageTotals:
     """Rows of timings.jsonl added up."""
     totals = StageTotals()
     for timing in timings:
-        functions = timing.get("functions")
-        totals.add(timing["stage"], timing["busy_s"], timing["wait_s"], functions)
+        totals.add(
+            timing["stage"],
+            timing["busy_s"],
+            timing["wait_s"],
+            timing.get("functions"),
+            timing.get("num_bytes", 0),
+        )
     return totals
 
 
@@ -102,21 +121,25 @@ def part_of(stage: str, function: str) -> str:
 
 
 def timing_row(timing: StageTiming) -> dict[str, Any]:
-    """A line of timings.jsonl; `functions` stands there where there are any."""
+    """A line of timings.jsonl; `functions` and `num_bytes` stand there where there are any."""
     row = asdict(timing)
-    return row if row["functions"] else {k: v for k, v in row.items() if k != "functions"}
+    return {k: v for k, v in row.items() if v or k not in ("functions", "num_bytes")}
 
 
-def table_cells(rows: Iterable[StageRow]) -> list[dict[str, str]]:
-    """The table as text cells under the headings that users see."""
-    return [
-        {
-            "stage": row.stage,
-            "calls": f"{row.calls}",
-            "total": f"{row.total_s:.2f} s",
-            "mean": f"{1000 * row.mean_s:.1f} ms",
-            "share": f"{100 * row.share:.1f} %",
-            "waiting": f"{row.wait_s:.2f} s",
-        }
-        for row in rows
-    ]
+def table_cells(rows: Sequence[StageRow]) -> list[dict[str, str]]:
+    """The table as text cells under the headings that users see; sizes where any is known."""
+    sized = any(row.mean_bytes for row in rows)
+    return [_cells(row, sized) for row in rows]
+
+
+def _cells(row: StageRow, sized: bool) -> dict[str, str]:
+    size = {"size": byte_size(row.mean_bytes) if row.mean_bytes else ""} if sized else {}
+    return {
+        "stage": row.stage,
+        "calls": f"{row.calls}",
+        "total": f"{row.total_s:.2f} s",
+        "mean": f"{1000 * row.mean_s:.1f} ms",
+        **size,
+        "share": f"{100 * row.share:.1f} %",
+        "waiting": f"{row.wait_s:.2f} s",
+    }

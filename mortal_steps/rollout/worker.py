@@ -19,6 +19,7 @@ from mortal_steps.rollout.engines.base import Engine, EngineFactory, SampledToke
 from mortal_steps.rollout.prompts import check_lengths, tokenize_prompts
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights
+from mortal_steps.rollout.weight_sync.direct import Direct
 from mortal_steps.schedule import completion_seed, derive_seed
 from mortal_steps.store import RunStore
 from mortal_steps.store.shard_files import file_in_use
@@ -72,7 +73,12 @@ class RolloutWorker:
         began = time.perf_counter()
         self._engine_with(weights)
         busy = time.perf_counter() - began
-        return StageTiming(stage="sync_weights", step=weights.version, busy_s=busy)
+        return StageTiming(
+            stage="sync_weights",
+            step=weights.version,
+            busy_s=busy,
+            num_bytes=self._store.folder_bytes(weights.path),
+        )
 
     def generate(self, *, request: GenerateRequest) -> GenerationRef:
         """Sample the shard and commit it, or answer with the one committed earlier.
@@ -129,7 +135,10 @@ class RolloutWorker:
             self._loaded = None
             rollout = self._config.rollout
             sync = weight_sync(rollout)
-            load_weights(self._store, engine, sync, weights, rollout.canary_tolerance)
+            tolerance = rollout.canary_tolerance
+            shared = isinstance(sync, Direct) and sync.load_shared(engine, weights, tolerance)
+            if not shared:
+                load_weights(self._store, engine, sync, weights, tolerance)
             self._loaded = weights
         return engine
 

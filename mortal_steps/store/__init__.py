@@ -8,7 +8,8 @@ files                        single files: whole or not at all, digested
 formats                      which format this code writes, and which it refuses
 """
 
+from mortal_steps.store.folders import FOLDER_MANIFEST, listed_files
 from mortal_steps.store.formats import FORMAT, check_format
-from mortal_steps.store.run_store import FOLDER_MANIFEST, RunStore, listed_files
+from mortal_steps.store.run_store import RunStore
 
 __all__ = ["FOLDER_MANIFEST", "FORMAT", "RunStore", "check_format", "listed_files"]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mortal_steps.errors import CorruptFileError, DiskFullError, StoreError
+from mortal_steps.store.digests import digest_like
 
 FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -81,6 +82,16 @@ def link_file(source: Path, target: Path) -> None:
         except OSError:
             shutil.copyfile(source, target)
             sync_to_disk(target)
+
+
+def link_verified(source: Path, target: Path, digest: str) -> None:
+    """The same for a file of a committed folder, whose manifest lists this digest.
+
+    Raises `CorruptFileError` where it is not that file.
+    """
+    link_file(source, target)
+    if digest_like(target, digest) != digest:
+        raise CorruptFileError(f"{source} is damaged: its digest does not match")
 
 
 def failed_write(path: Path, error: BaseException) -> StoreError:

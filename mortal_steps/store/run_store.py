@@ -25,38 +25,50 @@
 Everything is written beside its place, synced to disk, then renamed, so a partial file is never
 taken for a whole one. A *record* is one value of a known type with its digest and its format: JSON
 (json_record.py), or, where its name ends in `.parquet`, columns (shard_columns.py, seal.py). A
-*folder* carries a `manifest.json` with the sha256 of each of its files. Reading verifies both.
+*folder* carries a `manifest.json` with the digest of each of its files (digests.py). Reading
+verifies both; what a process has hashed and nobody has changed since it does not hash again
+(verified.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
-import json
+import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.store import json_record
+from mortal_steps.store.digests import digest_like, digest_of_file
 from mortal_steps.store.files import (
-    digest_file,
     failed_write,
     hidden_beside,
     is_full_disk,
     sync_to_disk,
     write_atomically,
+    writing,
+)
+from mortal_steps.store.folders import (
+    FOLDER_MANIFEST,
+    files_below,
+    is_expected,
+    listed_files,
+    manifest_of,
+    raise_damage,
+    replace_folder,
 )
 from mortal_steps.store.seal import check_seal
+from mortal_steps.store.syncing import BackgroundSync
+from mortal_steps.store.verified import VerifiedFiles
 from mortal_steps.types import FileRef
 from mortal_steps.types.paths import check_below
 
 T = TypeVar("T")
-
-FOLDER_MANIFEST = "manifest.json"
 
 COLUMNS = ".parquet"
 """What the name of a record in columns ends in."""
@@ -67,6 +79,7 @@ class RunStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._verified = VerifiedFiles()
 
     def path(self, relative: str) -> Path:
         """Where something in the run directory is, or the directory itself for an empty name.
@@ -140,8 +153,17 @@ class RunStore:
     # folders: many files that exist together or not at all
 
     @contextlib.contextmanager
-    def committing_folder(self, relative: str) -> Iterator[Path]:
+    def committing_folder(
+        self,
+        relative: str,
+        *,
+        hashed: Mapping[str, str] | None = None,
+        sync: BackgroundSync | None = None,
+    ) -> Iterator[Path]:
         """Yields an empty folder to fill; on success it appears as `relative`, whole.
+
+        `hashed` has the digests, by name, of files that the block hashes while it writes them; it
+        may fill it as it goes. With `sync` the files reach the disk afterwards, beside other work.
 
         A folder of that name is replaced. On an error nothing is left behind; a full disk is a
         `StoreError`, whichever library ran into it.
@@ -151,19 +173,49 @@ class RunStore:
         try:
             beside.mkdir(parents=True)
             yield beside
-            digests = {name: digest_file(beside / name) for name in _files_below(beside)}
-            manifest = json.dumps({"files": digests}, indent=1, sort_keys=True).encode()
-            write_atomically(beside / FOLDER_MANIFEST, manifest)
-            for name in digests:
-                sync_to_disk(beside / name)
-            for folder in {(beside / name).parent for name in digests}:
-                sync_to_disk(folder)
-            _replace_folder(beside, target)
+            known = hashed or {}
+            names = files_below(beside)
+            digests = {name: known.get(name) or digest_of_file(beside / name) for name in names}
+            (beside / FOLDER_MANIFEST).write_bytes(manifest_of(digests))
+            written = [beside / name for name in (*digests, FOLDER_MANIFEST)]
+            written += sorted({path.parent for path in written})
+            if sync is None:
+                for path in written:
+                    sync_to_disk(path)
+            else:
+                sync.start(written)
+            replace_folder(beside, target)
         except BaseException as error:
             shutil.rmtree(beside, ignore_errors=True)
             if is_full_disk(error):
                 raise failed_write(target, error) from error
             raise
+        self._verified.forget(target)
+        for name, digest in digests.items():
+            self._verified.note(target / name, digest, self._verified.look(target / name))
+
+    def commit_folder(
+        self, relative: str, files: Mapping[str, bytes | memoryview], manifest: bytes
+    ) -> None:
+        """The same for a folder whose files, and their manifest, lie in memory."""
+        target = self.path(relative)
+        beside = hidden_beside(target, "partial")
+        try:
+            beside.mkdir(parents=True)
+            for name, content in {**files, FOLDER_MANIFEST: manifest}.items():
+                path = beside / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with writing(path), path.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            for folder in {(beside / name).parent for name in files} | {beside}:
+                sync_to_disk(folder)
+            replace_folder(beside, target)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+        self._verified.forget(target)
 
     def folder_digest(self, relative: str) -> str:
         """sha256 of a committed folder's manifest; raises `CorruptFileError` if there is none."""
@@ -173,7 +225,7 @@ class RunStore:
             raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
 
     def folder_files(self, relative: str) -> dict[str, str]:
-        """sha256 of each file of a committed folder, as its manifest has it; raises
+        """Digest of each file of a committed folder, as its manifest has it; raises
         `CorruptFileError` if there is none."""
         manifest = self.path(relative) / FOLDER_MANIFEST
         try:
@@ -181,12 +233,36 @@ class RunStore:
         except FileNotFoundError:
             raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
 
+    def folder_bytes(self, relative: str) -> int:
+        """Bytes of a committed folder's files; raises `CorruptFileError` if there is none."""
+        return sum((self.path(relative) / n).stat().st_size for n in self.folder_files(relative))
+
     def verify_folder(self, relative: str, sha256: str) -> Path:
         """The folder's path once every file in it matches; raises `CorruptFileError`."""
-        for path, damage in self.check_folder(relative, sha256):
-            if damage is not None:
-                raise CorruptFileError(f"{path} {damage}")
+        raise_damage(self.check_folder(relative, sha256))
         return self.path(relative)
+
+    @contextlib.contextmanager
+    def verifying_folder(self, relative: str, sha256: str) -> Iterator[Path]:
+        """The same beside the block, which reads the files meanwhile: nothing that it made of them
+        may be used before it ends.
+
+        Raises `CorruptFileError` in place of what the block raises; a manifest that is not the one
+        expected, or a file that is missing, before the block begins.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="verify") as threads:
+            checks = self.check_folder(relative, sha256)
+            manifest, damage = next(checks)
+            if damage is not None:
+                raise CorruptFileError(f"{manifest} {damage}")
+            for name in self.folder_files(relative):
+                if not (path := self.path(relative) / name).is_file():
+                    raise CorruptFileError(f"{path} is missing")
+            verifying = threads.submit(raise_damage, checks)
+            try:
+                yield self.path(relative)
+            finally:
+                verifying.result()
 
     def check_folder(
         self, relative: str, sha256: str | None = None
@@ -205,18 +281,25 @@ class RunStore:
         except CorruptFileError as error:
             yield manifest, str(error).removeprefix(f"{manifest} ")
             return
-        if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        if sha256 is not None and not is_expected(folder, content, files, sha256):
             yield manifest, "is not the one expected: altered"
             return
         yield manifest, None
         for name, digest in files.items():
             path = folder / name
-            if not path.is_file():
-                yield path, "is missing"
-            elif digest_file(path) != digest:
-                yield path, "is damaged: its digest does not match"
-            else:
-                yield path, None
+            yield path, self._damage(path, digest)
+
+    def _damage(self, path: Path, digest: str) -> str | None:
+        """What is wrong with a file of a committed folder, if anything is."""
+        if not path.is_file():
+            return "is missing"
+        if self._verified.is_known(path, digest):
+            return None
+        look = self._verified.look(path)
+        if digest_like(path, digest) != digest:
+            return "is damaged: its digest does not match"
+        self._verified.note(path, digest, look)
+        return None
 
     def remove_folder(self, relative: str) -> None:
         """Delete a committed folder; it stops existing at once, whatever the deletion takes."""
@@ -225,6 +308,7 @@ class RunStore:
             doomed = hidden_beside(target, "removed")
             target.rename(doomed)
             shutil.rmtree(doomed)
+        self._verified.forget(target)
 
     def numbered(self, relative: str) -> list[tuple[int, Path]]:
         """The entries of a folder whose name is a number, by that number; `steps/` has such. What
@@ -247,40 +331,9 @@ class RunStore:
                 leftover.unlink(missing_ok=True)
 
 
-def listed_files(manifest: bytes, origin: Path | str) -> dict[str, str]:
-    """sha256 of each file that a folder's manifest lists; raises `CorruptFileError`, which begins
-    with the `origin`, for what is none, or lists files outside of the folder."""
-    try:
-        files = dict(json.loads(manifest)["files"])
-        for name in files:
-            check_below(name)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        outside = isinstance(error, ValueError) and "no path below" in str(error)
-        why = f"its list of files is wrong: {error}" if outside else "it lists no files"
-        raise CorruptFileError(f"{origin} is damaged: {why}") from None
-    return files
-
-
 def _check_digest(path: Path, found: str, expected: str) -> None:
     if found != expected:
         raise CorruptFileError(
             f"{path} holds {found[:12]}, expected {expected[:12]}; "
             "it was replaced after it was committed"
         )
-
-
-def _files_below(folder: Path) -> list[str]:
-    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
-
-
-def _replace_folder(source: Path, target: Path) -> None:
-    try:
-        source.rename(target)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        doomed = hidden_beside(target, "replaced")
-        target.rename(doomed)
-        source.rename(target)
-        shutil.rmtree(doomed)
-    sync_to_disk(target.parent)

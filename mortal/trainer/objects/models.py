@@ -13,6 +13,7 @@ from typing import Any
 
 from mortal.trainer.objects.place import place_of
 from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.runs.objects import given_again
 from mortal_steps.store.files import digest_file
 
 DTYPES = {"torch.float32": "float32", "torch.bfloat16": "bfloat16"}
@@ -36,6 +37,11 @@ def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str
 
     Raises `ModelError` for what cannot be trained from, with the remedy.
     """
+    if processing_class is not None and not hasattr(processing_class, "save_pretrained"):
+        raise ModelError(
+            f"processing_class is of type {type(processing_class).__name__}; give a tokenizer of "
+            "transformers"
+        )
     if isinstance(model, str | Path):
         if processing_class is not None:
             _check_is_models_own(processing_class, str(model))
@@ -75,7 +81,9 @@ def _saved(model: Any, tokenizer: Any, runs_dir: str) -> Path:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         place = place_of(runs_dir, "model", _digest(folder))
-        if not place.exists():
+        if place.exists():
+            given_again(place)
+        else:
             os.rename(folder, place)
         return place
 

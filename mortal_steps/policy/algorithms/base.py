@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,20 +51,29 @@ class Stepper(Protocol):
         temperature 1 and without dropout."""
         ...
 
-    def save_state(self, folder: Path) -> None:
-        """Write all that `begin` needs to go on bit for bit; only between train steps."""
+    # Those that write a folder return the digests (store/digests.py) of the files that they have
+    # hashed while writing, by name; the others are hashed afterwards.
+
+    def save_state(
+        self, folder: Path, beside: Mapping[str, tuple[Path, str]] | None = None
+    ) -> dict[str, str]:
+        """Write all that `begin` needs to go on bit for bit; only between train steps.
+
+        A file of `beside`, each with its digest by its name, is linked where the one that would be
+        written has the same digest.
+        """
         ...
 
-    def export_weights(self, folder: Path) -> None:
+    def export_weights(self, folder: Path) -> dict[str, str]:
         """Write the policy for engines to sample with: a plain `from_pretrained` folder or, where
         `training.publishes_adapter`, a LoRA adapter as PEFT writes it."""
         ...
 
-    def save_final(self, folder: Path) -> None:
+    def save_final(self, folder: Path) -> dict[str, str]:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""
         ...
 
-    def save_merged(self, folder: Path) -> None:
+    def save_merged(self, folder: Path) -> dict[str, str]:
         """Write the trained model with its tokenizer, an adapter merged into its base."""
         ...
 

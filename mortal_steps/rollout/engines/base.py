@@ -8,13 +8,13 @@ most likely token, ignores the filters and reports logprobs at temperature 1.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.config import ModelConfig, RolloutConfig
-from mortal_steps.errors import WeightsMismatchError
+from mortal_steps.errors import EngineError, WeightsMismatchError
 from mortal_steps.types import FinishReason, SamplingParams
 
 
@@ -55,6 +55,15 @@ class Engine(Protocol):
         engine's weights are then undefined.
         """
         ...
+
+    def load_tensors(self, tensors: Mapping[str, Any]) -> None:
+        """Replace the weights, in place, by copies of these tensors (torch's), which go by the
+        names of a published version's file. What `load` says of errors holds here as well. By
+        default an engine cannot."""
+        raise EngineError(
+            f"{type(self).__name__} takes weights from files alone: it has no load_tensors. Set "
+            "rollout.weight_sync to 'reload', 'volume' or 'checkpoint'"
+        )
 
     def verify(self, folder: Path) -> None:
         """Raise `WeightsMismatchError` where what is held is known not to be what is in the folder.

@@ -12,14 +12,13 @@ batch left padding and kernels may move logprobs by some 1e-6.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from transformers import (
     AutoModelForCausalLM,
     GenerationConfig,
@@ -115,14 +114,41 @@ class TransformersEngine(Engine):
         held.load(folder)
 
     def _load_model(self, folder: Path) -> None:
-        single = folder / "model.safetensors"
-        tensors = load_file(single, device=self._device) if single.exists() else {}
         self._is_base = False
-        if tensors.keys() == self._names and self._adapted is None:
-            self._model.load_state_dict(tensors, strict=False)
-        else:
-            # Several files, or names that transformers converts while reading: the slow way.
+        if self._adapted is not None:
             self._model, self._adapted = self._read_model(str(folder)), None
+            return
+        own = {name: self._model.get_parameter(name) for name in self._names}
+        files = sorted(folder.glob("model*.safetensors"))
+        shapes = {name: shape for file in files for name, shape in _shapes(file).items()}
+        if shapes.keys() != own.keys():
+            # Names that transformers converts while reading: the slow way.
+            self._model = self._read_model(str(folder))
+            return
+        for name, tensor in own.items():
+            if shapes[name] != list(tensor.shape):
+                raise ValueError(
+                    f"{name} is {shapes[name]} there, {list(tensor.shape)} in the model"
+                )
+        for file in files:
+            _copy_into(own, file)
+
+    def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Replace the weights; raises `EngineError` for tensors that are not the model's own."""
+        if tensors.keys() != self._names:
+            other = sorted(tensors.keys() ^ self._names)
+            raise EngineError(
+                f"the tensors published are not those of the model, which has others by the name "
+                f"of {other[0]} ({len(other)} differ): transformers converts them while it reads a "
+                "file. Set rollout.weight_sync = 'reload'"
+            )
+        if self._adapted is not None:
+            self._model, self._adapted = self._read_model(self._base_path), None
+        self._is_base = False
+        try:
+            self._model.load_state_dict(tensors, strict=False)
+        except RuntimeError as error:
+            raise EngineError(f"cannot load the weights in shared memory: {error}") from error
 
     def sample(
         self,
@@ -198,6 +224,19 @@ class TransformersEngine(Engine):
                 f"transformers cannot watch for the stop strings {stop} with this tokenizer "
                 f"({error}); leave rollout.stop empty or use rollout.engine = 'vllm'"
             ) from error
+
+
+def _shapes(file: Path) -> dict[str, list[int]]:
+    with safe_open(file, framework="pt") as opened:
+        return {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
+
+
+@torch.no_grad()
+def _copy_into(own: dict[str, torch.Tensor], file: Path) -> None:
+    """Out of the mapped file, one tensor after the other: never two sets of weights on a device."""
+    with safe_open(file, framework="pt") as opened:
+        for name in opened.keys():  # noqa: SIM118
+            own[name].copy_(opened.get_tensor(name))
 
 
 class SeededDraw(LogitsProcessor):

@@ -1,6 +1,7 @@
 """What the actor keeps: checkpoints, published versions, the final model."""
 
 import json
+import os
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -10,6 +11,9 @@ from mortal_steps.errors import ActorStateError
 from mortal_steps.policy import weights
 from mortal_steps.policy.base_model import base_of, keep_base_model
 from mortal_steps.policy.new_model import build_model
+from mortal_steps.store import run_store
+from mortal_steps.store.digests import digest_of_file
+from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import ADAPTER, LORA, NUM_STEPS, SETUPS, make_run, untimed
 
@@ -26,6 +30,37 @@ def test_a_checkpoint_is_taken_once(run, actor):
     run.train(actor, [2])
     assert untimed(actor.checkpoint(step=2, best_score=0.5)) == untimed(saved)
     assert untimed(run.actor().checkpoint(step=2, best_score=None)) == untimed(saved)
+
+
+def test_a_checkpoint_shares_the_model_published_and_a_resume_hashes_each_file_once(
+    run, actor, monkeypatch
+):
+    run.train(actor, range(2))
+    saved = actor.checkpoint(step=2, best_score=None)
+    folder, published = run.store.path(saved.path), run.store.path("weights/v2")
+    assert (folder / "model.safetensors").samefile(published / "model.safetensors")
+    files = run.store.folder_files(saved.path)
+    assert saved.timing.num_bytes == sum((folder / name).stat().st_size for name in files)
+    assert all(digest == digest_of_file(folder / name) for name, digest in files.items())
+    for name in files:  # as after a while: what was changed a moment ago is hashed every time
+        os.utime(folder / name, (1, 1))
+    hashed = []
+    digest = run_store.digest_like
+
+    def noted(path, like):
+        hashed.append(path)
+        return digest(path, like)
+
+    monkeypatch.setattr(run_store, "digest_like", noted)
+    resumed = run.actor()
+    assert resumed.prepare(step=2).step == 2
+    assert {resumed._memory.held.state_id} == {saved.state_id}
+    of_the_checkpoint = [path.name for path in hashed if path.parent == folder]
+    assert sorted(of_the_checkpoint) == sorted(files)
+    flip_a_byte(folder / "optimizer.pt")
+    resumed._memory.held = None
+    assert resumed.prepare(step=2).step == 2  # by replaying: the damage was noticed
+    assert of_the_checkpoint != [path.name for path in hashed if path.parent == folder]
 
 
 def test_a_state_the_actor_is_past_cannot_be_saved(run, actor):

@@ -249,7 +249,7 @@ def test_a_run_goes_on_once_a_full_disk_has_space_again(killed, whole, patch, tm
     disk = tmp_path / "disk"
     disk.mkdir()
     used = sum(-(-path.stat().st_size // 4096) * 4096 + 4096 for path in root.parent.rglob("*"))
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={used + 65536}", "tmpfs", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={used + 32768}", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("mounting a file system is not permitted here")
     try:

@@ -20,7 +20,7 @@ from mortal.remote.modal_run import settings_of
 from mortal_steps.config import RunConfig
 from mortal_steps.config.flagged import flagged_config
 from mortal_steps.config.loader import load_config
-from mortal_steps.errors import MortalError
+from mortal_steps.errors import MortalError, RewardError
 from mortal_steps.flags import FLAGS
 from mortal_steps.rewards.dispatch import is_async
 
@@ -93,13 +93,13 @@ def test_a_command_is_parsed(before, now):
             assert f"\n{name}: " in MAKEFILE.read_text()
         else:
             assert program == "mortal"
-            parsed(MORTAL.commands[name], *rest)
+            parsed(MORTAL.get_command(None, name), *rest)
 
 
 @pytest.mark.parametrize(("old", "new", "key", "value"), rows("Flags"))
 def test_a_flag_writes_its_key(old, new, key, value):
     [old], [new], [key], [value] = map(spans, (old, new, key, value))
-    given = parsed(MORTAL.commands["train"], *shlex.split(new))
+    given = parsed(MORTAL.get_command(None, "train"), *shlex.split(new))
     here = flagged_config(None, {flag.name: given[flag.name] for flag in FLAGS})
     wanted = json.loads(value)
     assert value_at(here, key) == value_at(on_modal(old), key) == wanted
@@ -149,6 +149,12 @@ def test_what_has_no_equivalent_is_refused(before, what, why, tmp_path):
             on_modal(said.removeprefix("main "))
         else:
             eval(f"{said[:-1]}, runs_dir={str(tmp_path)!r})", GIVEN)
+
+
+@pytest.mark.parametrize("rewards", [5, ["sandbox", 5]], ids=str)
+def test_what_is_no_reward_is_refused_as_the_trainer_does(rewards):
+    with pytest.raises(RewardError, match=r"is of type int; give a function"):
+        migrating.MRLTrainer(reward_funcs=rewards, train_dataset=[{"prompt": "1 + 1 ="}])
 
 
 def test_a_reward_of_mrls_gets_strings_and_columns_alone():

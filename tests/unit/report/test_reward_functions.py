@@ -1,7 +1,9 @@
 """The table of reward functions, from the logs of a run."""
 
+from pydantic import TypeAdapter
+
 from mortal_steps.report.reward_functions import function_cells, function_rows
-from mortal_steps.report.timings import stage_totals, timing_row
+from mortal_steps.report.timings import stage_totals, table_cells, timing_row
 from mortal_steps.types import StageTiming
 
 
@@ -27,6 +29,20 @@ def test_a_line_of_the_log_names_functions_where_there_are_any():
     assert "functions" not in timing_row(plain)
     scored = StageTiming(stage="reward", step=1, functions={"a": 0.5})
     assert timing_row(scored)["functions"] == {"a": 0.5}
+
+
+def test_sizes_stand_where_they_are_known_and_nowhere_else():
+    plain = StageTiming(stage="generate", step=1)
+    sized = StageTiming(stage="sync_weights", step=1, busy_s=1.0, num_bytes=1_500_000_000)
+    assert "num_bytes" not in timing_row(plain)
+    assert b"num_bytes" not in TypeAdapter(StageTiming).dump_json(plain)  # as in older records
+    assert timing_row(sized)["num_bytes"] == sized.num_bytes
+    assert (
+        TypeAdapter(StageTiming).validate_json(TypeAdapter(StageTiming).dump_json(sized)) == sized
+    )
+    rows = stage_totals([timing_row(plain), timing_row(sized)]).rows()
+    assert [cell["size"] for cell in table_cells(rows)] == ["", "1.5 GB"]
+    assert "size" not in table_cells(rows[:1])[0]
 
 
 def test_the_parts_of_a_stage_are_no_stages_of_their_own():

@@ -179,11 +179,19 @@ def test_a_problem_that_comes_twice_gets_other_completions(batch, v0):
 # --- weights --------------------------------------------------------------------------------------
 
 
-def test_one_flipped_bit_in_the_weights_is_refused(store, worker, batch, v0):
+def test_one_flipped_bit_in_the_weights_is_refused(store, worker, batch, v0, v1):
+    """It is found beside loading, when the engine holds the damaged weights already."""
     flip_a_byte(store.path("weights/v0/model.safetensors"))
-    with pytest.raises(CorruptFileError, match=r"model\.safetensors is damaged"):
-        worker.generate(request=request(batch, v0))
+    for _ in range(2):
+        with pytest.raises(CorruptFileError, match=r"model\.safetensors is damaged"):
+            worker.generate(request=request(batch, v0))
     assert not store.path("steps/000003/generations-1.parquet").exists()
+    timing = worker.sync_weights(weights=v1)
+    assert timing.num_bytes > store.path("weights/v1/model.safetensors").stat().st_size
+    expected = worker_for(store, worker._model_path).generate(
+        request=request(batch, v1, output="expected.parquet")
+    )
+    assert worker.generate(request=request(batch, v1)).file.sha256 == expected.file.sha256
 
 
 def test_whole_weights_that_are_not_the_actors_are_refused(store, worker, model_a, model_b, batch):

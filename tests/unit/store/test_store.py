@@ -1,5 +1,7 @@
 """The store: whole or not at all, and never altered unnoticed."""
 
+import hashlib
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -8,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mortal_steps.errors import CorruptFileError, StoreError
-from mortal_steps.store import RunStore
+from mortal_steps.errors import CorruptFileError, EngineError, StoreError
+from mortal_steps.store import RunStore, digests, run_store
 from mortal_steps.store.files import link_file, write_atomically
+from mortal_steps.store.hashing_file import HashingFile
+from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import Completion, FileRef, PolicyVersion, Problem
+from tests.support.damage import flip_a_byte
 
 
 @pytest.fixture
@@ -141,3 +146,92 @@ def test_a_linked_file_goes_its_own_way_and_is_copied_where_it_cannot_be_linked(
     with tempfile.TemporaryDirectory(dir=elsewhere) as folder:
         link_file(source, Path(folder) / "copy")
         assert (Path(folder) / "copy").read_text() == "new"
+
+
+def test_a_folder_is_hashed_once_in_a_process_and_again_where_it_was_changed(store, monkeypatch):
+    hashed = []
+    digest = digests.digest_like
+    monkeypatch.setattr(
+        run_store, "digest_like", lambda path, like: hashed.append(path.name) or digest(path, like)
+    )
+    with store.committing_folder("weights/v1") as folder:
+        for name in ("b", "c"):
+            (folder / name).write_bytes(b"b" * 1000)
+            os.utime(folder / name, (1, 1))  # not changed within the last tick of the clock
+    sha256 = store.folder_digest("weights/v1")
+    store.verify_folder("weights/v1", sha256)
+    assert hashed == []  # but when they were committed
+    flip_a_byte(store.path("weights/v1/b"))
+    with pytest.raises(CorruptFileError, match="b is damaged"):
+        store.verify_folder("weights/v1", sha256)
+    assert hashed == ["b"]
+    store.remove_folder("weights/v1")
+    with store.committing_folder("weights/v1") as folder:
+        (folder / "c").write_bytes(b"c" * 1000)
+    store.verify_folder("weights/v1", store.folder_digest("weights/v1"))  # the new one
+
+
+def test_folders_of_older_versions_are_verified_by_their_sha256(store):
+    with store.committing_folder("final") as folder:
+        (folder / "model").write_bytes(b"weights")
+    new = store.folder_digest("final")
+    listed = {"model": hashlib.sha256(b"weights").hexdigest()}
+    older = json.dumps({"files": listed}, indent=1, sort_keys=True).encode()
+    named = hashlib.sha256(older).hexdigest()
+    # What an older version recorded stands for the same files, committed anew by this one.
+    for sha256 in (new, named):
+        store.verify_folder("final", sha256)
+    (store.path("final") / "manifest.json").write_bytes(older)
+    RunStore(store.root).verify_folder("final", named)
+    flip_a_byte(store.path("final/model"))
+    with pytest.raises(CorruptFileError, match="model is damaged"):
+        store.verify_folder("final", named)
+    unknown = json.dumps({"files": {"model": "blake9:00"}}).encode()
+    (store.path("final") / "manifest.json").write_bytes(unknown)
+    with pytest.raises(CorruptFileError, match="blake9:00, whose algorithm"):
+        store.verify_folder("final", hashlib.sha256(unknown).hexdigest())
+
+
+def test_damage_found_beside_a_block_is_what_is_raised(store):
+    with store.committing_folder("weights/v1") as folder:
+        (folder / "model").write_bytes(b"weights")
+    sha256 = store.folder_digest("weights/v1")
+    with (
+        pytest.raises(EngineError, match="too large"),
+        store.verifying_folder("weights/v1", sha256),
+    ):
+        raise EngineError("too large")
+    flip_a_byte(store.path("weights/v1/model"))
+    with (
+        pytest.raises(CorruptFileError, match="model is damaged"),
+        store.verifying_folder("weights/v1", sha256),
+    ):
+        raise EngineError("what was read makes no sense")
+    store.path("weights/v1/model").unlink()
+    with (
+        pytest.raises(CorruptFileError, match="missing"),
+        store.verifying_folder("weights/v1", sha256),
+    ):
+        raise AssertionError("begun with a file missing")
+
+
+def test_what_is_hashed_while_it_is_written_has_the_digest_of_the_file(tmp_path):
+    pieces = [b"", b"small", bytes(3 << 20), memoryview(b"x" * (1 << 19)), b"end"]
+    with HashingFile(tmp_path / "file") as file:
+        for piece in pieces:
+            file.write(piece)
+        file.flush()
+        digest = file.digest
+    assert (tmp_path / "file").read_bytes() == b"".join(pieces)
+    assert digest == digests.digest_of_file(tmp_path / "file")
+
+
+def test_a_folder_synced_beside_other_work_is_there_at_once(store):
+    sync = BackgroundSync()
+    for version in (1, 2):
+        with store.committing_folder(f"weights/v{version}", sync=sync) as folder:
+            (folder / "model").write_bytes(b"weights")
+        store.verify_folder(f"weights/v{version}", store.folder_digest(f"weights/v{version}"))
+        store.remove_folder(f"weights/v{version}")  # while it may still be synced
+    sync.finish()
+    sync.finish()

@@ -19,7 +19,7 @@ import hashlib
 import os
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,14 @@ from mortal_steps.policy.algorithms.stepping.state import (
     state_digests,
 )
 from mortal_steps.policy.base_model import Base, named_base
-from mortal_steps.policy.export import save_adapter, save_model, save_tokenizer, save_trained
+from mortal_steps.policy.export import (
+    published_tensors,
+    save_adapter,
+    save_model,
+    save_settings,
+    save_tokenizer,
+    save_trained,
+)
 from mortal_steps.policy.tokenizer import load_tokenizer
 from mortal_steps.scores import reward_names
 from mortal_steps.types import RolloutBatch, TrainingPlace
@@ -207,9 +214,12 @@ class TrlStepper(ABC):
             model.train(was_training)
         return logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1).tolist()
 
-    def save_state(self, folder: Path) -> None:
-        """Write all that `begin` needs to go on bit for bit; only between train steps."""
-        save_state(self._trainer, folder, self._base)
+    def save_state(
+        self, folder: Path, beside: Mapping[str, tuple[Path, str]] | None = None
+    ) -> dict[str, str]:
+        """Write all that `begin` needs to go on bit for bit; only between train steps. See
+        `export.save_trained`."""
+        return save_state(self._trainer, folder, self._base, beside)
 
     def weights_digest(self) -> str:
         """Digest of the weights that are trained, as they are now."""
@@ -219,23 +229,37 @@ class TrlStepper(ABC):
         """Digest of each part of the state that `save_state` writes and `begin` restores."""
         return state_digests(self._trainer)
 
-    def export_weights(self, folder: Path) -> None:
+    def export_weights(self, folder: Path) -> dict[str, str]:
         """Write the policy for engines to sample with: a plain `from_pretrained` folder, or a LoRA
-        adapter alone (`training.lora.publish`)."""
+        adapter alone (`training.lora.publish`).
+
+        These return digests of files that were hashed while they were written, by name.
+        """
         if self._config.training.publishes_adapter:
-            save_adapter(self._trainer.model, folder, self._base)
-        else:
-            save_model(self._trainer.model, folder)
+            return save_adapter(self._trainer.model, folder, self._base)
+        return save_model(self._trainer.model, folder)
 
-    def save_final(self, folder: Path) -> None:
+    def policy_tensors(self) -> dict[str, torch.Tensor]:
+        """The tensors of `export_weights`, by the names in its file; those that are written as
+        they are, are the live ones."""
+        return published_tensors(self._trainer.model)
+
+    def export_settings(self, folder: Path) -> None:
+        """Write the other files of `export_weights`."""
+        save_settings(self._trainer.model, folder)
+
+    def save_final(self, folder: Path) -> dict[str, str]:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""
-        save_trained(self._trainer.model, folder, self._base, method=self._trainer._name)
+        name = self._trainer._name
+        digests = save_trained(self._trainer.model, folder, self._base, method=name)
         save_tokenizer(self.tokenizer, folder)
+        return digests
 
-    def save_merged(self, folder: Path) -> None:
+    def save_merged(self, folder: Path) -> dict[str, str]:
         """Write the trained model with its tokenizer, an adapter merged into its base."""
-        save_model(self._trainer.model, folder)
+        digests = save_model(self._trainer.model, folder)
         save_tokenizer(self.tokenizer, folder)
+        return digests
 
 
 def _lora(config: RunConfig) -> LoraConfig | None:

@@ -1,0 +1,1 @@
+"""What it takes until rollout workers sample with the next version of the weights."""

@@ -1,0 +1,169 @@
+"""Seconds from trained weights to a worker that samples with them, beside a plain write and read.
+
+    python -m benchmarks.weights                             # 0.09, 0.5 and 1.5 billion parameters
+    python -m benchmarks.weights --sizes 0.5 --methods reload --before main
+    python -m benchmarks.weights --engine vllm --python .venv-vllm/bin/python
+
+In each round, an actor's process writes as many bytes as the model has to a plain file and reads
+them again, publishes a version, and a rollout worker in another process loads and verifies it. What
+both spend on the canary's forward pass is left out and told beside. The files lie on the local disk
+and in /dev/shm; they are in the page cache when they are read, as in a run.
+
+Passes: bytes given to `write` and got from `read`, as multiples of the model. A worker also loads
+from the mapped file, which is no read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from benchmarks.earlier import code_of
+from benchmarks.jobs import ROOT
+from benchmarks.output import add_output_option, console, results_table, write_results
+
+SIZES = (0.09, 0.5, 1.5)
+METHODS = ("reload", "volume", "checkpoint")
+PLACES = ("disk", "/dev/shm")
+GOAL = 1.5
+"""Times a plain write and a plain read together."""
+ROOM = 6.0
+"""Times the bytes of a model that /dev/shm must have free: two processes hold the model as well."""
+
+Round = Mapping[str, Any]
+
+
+def main() -> None:
+    args = _parse()
+    rounds: list[Round] = []
+    with contextlib.ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="weights-")))
+        codes: dict[str, Path] = {"now": ROOT}
+        if args.before:
+            codes["before"] = held.enter_context(code_of(args.before, folder))
+        for size, place in product(args.sizes, args.places):
+            for name, code in codes.items():
+                if place != "disk" and shutil.disk_usage(place).free < ROOM * size * 4e9:
+                    console.print(f"{size}B in {place}: no room, left out")
+                    continue
+                with _place(place, folder) as here:
+                    found = _measure(args, size, here, code)
+                rounds += [{"code": name, "size": size, "place": place, **row} for row in found]
+                console.print(_line(size, place, name, found))
+    _print_report(rounds)
+    write_results(args.output, {"goal": GOAL, "rounds": rounds})
+
+
+def ratio(row: Round) -> float:
+    """Publish, load and verify as a multiple of a plain write and read in the same round."""
+    spent: float = row["publish_s"] + row["load_s"]
+    return spent / (row["plain_write_s"] + row["plain_read_s"])
+
+
+def cpu_ratio(row: Round) -> float:
+    """The same of CPU seconds."""
+    spent: float = row["publish_cpu_s"] + row["load_cpu_s"]
+    return spent / (row["plain_write_cpu_s"] + row["plain_read_cpu_s"])
+
+
+def _measure(args: argparse.Namespace, size: float, here: Path, code: Path) -> list[Round]:
+    job = {
+        "size": size,
+        "place": str(here),
+        "methods": args.methods,
+        "rounds": args.rounds,
+        "engine": args.engine,
+        "python": args.python,
+        "threads": args.threads,
+        "output": str(here / "rounds.json"),
+    }
+    env = {**os.environ, "PYTHONPATH": str(code), "OMP_NUM_THREADS": str(args.threads)}
+    script = Path(__file__).with_name("measured.py")
+    subprocess.run([sys.executable, str(script), json.dumps(job)], check=True, env=env, cwd=here)
+    found: list[Round] = json.loads((here / "rounds.json").read_text())
+    return found
+
+
+@contextlib.contextmanager
+def _place(place: str, folder: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=folder if place == "disk" else place) as name:
+        yield Path(name)
+
+
+def _line(size: float, place: str, code: str, rows: Sequence[Round]) -> str:
+    ratios = statistics.median(map(ratio, rows))
+    return f"{size}B in {place}, {code}: {ratios:.2f} x a plain write and read"
+
+
+def _print_report(rounds: Sequence[Round]) -> None:
+    headings = (
+        "publish",
+        "load + verify",
+        "sync to disk",
+        "canary",
+        "write + read",
+        "times",
+        "CPU",
+    )
+    table = results_table(
+        "seconds of a version, medians of the rounds",
+        *("model", "place", "code", "method", *headings, "written", "read"),
+        left=("place", "code", "method"),
+    )
+    keys = list(dict.fromkeys((r["size"], r["place"], r["code"], r["method"]) for r in rounds))
+    for key in keys:
+        rows = [r for r in rounds if (r["size"], r["place"], r["code"], r["method"]) == key]
+        size, place, code, method = key
+        plain = [r["plain_write_s"] + r["plain_read_s"] for r in rows]
+        table.add_row(
+            f"{size}B",
+            place,
+            code,
+            method,
+            *(f"{_median(rows, name):.3f}" for name in ("publish_s", "load_s", "settle_s")),
+            f"{_median(rows, 'score_s') + _median(rows, 'canary_s'):.3f}",
+            f"{statistics.median(plain):.3f}",
+            f"{statistics.median(map(ratio, rows)):.2f} (from {min(map(ratio, rows)):.2f})",
+            f"{statistics.median(map(cpu_ratio, rows)):.2f}",
+            f"{_passes(rows, 'publish_written'):.1f}",
+            f"{_passes(rows, 'publish_read'):.1f} + {_passes(rows, 'load_read'):.1f}",
+        )
+    console.print(table)
+    console.print(f"goal: {GOAL} times a plain write and a plain read")
+
+
+def _median(rows: Iterable[Round], name: str) -> float:
+    return statistics.median(row[name] for row in rows)
+
+
+def _passes(rows: Iterable[Round], name: str) -> float:
+    return statistics.median(row[name] / row["num_bytes"] for row in rows)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--sizes", type=float, nargs="+", default=SIZES, metavar="BILLIONS")
+    parser.add_argument("--places", nargs="+", default=PLACES, metavar="FOLDER", help="or `disk`")
+    parser.add_argument("--methods", nargs="+", default=METHODS, metavar="WEIGHT_SYNC")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each process")
+    parser.add_argument("--engine", default="transformers")
+    parser.add_argument("--python", default=sys.executable, help="of the rollout worker")
+    parser.add_argument("--before", metavar="COMMIT", help="measure its code, too")
+    add_output_option(parser, "weights")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Digests of the files in committed folders: `blake3:<hex>`, the algorithm by its name.
+
+Folders of older versions list plain hexadecimal numbers, which are sha256; either is compared by
+its own algorithm. BLAKE3 takes a quarter of sha256's time and can use several cores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from blake3 import blake3
+
+from mortal_steps.errors import CorruptFileError
+
+BLAKE3 = "blake3:"
+PIECE_BYTES = 2 << 20
+MOST_THREADS = 8
+LARGE_BYTES = 64 << 20
+"""From here on several threads are worth their start."""
+
+
+def digest_of_file(path: Path) -> str:
+    """`blake3:<hex>` of a file."""
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        hasher = blake3(max_threads=num_threads(size))
+        # Read and not mapped: a file that is cut short meanwhile would end the process.
+        piece = memoryview(bytearray(min(PIECE_BYTES, max(size, 1))))
+        while count := file.readinto(piece):
+            hasher.update(piece[:count])
+    return BLAKE3 + hasher.hexdigest()
+
+
+def digest_of_bytes(content: bytes | memoryview) -> str:
+    """`blake3:<hex>` of a file with this content."""
+    size = memoryview(content).nbytes
+    return BLAKE3 + blake3(content, max_threads=num_threads(size)).hexdigest()
+
+
+def digest_like(path: Path, listed: str) -> str:
+    """Digest of a file by the algorithm of the `listed` one.
+
+    Raises `CorruptFileError` where that is none that this version knows.
+    """
+    if listed.startswith(BLAKE3):
+        return digest_of_file(path)
+    if ":" in listed:
+        raise CorruptFileError(
+            f"{path} is listed with the digest {listed[:20]}, whose algorithm this version of "
+            "MORTAL does not know; continue with the one that wrote it"
+        )
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def num_threads(num_bytes: int) -> int:
+    """How many threads hash so many bytes. Each hasher has its own: none outlives a fork."""
+    return min(len(os.sched_getaffinity(0)), MOST_THREADS) if num_bytes >= LARGE_BYTES else 1

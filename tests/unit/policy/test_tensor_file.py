@@ -1,0 +1,72 @@
+"""What is exported in one pass is, byte for byte, what the libraries write."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from mortal_steps.policy import export
+from mortal_steps.policy.tensor_file import NAMES, digest_of_tensors, write_tensors
+from mortal_steps.store.digests import digest_of_file
+from tests.support.parity.architectures import ARCHITECTURES, SHAPE
+
+
+def model_of(family):
+    config = AutoConfig.for_model(family, **{**SHAPE, "vocab_size": 40, **ARCHITECTURES[family]})
+    return AutoModelForCausalLM.from_config(config)
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("family", sorted(ARCHITECTURES))
+def test_an_exported_model_has_the_files_that_save_pretrained_writes(family, tmp_path):
+    model = model_of(family)
+    for own_names in (False, True):
+        theirs, ours = tmp_path / f"theirs-{own_names}", tmp_path / f"ours-{own_names}"
+        model.save_pretrained(theirs, save_original_format=not own_names)
+        digests = export._save(model, ours, export.published_tensors(model, own_names=own_names))
+        assert files_of(ours) == files_of(theirs)
+        assert digests == {"model.safetensors": digest_of_file(ours / "model.safetensors")}
+
+
+def test_a_large_model_is_split_as_save_pretrained_splits_it(tmp_path, monkeypatch):
+    model = model_of("qwen3")
+    monkeypatch.setattr(export, "LARGEST_FILE", "5KB")
+    model.save_pretrained(tmp_path / "theirs", max_shard_size="5KB")
+    digests = export.save_model(model, tmp_path / "ours")
+    assert files_of(tmp_path / "ours") == files_of(tmp_path / "theirs")
+    assert len(digests) > 1
+    assert {name: digest_of_file(tmp_path / "ours" / name) for name in digests} == digests
+
+
+def test_every_type_of_tensor_is_written_as_the_library_writes_it(tmp_path):
+    tensors = {
+        f'{name} ü"{i}': torch.ones(i, 3).to(dtype) for i, (dtype, name) in enumerate(NAMES.items())
+    }
+    tensors |= {"turned": torch.arange(6.0).reshape(2, 3), "number": torch.tensor(2.0)}
+    tensors |= {"large": torch.arange(100_000.0), "empty": torch.zeros(0, 4)}
+    save_file(tensors, tmp_path / "theirs", metadata={"format": "pt"})
+    tensors["turned"] = tensors["turned"].t().contiguous().t()  # not as it lies in memory
+    digest = write_tensors(tmp_path / "ours", tensors)
+    content = (tmp_path / "ours").read_bytes()
+    assert content == (tmp_path / "theirs").read_bytes()
+    assert digest == digest_of_tensors(tensors) == digest_of_file(tmp_path / "theirs")
+
+
+def test_a_checkpoint_links_the_published_file_only_where_it_is_the_same(tmp_path):
+    for family, alike in {"qwen3": True, "mixtral": False}.items():
+        model = model_of(family)
+        there = tmp_path / family / "published"
+        digests = export.save_model(model, there)
+        beside = {name: (there / name, digest) for name, digest in digests.items()}
+        for changed in (False, True):
+            folder = tmp_path / family / f"checkpoint-{changed}"
+            tensors = export.published_tensors(model, own_names=True)
+            saved = export._save(model, folder, tensors, beside)
+            file = folder / "model.safetensors"
+            assert file.samefile(there / file.name) is (alike and not changed)
+            assert saved == {file.name: digest_of_file(file)}
+            with torch.no_grad():
+                next(model.parameters()).add_(1.0)
