@@ -62,6 +62,7 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
     from mortal_steps.policy.base_model import Base
     from mortal_steps.policy.export import save_adapter
     from mortal_steps.store import RunStore
+    from mortal_steps.store.syncing import BackgroundSync
     from mortal_steps.types import PolicyVersion
 
     torch.set_num_threads(2)
@@ -70,8 +71,8 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
     class Adapted:
         score_s = score_cpu_s = 0.0
 
-        def export_weights(self, into: Path) -> None:
-            save_adapter(model, into, Base(name="base"))
+        def export_weights(self, into: Path) -> dict[str, str]:
+            return save_adapter(model, into, Base(name="base"))
 
         def score(self, token_ids: Sequence[int]) -> list[float]:
             began, began_cpu = time.perf_counter(), time.process_time()
@@ -83,10 +84,11 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
             return logprobs.gather(1, ids[0, 1:, None]).squeeze(1).tolist()
 
     store, policy, rows = RunStore(folder / "run"), Adapted(), []
+    sync = BackgroundSync()  # to the disk, beside what follows, as in a run
     for version in range(rounds + 1):
         _train(model)
         began, began_cpu = time.perf_counter(), time.process_time()
-        path = weights.publish(store, policy, PolicyVersion(version), PROBE).path
+        path = weights.publish(store, policy, PolicyVersion(version), PROBE, sync).path
         whole_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
         rows.append(
             {
@@ -97,6 +99,7 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
                 "score_s": policy.score_s,
             }
         )
+    sync.finish()
     return rows
 
 
