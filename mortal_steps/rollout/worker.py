@@ -123,7 +123,7 @@ class RolloutWorker:
         self._engine = build(
             model_path=self._model_path,
             model=self._config.model,
-            rollout=self._config.rollout,
+            rollout=self._config.with_room_for_adapters().rollout,
             tokenizer=self._read_tokenizer,
         )
         self._read_tokenizer()
