@@ -31,6 +31,7 @@ from mortal_steps.compute.pool import Pool
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, WorkerLostError
 from mortal_steps.store import RunStore
+from mortal_steps.system.cores import num_cores
 
 logger = logging.getLogger(__name__)
 
@@ -238,7 +239,7 @@ def _num_containers(config: RunConfig) -> dict[Role, int]:
     """Of each role that is on Modal."""
     counts: dict[Role, int] = {"actor": 1, "rollout": config.num_rollout_workers}
     if config.compute.scores_in_a_container:
-        counts["reward"] = 1
+        counts["reward"] = config.num_reward_workers(num_cores())
     return counts
 
 
