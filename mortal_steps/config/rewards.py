@@ -149,8 +149,8 @@ class SandboxSettings(Section):
     """Where they run: shut in on the machine that scores, or in Modal Sandboxes. Default: `modal`
     inside of a container of Modal's, else `local`."""
     lanes: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
-    """Programs that run at a time; default: one per core, and of Modal Sandboxes four for each
-    image."""
+    """Programs that run at a time, of all reward workers together; default: one per core, and of
+    Modal Sandboxes four for each image of each worker."""
     allow_unisolated: Annotated[bool, Affects.NOTHING] = False
     """Where programs cannot be shut in, run them all the same: as you, with your files and network.
     `mortal doctor` says what this machine can do."""
