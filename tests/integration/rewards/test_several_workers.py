@@ -1,7 +1,6 @@
 """Several reward workers and processes: whatever is killed, the scores are the same bits."""
 
 import asyncio
-import itertools
 import os
 import signal
 import time
@@ -25,16 +24,12 @@ import time
 from pathlib import Path
 
 
-def slow(completions, log_extra, **kwargs):
+def slow(completions, log_metric, log_extra, **kwargs):
     Path(f"in-{os.getpid()}").touch()
     time.sleep(0.15)
     log_extra("text", completions)
+    log_metric("longest", max(map(len, completions)))
     return [len(text) / 3 for text in completions]
-
-
-def short(completions, log_metric, **kwargs):
-    log_metric("texts", len(completions))
-    return [1 / (1 + len(text)) for text in completions]
 """
 TEXTS = [("a", "bbbbb"), ("cc", "dddd"), ("eee", "f")]
 NUM_SHARDS = 4
@@ -49,12 +44,8 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config(processes: int) -> RunConfig:
-    term = {"type": "function", "function": "rewards.py:slow", "calls": "problem"}
-    return RunConfig(
-        rewards=RewardsConfig.model_validate(
-            {"terms": [{**term, "processes": processes}, {"function": "rewards.py:short"}]}
-        )
-    )
+    term = {"function": "rewards.py:slow", "calls": "problem", "processes": processes}
+    return RunConfig(rewards=RewardsConfig.model_validate({"terms": [term]}))
 
 
 def compute(tmp_path: Path, num_workers: int, processes: int) -> LocalCompute:
@@ -70,12 +61,7 @@ def compute(tmp_path: Path, num_workers: int, processes: int) -> LocalCompute:
 
 def requests(folder: str) -> list[RewardRequest]:
     store = RunStore(Path("run"))
-    shards = [
-        make_shard(
-            *[tuple(text * (number + 1) for text in texts) for texts in TEXTS], number=number
-        )
-        for number in range(NUM_SHARDS)
-    ]
+    shards = [make_shard(*texts_of(number), number=number) for number in range(NUM_SHARDS)]
     return [
         make_request(store, shard, output=f"{folder}/rewards-{number}.parquet")
         for number, shard in enumerate(shards)
@@ -109,46 +95,50 @@ async def in_function(*seen: int) -> int:
     raise AssertionError("nobody scores")
 
 
-def contents(refs: Sequence[RewardRef]) -> list[Any]:
-    """Scores and all that stands beside them, but for the calls that a kill has made fail."""
-    store = RunStore(Path("run"))
-    found = [store.read_record(ref.file, RewardedShard) for ref in refs]
-    assert not any(each.failures for each in found)
-    return [(each.rewards, each.metrics, each.extra) for each in found]
+def texts_of(number: int) -> list[tuple[str, ...]]:
+    """The completions of a shard, by problem."""
+    return [tuple(text * (number + 1) for text in texts) for texts in TEXTS]
+
+
+def expected(number: int) -> tuple[Any, ...]:
+    """What is said of a shard to which nothing happens."""
+    texts = texts_of(number)
+    return (
+        [[{"slow": len(text) / 3} for text in problem] for problem in texts],
+        {"longest": sum(max(map(len, problem)) for problem in texts) / len(texts)},
+        {"text": [text for problem in texts for text in problem]},
+        (),
+    )
 
 
 async def test_kills_of_hosts_and_workers_in_mid_shard_change_no_score(tmp_path: Path) -> None:
-    alone = compute(tmp_path, num_workers=1, processes=1)
-    undisturbed = await scored(alone, requests("alone"))
-    await alone.close()
-    several = compute(tmp_path, num_workers=2, processes=2)
-    await several.start("reward")
-    scoring = asyncio.create_task(scored(several, requests("killed")))
+    workers = compute(tmp_path, num_workers=2, processes=2)
+    await workers.start("reward")
+    scoring = asyncio.create_task(scored(workers, requests("killed")))
     first = await in_function()
     os.kill(first, signal.SIGKILL)
     await in_function(first)
-    os.kill(next(iter(several.processes().values())), signal.SIGKILL)
-    killed = await scoring
-    refs = itertools.chain(undisturbed, killed)
-    assert all(ref.num_scored == 6 for ref in refs)
-    assert contents(killed) == contents(undisturbed)
-    assert sum(ref.failed_calls.get("slow", 0) for ref in killed) <= 1
-    await several.close()
+    os.kill(next(iter(workers.processes().values())), signal.SIGKILL)
+    refs = await scoring
+    store = RunStore(Path("run"))
+    for number, ref in enumerate(refs):
+        found = store.read_record(ref.file, RewardedShard)
+        assert (found.rewards, found.metrics, found.extra, found.failures) == expected(number)
+    assert sum(ref.failed_calls.get("slow", 0) for ref in refs) <= 1
+    await workers.close()
 
 
 async def test_processes_of_a_term_score_problems_at_the_same_time(tmp_path: Path) -> None:
-    """Each of three problems waits until the other two are being scored."""
+    """Each of three problems waits until another one is being scored."""
     (tmp_path / "rewards.py").write_text(
         "import time\nfrom pathlib import Path\n\n"
         "def slow(completions, **kwargs):\n"
         "    Path(f'met-{completions[0]}').touch()\n"
-        "    while len(list(Path().glob('met-*'))) < 3:\n"
+        "    while len(list(Path().glob('met-*'))) < 2:\n"
         "        time.sleep(0.01)\n"
-        "    return [1.0 for _ in completions]\n\n"
-        "def short(completions, **kwargs):\n"
-        "    return [0.0 for _ in completions]\n"
+        "    return [1.0 for _ in completions]\n"
     )
-    workers = compute(tmp_path, num_workers=1, processes=3)
+    workers = compute(tmp_path, num_workers=1, processes=2)
     (ref,) = await scored(workers, requests("together")[:1])
     assert (ref.num_scored, ref.failed_calls) == (6, {})
     await workers.close()
