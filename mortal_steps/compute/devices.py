@@ -1,4 +1,4 @@
-"""Whether the GPUs that a configuration names for local workers are there.
+"""The GPUs that a configuration names: whether they are there, who uses them, who shares one.
 
 A process that is given a device which does not exist sees none at all, and would compute on the CPU
 without a word.
@@ -12,25 +12,91 @@ import sys
 from typing import Literal
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.config.gpus import gpu_count
 from mortal_steps.errors import ConfigError
 
 COUNT = "import torch; print(torch.cuda.device_count())"
 NONE = ("", "-1")
 """How CUDA_VISIBLE_DEVICES says that a process shall see no GPU."""
+SAMPLERS_SHARE = 0.6
+"""Of a GPU's memory, divided by all that compute on it, the actor included: what each rollout
+worker takes. One worker beside the actor takes 0.3, as with TRL."""
+FREE_GPU = 0.9
+"""Of a GPU's memory, what the rollout workers on it take together where the actor is elsewhere."""
 
 
 def check_devices(config: RunConfig) -> None:
-    """Raise `ConfigError` for devices of the actor or of a rollout worker that are not there."""
+    """Raise `ConfigError` for devices of the actor or of a rollout worker that are not there, and
+    for more than one GPU for the actor."""
     if config.compute.backend == "modal":
+        _check_modal_actor(config)
         return  # where `devices` are of no account
     for role in ("actor", "rollout"):
         _check_role(config, role)
+    for devices in config.compute.local.actor.devices:
+        if len(_named(devices)) > 1:
+            raise ConfigError(
+                f"compute.local.actor.devices names {devices!r}; the actor trains on one GPU. Name "
+                f"one, such as {_named(devices)[0]!r}, and give the others to rollout workers with "
+                "compute.local.rollout.devices"
+            )
+
+
+def sharing_gpus(config: RunConfig) -> RunConfig:
+    """The configuration for a rollout worker of this machine: where several workers, or the actor,
+    are on its GPU, `rollout.engine_options` say how much of the memory it takes, unless they do.
+
+    It has no effect on a machine without a GPU.
+    """
+    key = engine_kind(config.rollout.engine or ALWAYS_THERE).memory_option
+    share = _share(config)
+    if key is None or share is None or key in config.rollout.engine_options:
+        return config
+    options = {**config.rollout.engine_options, key: share}
+    rollout = config.rollout.model_copy(update={"engine_options": options})
+    return config.model_copy(update={"rollout": rollout})
+
+
+def _share(config: RunConfig) -> float | None:
+    """Of a GPU's memory, for one rollout worker; None where it has the GPU to itself."""
+    actor, samplers = config.compute.local.actor.devices, config.compute.local.rollout.devices
+    workers = -(-config.num_rollout_workers // max(len(samplers), 1))
+    if _overlap(actor, samplers):
+        return round(SAMPLERS_SHARE / (workers + 1), 3)
+    return round(FREE_GPU / workers, 3) if workers > 1 else None
+
+
+def _overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    """Whether two roles have a GPU in common; one that names no devices sees them all."""
+    if not some or not others:
+        return True
+    used = {name for devices in some for name in _named(devices)}
+    return any(name in used for devices in others for name in _named(devices))
+
+
+def _check_modal_actor(config: RunConfig) -> None:
+    modal, mode = config.compute.modal, config.compute.mode
+    key, wanted, used = "actor", modal.actor, 1
+    if mode == "single_node":
+        key, wanted, used = "gpu", modal.gpu, 2 if modal.vllm_mode == "server" else 1
+    if gpu_count(wanted) > used:
+        fits = wanted.partition(":")[0] + (f":{used}" if used > 1 else "")
+        raise ConfigError(
+            f"compute.modal.{key} = {wanted!r}: the actor trains on one GPU"
+            f"{', and the rollout worker samples on one' if used > 1 else ''}; the others would be "
+            f"paid for and do nothing. Write {fits!r}"
+        )
+
+
+def _named(devices: str) -> list[str]:
+    return [name.strip() for name in devices.split(",") if name.strip() not in NONE]
 
 
 def _check_role(config: RunConfig, role: Literal["actor", "rollout"]) -> None:
     place = getattr(config.compute.local, role)
     for devices in dict.fromkeys(place.devices):
-        wanted = [name for name in devices.split(",") if name.strip() not in NONE]
+        wanted = _named(devices)
         found = _visible(place.python or sys.executable, devices) if wanted else 0
         if found < len(wanted):
             key = f"compute.local.{role}.devices"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.devices import sharing_gpus
 from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, TRAINING_MODULES, engine_kind
 from mortal_steps.system.cores import num_cores
@@ -43,7 +44,11 @@ def worker_specs(
         "rollout": _spec(
             "rollout",
             local.rollout,
-            {**common, "model_path": model_path},
+            {
+                **common,
+                "config": sharing_gpus(config) if shares else config,
+                "model_path": model_path,
+            },
             count=config.num_rollout_workers,
             prepare="start",
             preload=engine.preload if shares else (),

@@ -21,8 +21,8 @@ class RoleConfig(Section):
     threads: Annotated[int | None, ANYTHING] = Field(None, ge=1)
     """OMP_NUM_THREADS of each process. The number of threads decides how matrix kernels round, so
     it is part of what decides a run's bits. Default: 1; for the actor, when generation does not
-    overlap training (`rollout.staleness = 0`), the number of cores of the machine on which the run
-    begins, up to 4."""
+    overlap training (`rollout.staleness = 0`) and the model has more than a million parameters, the
+    number of cores of the machine on which the run begins, up to 4."""
     devices: Annotated[tuple[str, ...], Affects.NOTHING] = ()
     """Values of CUDA_VISIBLE_DEVICES, assigned to the role's processes in turn. Empty: the
     environment's value is kept."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from pydantic import AfterValidator
 
@@ -36,8 +36,8 @@ class EngineKind:
     node_python: str | None = None
     """Environment variable of the image for a single node: the interpreter that has the engine,
     where that is another one than the actor's."""
-    gpu_shared_with: Mapping[str, Any] = field(default_factory=dict)
-    """`rollout.engine_options` where the actor is on the same GPU."""
+    memory_option: str | None = None
+    """Which of `rollout.engine_options` is the part of the GPU's memory that a worker takes."""
     preload: tuple[str, ...] = ()
     """Modules that local workers with this engine share (`WorkerSpec.preload`)."""
 
@@ -51,8 +51,6 @@ TRAINING_MODULES = (
 """What the actor and rollout workers with transformers import."""
 VLLM_PYTHON = "MORTAL_VLLM_PYTHON"
 """Environment variable of an image with two environments: the interpreter of the one with vLLM."""
-SHARE_OF_GPU = 0.3
-"""Of the GPU's memory, what vLLM takes where the actor is on the same one, as with TRL."""
 
 ENGINES: Mapping[str, EngineKind] = {
     "vllm": EngineKind(
@@ -62,7 +60,7 @@ ENGINES: Mapping[str, EngineKind] = {
         highest_temperature=2.0,
         modal_class="RolloutWorker",
         node_python=VLLM_PYTHON,
-        gpu_shared_with={"gpu_memory_utilization": SHARE_OF_GPU},
+        memory_option="gpu_memory_utilization",
     ),
     "transformers": EngineKind(
         factory="mortal_steps.rollout.engines.transformers:TransformersEngine",

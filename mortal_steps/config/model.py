@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mortal_steps.config.marks import Affects, Decides
+from mortal_steps.config.marks import Affects
 from mortal_steps.config.section import LocalPath, Section
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -29,6 +29,16 @@ class NewModelConfig(Section):
     """Width of the MLP."""
     max_position_embeddings: int = Field(512, ge=8)
     """Context length in tokens."""
+
+    @property
+    def num_parameters(self) -> int:
+        """Of the model that is built; output and input embeddings are the same."""
+        special_tokens, width = 3, self.hidden_size
+        heads = max(1, width // self.head_dim) * self.head_dim
+        attention = 4 * width * heads + 2 * self.head_dim
+        layer = attention + 3 * width * self.intermediate_size + 2 * width
+        embeddings = (len(self.alphabet) + special_tokens) * width
+        return embeddings + self.num_layers * layer + width
 
 
 class WarmStartConfig(Section):
@@ -59,10 +69,11 @@ class ModelConfig(Section):
     dtype: Annotated[
         Literal["float32", "bfloat16", "auto"],
         Affects.SAMPLING | Affects.STATE,
-        Decides("model_init_kwargs"),
     ] = "float32"
-    """Data type of the weights, in training and in sampling."""
-    trust_remote_code: Annotated[bool, Affects.SAMPLING, Decides("model_init_kwargs")] = False
+    """Data type of the weights, in training and in sampling. Keep float32 also on a GPU: matrices
+    are multiplied in bfloat16 there anyway, and the weights themselves need float32 to take up
+    small updates."""
+    trust_remote_code: Annotated[bool, Affects.SAMPLING] = False
     """Allow code that ships with the model to run."""
     new: Annotated[NewModelConfig | None, Affects.SAMPLING | Affects.STATE] = None
     """Build a new model instead of loading one."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mortal_steps.config.marks import Affects, AffectsByOption, Decides, Trl
+from mortal_steps.config.marks import Affects, AffectsByOption, Decides, Later, Trl
 from mortal_steps.config.section import Options, Section
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
@@ -33,6 +33,7 @@ OPTIONS_OF_TRL = AffectsByOption(
         "optim_args": Affects.TRAINING | Affects.STATE,
         "optim_target_modules": Affects.TRAINING | Affects.STATE,
         "fp16": Affects.TRAINING | Affects.STATE,
+        "model_init_kwargs": Affects.TRAINING | Affects.STATE,
     }
 )
 """What options in `[training.trl]` affect beyond training."""
@@ -112,6 +113,10 @@ class TrainingConfig(Section):
     """Correct for the difference between the sampler's and the trainer's log-probabilities by
     truncated importance sampling, as TRL does with vLLM. Default: on with the vllm engine and
     whenever the sampling weights may be older than the trained ones. RLOO has no such thing."""
+    deterministic: Annotated[bool, Affects.TRAINING, Later()] = True
+    """Train with deterministic kernels on a GPU. Without them some operations are faster, but a run
+    that is killed and resumed no longer ends with the same bits. On a CPU all kernels are
+    deterministic."""
     use_lora: Annotated[bool, Affects.SAMPLING | Affects.TRAINING | Affects.STATE] = False
     """Train a LoRA adapter instead of the whole model."""
     lora: LoraConfig = LoraConfig()

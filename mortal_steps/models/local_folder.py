@@ -60,7 +60,7 @@ def _check_weights(folder: Path, place: str) -> None:
     # Imported where used: takes a moment, and most commands look at no model.
     from safetensors import SafetensorError, safe_open
 
-    there = {path.name for path in files_of(folder) if path.suffix in WEIGHTS}
+    there = {path.name for path in weight_files(folder)}
     if not there:
         raise ModelError(
             f"{place} has no weights (*{', *'.join(WEIGHTS)}); save the model there with "
@@ -129,6 +129,11 @@ def _is_same(path: Path, before: ModelFile) -> bool:
     if found.st_size != before.num_bytes:
         return False
     return found.st_ctime_ns == before.changed_ns or digest_file(path) == before.sha256
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Those that hold weights; none where there is no such folder."""
+    return [path for path in files_of(folder) if path.suffix in WEIGHTS]
 
 
 def files_of(folder: Path) -> list[Path]:

@@ -13,9 +13,14 @@ from mortal_steps.config import ModelConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, engine_kind
 from mortal_steps.config.rewards import RewardCommits
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
-from mortal_steps.models.local_folder import read_context
+from mortal_steps.models.local_folder import read_context, weight_files
 
 logger = logging.getLogger(__name__)
+
+WORTH_TWO_THREADS = 1_000_000
+"""Parameters from which on two threads train faster than one. With 87,000 to 750,000 one thread is
+about three times as fast; with 1.5 million, two are 1.4 times as fast."""
+FLOAT32_BYTES = 4
 
 
 def settle(config: RunConfig) -> RunConfig:
@@ -26,7 +31,7 @@ def settle(config: RunConfig) -> RunConfig:
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
     settled = config.settled(
-        cores=_cores(),
+        cores=1 if _is_small(model) else _cores(),
         commit=commit,
         engine=_find_engine(config),
         context=find_context(model),
@@ -119,6 +124,15 @@ def _tell(config: RunConfig, settled: RunConfig) -> None:
             sampled,
             trained,
         )
+
+
+def _is_small(model: ModelConfig) -> bool:
+    """Whether a second thread would slow down training: its operations are over sooner than two
+    threads can agree on them."""
+    if model.new is not None:
+        return model.new.num_parameters < WORTH_TWO_THREADS
+    weights = sum(path.stat().st_size for path in weight_files(Path(model.name_or_path)))
+    return 0 < weights < WORTH_TWO_THREADS * FLOAT32_BYTES
 
 
 def _cores() -> int:

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.devices import sharing_gpus
 from mortal_steps.compute.local_container import CLOSE_GRACE_S, LocalContainer
-from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE, EngineKind, engine_kind
+from mortal_steps.config import LocalConfig, RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.config.gpus import gpu_count
 
 logger = logging.getLogger(__name__)
@@ -101,13 +102,9 @@ def on_one_node(specs: Mapping[Role, WorkerSpec], config: RunConfig) -> dict[Rol
         *others, last = map(str, range(gpu_count(config.compute.modal.gpu)))
         actor = replace(actor, devices=(",".join(others),))
         rollout = replace(rollout, devices=(last,))
-    elif engine.gpu_shared_with:
-        shared = _sharing_a_gpu(config, engine)
-        rollout = replace(rollout, kwargs={**rollout.kwargs, "config": shared})
+    else:
+        anywhere = config.compute.model_copy(update={"local": LocalConfig()})
+        shared = sharing_gpus(config.model_copy(update={"compute": anywhere})).rollout
+        shares = config.model_copy(update={"rollout": shared})
+        rollout = replace(rollout, kwargs={**rollout.kwargs, "config": shares})
     return {"actor": actor, "rollout": rollout}
-
-
-def _sharing_a_gpu(config: RunConfig, engine: EngineKind) -> RunConfig:
-    options = {**engine.gpu_shared_with, **config.rollout.engine_options}
-    rollout = config.rollout.model_copy(update={"engine_options": options})
-    return config.model_copy(update={"rollout": rollout})

@@ -74,6 +74,8 @@ class VllmEngine(Engine):
             "enable_sleep_mode": weight_sync(rollout).releases_memory and not self._on_cpu,
             **rollout.engine_options,
         }
+        if self._on_cpu:
+            self._options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
         self._llm = self._start(model_path)
         self._shapes = tensor_shapes(Path(model_path))
         dtype = self._llm.llm_engine.model_config.dtype

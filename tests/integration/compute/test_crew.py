@@ -12,7 +12,7 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.modal.colocated import NodeWorkers, on_one_node
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import SHARE_OF_GPU, VLLM_PYTHON
+from mortal_steps.config.engines import VLLM_PYTHON
 from mortal_steps.errors import DataError, WorkerLostError
 
 SPEC = WorkerSpec(factory="tests.support.workers:Counter", kwargs={})
@@ -72,7 +72,7 @@ def test_on_one_gpu_vllm_leaves_memory_to_the_actor(monkeypatch):
     assert node["rollout"].python == "/opt/vllm/bin/python"
     assert (node["rollout"].devices, node["rollout"].env) == ((), {})
     options = node["rollout"].kwargs["config"].rollout.engine_options
-    assert options == {"gpu_memory_utilization": SHARE_OF_GPU, "seed": 1}
+    assert options == {"gpu_memory_utilization": 0.3, "seed": 1}
     assert node["actor"] == plain["actor"], "whose configuration decides what a run is"
 
 

@@ -74,6 +74,7 @@ LATER = {
     "rewards.terms",
     "rollout.source",
     "rollout.source_options",
+    "training.deterministic",
 }
 """Keys that are part of a fingerprint only where they say something."""
 
@@ -171,7 +172,7 @@ def test_trl_options_name_the_keys_that_decide_them():
     decided = trl_options_decided(RunConfig)
     both = "training.batch_size and training.num_generations"
     assert decided["per_device_train_batch_size"] == both
-    assert decided["model_init_kwargs"] == "model.dtype and model.trust_remote_code"
+    assert decided["generation_batch_size"] == both
     assert decided["temperature"] == "rollout.temperature"
     with pytest.raises(ConfigError, match=r"training\.trl\.loss_type is set by training\.loss_ty"):
         parse_config({"training": {"trl": {"loss_type": "grpo"}}})

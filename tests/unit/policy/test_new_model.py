@@ -46,6 +46,13 @@ def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
     assert one["tokenizer.json"] == other["tokenizer.json"]
 
 
+@pytest.mark.parametrize("shape", [NewModelConfig(), SMALL, NewModelConfig(head_dim=48)])
+def test_the_number_of_parameters_is_known_before(tmp_path: Path, shape: NewModelConfig) -> None:
+    build_model(tmp_path, shape, seed=0)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert shape.num_parameters == sum(part.numel() for part in model.parameters())
+
+
 def test_the_callers_random_streams_stay_as_they_are(tmp_path: Path) -> None:
     def states() -> list[str]:
         streams = (torch.get_rng_state().tolist(), random.getstate(), numpy.random.get_state())

@@ -89,6 +89,9 @@ def test_what_the_run_decides_is_translated(tmp_path):
         ("dataloader_prefetch_factor", 2, r"cannot be set: the actor has no data loader"),
         ("lr_scheduler_type", "greedy", r"= 'greedy' cannot be used: it follows evaluations"),
         ("callbacks", [], r"trl\.callbacks is an argument of TRL's trainer, not an option"),
+        ("model_init_kwargs", {"dtype": "auto"}, r"kwargs\.dtype cannot be set: use model\.dtype"),
+        ("model_init_kwargs", '{"device_map": "auto"}', r"device_map cannot be set: the actor is"),
+        ("model_init_kwargs", "{", r"model_init_kwargs = '\{' is not JSON"),
         ("peft_config", {}, r"use training\.use_lora and \[training\.lora\]"),
     ],
 )
@@ -118,6 +121,27 @@ def test_a_package_that_is_missing_is_named(option, value, package):
     message = rf"training\.trl\.{option} = {value!r}: .*{package}"
     with pytest.raises(ConfigError, match=message):
         check_trl_options(make_config(trl={option: value}))
+
+
+def test_a_model_is_loaded_as_the_run_says(model_path, tmp_path):
+    eager = make_config(trl={"model_init_kwargs": {"attn_implementation": "eager"}})
+    built = build_trl_config(eager, num_steps=1, output_dir=tmp_path)
+    assert built.model_init_kwargs == {
+        "dtype": "float32",
+        "trust_remote_code": False,
+        "attn_implementation": "eager",
+    }
+    stepper = GRPOStepper(eager, model_path=model_path, num_steps=1, output_dir=tmp_path)
+    assert stepper._trainer.model.config._attn_implementation == "eager"
+
+
+def test_updates_that_bfloat16_weights_would_lose_are_told_of():
+    def told(rate):
+        return check_trl_options(make_config(learning_rate=rate, model={"dtype": "bfloat16"}))
+
+    assert [told(rate)[0].split()[14] for rate in (1e-6, 5e-6, 1e-5)] == ["2%", "8%", "15%"]
+    assert told(1e-3) == ()
+    assert check_trl_options(make_config(learning_rate=1e-6)) == ()
 
 
 def test_an_option_without_effect_is_told_of():
@@ -205,7 +229,7 @@ def test_no_option_of_ours_can_be_overridden_by_accident(tmp_path):
     ours = set(our_options(make_config(), GRPOConfig, num_steps=1, output_dir=tmp_path)) | {
         "use_cpu"
     }
-    harmless = {"bf16", "use_cache", "dataloader_pin_memory"}
+    harmless = {"bf16", "use_cache", "dataloader_pin_memory", "model_init_kwargs"}
     assert ours - set(WE_SET) - set(REFUSED) == harmless
 
 

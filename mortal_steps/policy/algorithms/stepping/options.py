@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Callable
@@ -19,11 +20,14 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping.refusals import (
     check_names,
     idle_options,
+    loading_options,
     options_of,
 )
 
 Built = TypeVar("Built", bound=TrainingArguments)
 
+WORTH_A_WARNING = 0.9
+"""Share of weights that an update changes below which a warning is due."""
 NOT_INSTALLED = re.compile("install|import")
 """In what transformers says of an optimizer whose package is missing."""
 
@@ -39,7 +43,7 @@ def check_options(config: RunConfig, build: Callable[..., TrainingArguments]) ->
     built = build(config, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere)
     if not away:
         _check_packages(built)
-    return idle_options(config.training.trl)
+    return idle_options(config.training.trl) + _lost_updates(config)
 
 
 def build_options(
@@ -65,6 +69,8 @@ def build_options(
     ours["use_cpu"] = use_cpu or not torch.accelerator.is_available()
     if autocast is not None:
         ours["bf16"] = autocast and not chosen.get("fp16")
+    loading = ours["model_init_kwargs"] | loading_options(chosen)
+    chosen = chosen | {"model_init_kwargs": loading}
     try:
         return _construct(kind, ours | chosen)
     except (ValueError, TypeError, NotImplementedError) as error:
@@ -105,6 +111,27 @@ def our_options(
     }
     known = options_of(kind)
     return {option: value for option, value in decided.items() if option in known}
+
+
+def _lost_updates(config: RunConfig) -> tuple[str, ...]:
+    """A warning for weights in bfloat16, which most updates of Adam's size do not change.
+
+    A weight changes if the update is half its spacing or more; the spacing of a weight between 2^e
+    and 2^(e+1) is 2^(e-7). Weights are taken to be normal with a standard deviation of 0.02.
+    """
+    rate = config.training.learning_rate
+    if config.model.dtype != "bfloat16" or not rate:
+        return ()
+    largest = 2.0 ** (math.floor(math.log2(rate)) + 9)
+    changed = math.erf(largest / (0.02 * math.sqrt(2)))
+    if changed > WORTH_A_WARNING:
+        return ()
+    return (
+        f"model.dtype = 'bfloat16': at training.learning_rate = {rate:g}, an update of Adam's "
+        f"changes only about {changed:.0%} of typical weights; the others are rounded back to what "
+        "they were. Leave model.dtype out: weights are then float32, and a GPU still multiplies "
+        "in bfloat16",
+    )
 
 
 def _construct(kind: type[Built], options: dict[str, Any]) -> Built:

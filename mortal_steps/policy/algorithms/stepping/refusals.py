@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -105,6 +106,19 @@ TRAINER_ARGUMENTS = {
 """Arguments of TRL's trainers, which are no options of their configurations, and what there is
 instead."""
 
+LOADING = {
+    "dtype": "use model.dtype",
+    "torch_dtype": "use model.dtype",
+    "trust_remote_code": "use model.trust_remote_code",
+    "revision": "use model.revision",
+    "device_map": ONE_DEVICE,
+    "tp_plan": ONE_DEVICE,
+    "quantization_config": "weights are trained in model.dtype",
+    "load_in_8bit": "weights are trained in model.dtype",
+    "load_in_4bit": "weights are trained in model.dtype",
+}
+"""Names in TRL's `model_init_kwargs`, arguments of `from_pretrained`, that a run cannot choose."""
+
 CLOSE = 0.75
 """How alike (difflib's ratio) a name is that is offered for an unknown one."""
 
@@ -131,6 +145,27 @@ def check_names(chosen: Mapping[str, Any], kind: type[TrainingArguments]) -> Non
         if isinstance(value, str) and (name, value) in REFUSED_VALUES:
             reason = REFUSED_VALUES[name, value]
             raise ConfigError(f"{key} = {value!r} cannot be used: {reason}")
+
+
+def loading_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """`training.trl.model_init_kwargs`, which TRL also takes as a JSON string.
+
+    Raises `ConfigError` for an argument of `from_pretrained` that a run cannot choose.
+    """
+    key = "training.trl.model_init_kwargs"
+    given = chosen.get("model_init_kwargs") or {}
+    try:
+        options = json.loads(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise ConfigError(f"{key} = {given!r} is not JSON: {error}") from None
+    if not isinstance(options, Mapping):
+        raise ConfigError(
+            f"{key} = {given!r}: write a table, such as {{attn_implementation = ...}}"
+        )
+    for name in options:
+        if reason := LOADING.get(name):
+            raise ConfigError(f"{key}.{name} cannot be set: {reason}")
+    return dict(options)
 
 
 def idle_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:

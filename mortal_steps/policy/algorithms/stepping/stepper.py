@@ -67,7 +67,8 @@ class TrlStepper(ABC):
     ) -> None:
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
         disable_progress_bar()
-        _prefer_reproducible_kernels()
+        if config.training.deterministic:
+            _prefer_reproducible_kernels()
         self._config = config
         self._base = base or named_base(config, model_path)
         self._observer = Observer()
