@@ -60,7 +60,6 @@ class LocalPlace:
         asked = self._settings.shared_in
         if self._settings.sharing == 1 or asked is None or not Path(asked).parent.is_dir():
             return None
-        Path(asked).mkdir(exist_ok=True)
         return Path(asked)
 
     def _say_what_is_left_out(self, needs: Needs) -> None:

@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from mortal_steps.store.files import writing
+
 Turn = Callable[[int], contextlib.AbstractContextManager[None]]
 """Of the lane with this number."""
 
@@ -26,8 +28,12 @@ def no_turn(number: int) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def turn_in(folder: Path, number: int) -> Iterator[None]:
-    """Wait for the turn of a lane, and hold it."""
-    descriptor = os.open(folder / str(number), os.O_RDWR | os.O_CREAT, 0o644)
+    """Wait for the turn of a lane, and hold it. Raises `StoreError` where its file cannot be made,
+    which is nobody's score and no failure of a reward function."""
+    file = folder / str(number)
+    with writing(file):
+        folder.mkdir(exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     _held.add(descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

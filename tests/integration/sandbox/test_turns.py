@@ -5,6 +5,9 @@ import signal
 import threading
 from pathlib import Path
 
+import pytest
+
+from mortal_steps.errors import StoreError
 from mortal_steps.sandbox.base import ExecutionResult, Program
 from mortal_steps.sandbox.pool import Pool
 from mortal_steps.sandbox.turns import turn_in
@@ -57,6 +60,12 @@ def test_a_process_forked_meanwhile_holds_no_turn(tmp_path: Path) -> None:
     assert take(tmp_path, 0).wait(PATIENCE_S)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+
+
+def test_a_turn_that_cannot_be_had_is_an_error_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / "lanes").touch()
+    with pytest.raises(StoreError, match="lanes"), turn_in(tmp_path / "lanes", 0):
+        pass
 
 
 class Counts:
