@@ -15,7 +15,7 @@ from tests.support.undisturbed import begun, undisturbed
 STEPS = 4
 KILLED_AT = (1, 2)
 """After so many steps."""
-SETTINGS = [f"training.max_steps={STEPS}", "evaluation.eval_steps=0"]
+SETTINGS = [f"training.max_steps={STEPS}"]
 SEVERAL = [*SETTINGS, "rewards.num_reward_workers=2"]
 
 SLOW = """
@@ -24,7 +24,7 @@ import time
 
 
 def slow(completions, **kwargs):
-    time.sleep(0.8)
+    time.sleep(0.5)
     return [len(set(text)) / 10 for text in completions]
 """
 
