@@ -10,7 +10,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-weights bench-startup bench-rewards bench-reward-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-weights bench-startup bench-rewards bench-rewards-parallel bench-reward-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -107,6 +107,9 @@ bench-startup: venv  ## From `mortal train` to its first step: wall, CPU of each
 
 bench-rewards: venv  ## Programs a second: shut in, in the bare fork server, one interpreter each
 	$(BIN)/python -m benchmarks.rewards
+
+bench-rewards-parallel: venv  ## 512 completions, a function that waits 50 ms for each: several workers and processes
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parallel_rewards
 
 bench-reward-faults: venv  ## Faults of rewards, judges and sandboxes: is a score invented? Table and picture (STEPS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reward_faults $(if $(STEPS),--steps $(STEPS))

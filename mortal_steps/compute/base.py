@@ -43,6 +43,9 @@ class WorkerSpec:
     kwargs: Mapping[str, Any]
     """Constructor arguments; picklable."""
     count: int = 1
+    grows_after_s: float | None = None
+    """After the first worker, each further one starts when a call has waited for so long. None: all
+    start at once."""
     prepare: str | None = None
     """Method that makes a worker ready, called as soon as the role is started; None: a worker
     starts at its first call."""
@@ -71,10 +74,10 @@ class Compute(Protocol):
     """Where workers run."""
 
     async def start(self, role: Role) -> None:
-        """Bring up every worker of `role`; returns when the first of them is ready.
+        """Bring up the workers of `role`; returns when the first of them is ready.
 
-        The others join as they become ready. Raises an error of a worker's own that kept it from
-        that, and a `TransientError` if none could be started.
+        The others join as they become ready; see `WorkerSpec.grows_after_s`. Raises an error of a
+        worker's own that kept it from that, and a `TransientError` if none could be started.
         """
         ...
 

@@ -45,6 +45,7 @@ class LocalCompute:
                     for index in range(spec.count)
                 ],
                 spec.prepare,
+                grows_after_s=spec.grows_after_s,
             )
             for role, spec in specs.items()
         }

@@ -9,6 +9,7 @@ from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.devices import sharing_gpus
 from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, TRAINING_MODULES, engine_kind
+from mortal_steps.system.cores import num_cores
 
 FACTORIES: dict[Role, str] = {
     "actor": "mortal_steps.policy.actor:Actor",
@@ -17,12 +18,15 @@ FACTORIES: dict[Role, str] = {
 }
 REWARD_MODULES = ("mortal_steps.rewards.worker", "mortal_steps.store.shard_columns")
 """What reward workers import; the user's functions are imported by their host."""
+REWARDS_MAY_WAIT_S = 1.0
+"""How long a shard waits to be scored before another reward worker starts: most rewards need one
+only, and each takes the memory of two processes."""
 
 
 def worker_specs(
     config: RunConfig, *, run_dir: Path, fingerprint: str, model_path: str, num_steps: int
 ) -> dict[Role, WorkerSpec]:
-    """One actor, the rollout workers and the reward worker of a run on this machine."""
+    """One actor, the rollout workers and the reward workers of a run on this machine."""
     common = {"run_dir": str(run_dir), "config": config}
     local = config.compute.local
     engine = engine_kind(config.rollout.engine or ALWAYS_THERE)
@@ -55,6 +59,8 @@ def worker_specs(
             "reward",
             local.reward,
             {**common, "num_steps": num_steps},
+            count=config.num_reward_workers(num_cores()),
+            grows_after_s=REWARDS_MAY_WAIT_S,
             prepare="start",
             preload=REWARD_MODULES,  # for the check of the rewards and for the run
         ),
@@ -67,6 +73,7 @@ def _spec(
     kwargs: dict[str, Any],
     *,
     count: int = 1,
+    grows_after_s: float | None = None,
     prepare: str | None = None,
     preload: tuple[str, ...] = (),
 ) -> WorkerSpec:
@@ -74,6 +81,7 @@ def _spec(
         factory=FACTORIES[role],
         kwargs=kwargs,
         count=count,
+        grows_after_s=grows_after_s,
         prepare=prepare,
         python=place.python,
         threads=place.threads or 1,

@@ -102,6 +102,22 @@ class RewardTerm(Section, extra="allow"):
         """Whether it scores by `completion_ids`, which a file of completions need not have."""
         return False
 
+    @property
+    def by_problem(self) -> bool:
+        """Whether it is called for each problem alone, and not once for a shard."""
+        return False
+
+    @property
+    def own_processes(self) -> int | None:
+        """In how many processes of its own it is called; None: in the one that rewards share."""
+        return None
+
+    @property
+    def fills_a_worker(self) -> bool:
+        """Whether one call keeps busy what there is for it, so that a second reward worker would
+        make nothing faster."""
+        return self.own_processes is not None
+
     def time_limit_s(self, num_completions: int, timeout_s: float) -> float:
         """Of one call with so many completions, where `rewards.timeout_s` is `timeout_s`."""
         return timeout_s
@@ -133,8 +149,8 @@ class SandboxSettings(Section):
     """Where they run: shut in on the machine that scores, or in Modal Sandboxes. Default: `modal`
     inside of a container of Modal's, else `local`."""
     lanes: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
-    """Programs that run at a time; default: one per core, and of Modal Sandboxes four for each
-    image."""
+    """Programs that run at a time, of all reward workers together; default: one per core, and of
+    Modal Sandboxes four for each image of each worker."""
     allow_unisolated: Annotated[bool, Affects.NOTHING] = False
     """Where programs cannot be shut in, run them all the same: as you, with your files and network.
     `mortal doctor` says what this machine can do."""
@@ -156,6 +172,12 @@ class RewardsConfig(Section):
     own."""
     dry_run: Annotated[bool, Affects.NOTHING] = True
     """Call each function once with a made-up completion before anything else starts."""
+    num_reward_workers: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
+    """Most reward workers, each of which scores one shard at a time; a further one starts when a
+    shard has waited for a second. Default: one per shard of a batch, up to the number of cores; 1
+    where a call uses several cores or processes anyway (environments, `sandbox`, `math`, judges,
+    reward models, `processes` of a term), and in containers on Modal. The number of workers does
+    not affect a run's bits."""
     timeout_s: Annotated[float, Affects.NOTHING] = Field(60.0, gt=0)
     """Time limit for one call of one function, in seconds."""
     # How a failing reward is met may be changed in mid-run: that is how a run goes on after it.
@@ -213,6 +235,11 @@ class RewardsConfig(Section):
         return tuple(folder for term in self.all_terms for folder in term.folders)
 
     @property
+    def fill_a_worker(self) -> bool:
+        """Whether one of them does (see `RewardTerm.fills_a_worker`)."""
+        return any(term.fills_a_worker for term in self.all_terms)
+
+    @property
     def are_named(self) -> bool:
         """Whether it says what scores; otherwise test cases do, as `sandbox`."""
         return bool(self.terms or self.functions)
@@ -254,9 +281,10 @@ class RewardsConfig(Section):
     def shortened(self) -> RewardsConfig:
         """The same in the short form, if that has room for all that is said; terms as they are
         meant."""
-        functions = [term.short for term in self.terms]
+        meant = tuple(term.meant for term in self.terms)
+        functions = [term.short for term in meant]
         if not functions or None in functions:
-            return self.model_copy(update={"terms": tuple(term.meant for term in self.terms)})
+            return self.model_copy(update={"terms": meant})
         weights = [term.weight for term in self.terms]
         alike = all(weight == 1 for weight in weights)
         short = {"functions": tuple(functions), "weights": None if alike else tuple(weights)}

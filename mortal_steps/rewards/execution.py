@@ -14,6 +14,9 @@ from mortal_steps.sandbox.pool import Pool
 SHARE = 0.8
 """Of the time of a call, what a sandbox may take to come up: it says itself that it did not."""
 
+LANES_FOLDER = "lanes"
+"""Of a run directory, with the locks by which processes share lanes."""
+
 _settings = PlaceSettings()
 _place: Place | None = None
 _making = threading.Lock()

@@ -1,13 +1,16 @@
-"""The processes that a configuration's rewards are called in: one for the functions, and one for
-each reward model."""
+"""What calls rewards somewhere else, and which of them work beside each other."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from mortal_steps.rewards.calls import CallArguments, Outcome
+
+T = TypeVar("T")
 
 
 class Host(Protocol):
@@ -36,34 +39,46 @@ class Host(Protocol):
         ...
 
 
-class Hosts:
-    """Several as one; `hosts` has that of each reward by its name."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Track:
+    """Rewards that are called beside those of other tracks.
 
-    def __init__(self, hosts: Mapping[str, Host]) -> None:
-        self._host_of = dict(hosts)
-        self._all = list(dict.fromkeys(self._host_of.values()))
+    A track has one host, which is asked for the whole shard. With `by_problem` it has one reward,
+    which is asked for each problem alone, in as many `hosts` at a time as there are.
+    """
+
+    names: Sequence[str]
+    hosts: Sequence[Host]
+    by_problem: bool = False
+
+
+class HostInThread:
+    """A host with a thread of its own, so that any thread may ask it, one at a time: a process ends
+    with the thread that started it (see `HostProcess`)."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reward-host")
 
     def start(self) -> None:
-        """See `Host`."""
-        for host in self._all:
-            host.start()
+        """See `Host`; so for all."""
+        self._there(self._host.start)
 
     def turns(self) -> list[list[str]]:
-        """See `Host`."""
-        return list(itertools.chain.from_iterable(host.turns() for host in self._all))
+        return self._there(self._host.turns)
 
     def call(
         self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
     ) -> dict[str, Outcome]:
-        """See `Host`."""
-        return self._host_of[names[0]].call(names, arguments, timeout_s=timeout_s)
+        return self._there(
+            functools.partial(self._host.call, names, arguments, timeout_s=timeout_s)
+        )
 
     def release(self) -> None:
-        """See `Host`."""
-        for host in self._all:
-            host.release()
+        self._there(self._host.release)
 
     def close(self) -> None:
-        """See `Host`."""
-        for host in self._all:
-            host.close()
+        self._there(self._host.close)
+
+    def _there(self, work: Callable[[], T]) -> T:
+        return self._thread.submit(work).result()

@@ -9,37 +9,21 @@ would stand, and miss that part as if it were 0.
 from __future__ import annotations
 
 import itertools
-import logging
 import math
-import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from mortal_steps.config import RewardsConfig
-from mortal_steps.errors import RewardError
+from mortal_steps.rewards.attempts import Part, StoppedError
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.calls import (
-    CallArguments,
-    CallFailure,
-    CallScores,
-    Outcome,
-    arguments_of,
-)
-from mortal_steps.rewards.hosts import Host
-from mortal_steps.types import GeneratedGroup, GeneratedShard, RewardFailure
-
-FIRST_DELAY_S = 0.25
-"""Before the first further call; doubled before each next one."""
-
-LONGEST_DELAY_S = 10.0
-
-OF_ONE_PROCESS = frozenset({"exception", "invalid", "sandbox"})
-"""Failures that may come from what an earlier call did to the process, such as using up its
-descriptors. The others end it, or are a judge's."""
-
-logger = logging.getLogger(__name__)
+from mortal_steps.rewards.calls import CallFailure
+from mortal_steps.rewards.hosts import Track
+from mortal_steps.rewards.jobs import Found, Work, jobs_of
+from mortal_steps.types import GeneratedShard, RewardFailure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,129 +41,67 @@ class Scores:
     failed_calls: Mapping[str, int]
     """Calls that failed, by function."""
     seconds: Mapping[str, float]
-    """How long the calls took, those that failed included, by function."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Part:
-    """What a function said about some groups of the shard."""
-
-    groups: Sequence[GeneratedGroup]
-    outcome: Outcome
-    attempts: int = 1
-
-    @property
-    def answer(self) -> CallScores:
-        """The scores, or where there are none, None for every completion."""
-        if isinstance(self.outcome, CallScores):
-            return self.outcome
-        size = sum(len(group.completions) for group in self.groups)
-        return CallScores(scores=[None] * size, metrics={}, extra={})
-
-
-class _Calls:
-    """The calls that a shard has taken, by function."""
-
-    def __init__(self) -> None:
-        self.failed: Counter[str] = Counter()
-        self.seconds: defaultdict[str, float] = defaultdict(float)
+    """How long the calls took, those that failed included, by function; where several processes
+    called one beside each other, the longest."""
 
 
 class Scorer:
-    """Scores shards with the functions of a host, called `names` in this order."""
+    """Scores shards with the functions of some tracks, called `names` in this order."""
 
-    def __init__(self, host: Host, names: Sequence[str], config: RewardsConfig) -> None:
-        self._host = host
+    def __init__(
+        self, tracks: Sequence[Track], names: Sequence[str], config: RewardsConfig
+    ) -> None:
+        self._tracks = tracks
         self._names = names
         self._config = config
 
     def score(self, shard: GeneratedShard, trainer_state: TrainerState) -> Scores:
-        """Call each function once on all completions of the shard, and what fails again.
+        """Call each function once on all completions of the shard, or on those of each problem, and
+        what fails again.
 
         Raises `RewardError` for a function that keeps failing, unless failures are masked; and the
         `MortalError` that a function raised.
         """
-        whole = arguments_of(shard.groups, trainer_state)
-        calls = _Calls()
-        parts: dict[str, list[_Part]] = {}
-        for turn in self._host.turns():
-            for name, outcome in self._call_with_retries(turn, whole, calls).items():
-                part = _Part(groups=shard.groups, outcome=outcome, attempts=calls.failed[name])
-                parts[name] = [part]
-                if isinstance(outcome, CallScores):
-                    continue
-                if self._config.on_error == "raise":
-                    raise _reward_error(name, outcome, shard, part.attempts)
-                if len(shard.groups) > 1:
-                    parts[name] = self._isolate(name, part, trainer_state, calls)
-        return _put_together(shard, {name: parts[name] for name in self._names}, calls)
-
-    def _call_with_retries(
-        self, turn: Sequence[str], arguments: CallArguments, calls: _Calls
-    ) -> dict[str, Outcome]:
-        """The last outcome of each function of a turn; the last attempt is in a new process."""
-        outcomes: dict[str, Outcome] = {}
-        left = list(turn)
-        for attempt in range(1 + self._config.retries):
-            if attempt:
-                time.sleep(min(FIRST_DELAY_S * 2 ** (attempt - 1), LONGEST_DELAY_S))
-                if attempt == self._config.retries and any(
-                    _may_be_the_process(outcomes[name]) for name in left
-                ):
-                    self._host.close()
-            outcomes |= self._call(left, arguments, calls)
-            left = [name for name in left if isinstance(outcomes[name], CallFailure)]
-            if not left:
-                break
-        return outcomes
-
-    def _isolate(
-        self, name: str, whole: _Part, trainer_state: TrainerState, calls: _Calls
-    ) -> list[_Part]:
-        """Call a function that failed on the shard for each problem alone: which are to blame?
-
-        Those that fail until the last one may suffer from what another did to the process, so each
-        of them is called once more in a new one.
-        """
-
-        def call(group: GeneratedGroup, attempts: int) -> _Part:
-            alone = arguments_of([group], trainer_state)
-            outcome = self._call([name], alone, calls)[name]
-            return _Part(groups=[group], outcome=outcome, attempts=attempts)
-
-        parts = [call(group, whole.attempts + 1) for group in whole.groups]
-        for place in reversed(range(len(parts))):
-            if not _may_be_the_process(parts[place].outcome):
-                break
-            self._host.close()
-            parts[place] = call(whole.groups[place], whole.attempts + 2)
-        return parts
-
-    def _call(
-        self, names: Sequence[str], arguments: CallArguments, calls: _Calls
-    ) -> dict[str, Outcome]:
-        outcomes = self._host.call(names, arguments, timeout_s=self._config.timeout_s)
-        for name, outcome in outcomes.items():
-            calls.seconds[name] += outcome.seconds
-            if isinstance(outcome, CallFailure):
-                calls.failed[name] += 1
-                logger.warning("reward function %r %s\n%s", name, outcome.message, outcome.trace)
-        return outcomes
+        work = Work(shard=shard, trainer_state=trainer_state, config=self._config)
+        jobs = [job for track in self._tracks for job in jobs_of(track, work)]
+        found = [jobs[0]()] if len(jobs) == 1 else _beside_each_other(jobs, work.stopped)
+        return _put_together(shard, self._names, found)
 
 
-def _may_be_the_process(outcome: Outcome) -> bool:
-    return isinstance(outcome, CallFailure) and outcome.kind in OF_ONE_PROCESS
+def _beside_each_other(
+    jobs: Sequence[Callable[[], Found]], stopped: threading.Event
+) -> list[Found]:
+    """What came of each. After an error, calls that are under way end, and no other begins."""
+
+    def run(job: Callable[[], Found]) -> Found:
+        try:
+            return job()
+        except BaseException:
+            stopped.set()
+            raise
+
+    with ThreadPoolExecutor(len(jobs), thread_name_prefix="scoring") as threads:
+        running = [threads.submit(run, job) for job in jobs]
+        try:
+            errors = [each.exception() for each in running]
+        except BaseException:  # this process is to end
+            stopped.set()
+            raise
+    for error in errors:
+        if error is not None and not isinstance(error, StoppedError):
+            raise error
+    return [each.result() for each in running]
 
 
-def _put_together(
-    shard: GeneratedShard, parts: Mapping[str, Sequence[_Part]], calls: _Calls
-) -> Scores:
+def _put_together(shard: GeneratedShard, names: Sequence[str], found: Sequence[Found]) -> Scores:
+    parts = {name: _in_order(name, found) for name in names}
     failures = tuple(_failures(parts))
     masked = {failure.problem_id for failure in failures}
     columns = [[score for part in parts[name] for score in part.answer.scores] for name in parts]
     rows = (dict(zip(parts, row, strict=True)) for row in zip(*columns, strict=True))
     scored = [[next(rows) for _ in group.completions] for group in shard.groups]
     nothing = dict.fromkeys(parts)
+    failed: Counter[str] = sum((each.attempts.failed for each in found), Counter())
     return Scores(
         rewards=[
             [nothing] * len(scores) if group.problem.id in masked else scores
@@ -188,12 +110,20 @@ def _put_together(
         metrics=_mean_metrics(parts),
         extra=_extra_columns(parts),
         failures=failures,
-        failed_calls=dict(sorted(calls.failed.items())),
-        seconds={name: calls.seconds[name] for name in parts},
+        failed_calls=dict(sorted(failed.items())),
+        seconds={
+            name: max(each.attempts.seconds.get(name, 0.0) for each in found) for name in parts
+        },
     )
 
 
-def _failures(parts: Mapping[str, Sequence[_Part]]) -> Iterator[RewardFailure]:
+def _in_order(name: str, found: Sequence[Found]) -> list[Part]:
+    """What a function said, by the places of its problems."""
+    places = [item for each in found for item in each.parts.get(name, {}).items()]
+    return [part for _, part in sorted(places, key=lambda item: item[0])]
+
+
+def _failures(parts: Mapping[str, Sequence[Part]]) -> Iterator[RewardFailure]:
     for name, parts_of_function in parts.items():
         for part in parts_of_function:
             if isinstance(part.outcome, CallFailure):
@@ -208,7 +138,7 @@ def _failures(parts: Mapping[str, Sequence[_Part]]) -> Iterator[RewardFailure]:
                     )
 
 
-def _mean_metrics(parts: Mapping[str, Sequence[_Part]]) -> dict[str, float]:
+def _mean_metrics(parts: Mapping[str, Sequence[Part]]) -> dict[str, float]:
     seen: dict[str, list[float]] = {}
     for part in itertools.chain.from_iterable(parts.values()):
         for name, values in part.answer.metrics.items():
@@ -216,7 +146,7 @@ def _mean_metrics(parts: Mapping[str, Sequence[_Part]]) -> dict[str, float]:
     return {name: math.fsum(values) / len(values) for name, values in sorted(seen.items())}
 
 
-def _extra_columns(parts: Mapping[str, Sequence[_Part]]) -> dict[str, list[Any]]:
+def _extra_columns(parts: Mapping[str, Sequence[Part]]) -> dict[str, list[Any]]:
     """Each function's columns; None for the completions that a function failed on.
 
     Of two functions with a column of the same name, the later one's is `<function>/<column>`.
@@ -229,15 +159,3 @@ def _extra_columns(parts: Mapping[str, Sequence[_Part]]) -> dict[str, list[Any]]
             for answer in answers:
                 column.extend(answer.extra.get(name, [None] * len(answer.scores)))
     return dict(sorted(columns.items()))
-
-
-def _reward_error(
-    name: str, failure: CallFailure, shard: GeneratedShard, attempts: int
-) -> RewardError:
-    ids = [group.problem.id for group in shard.groups]
-    problems = ids[0] if len(ids) == 1 else f"{ids[0]} ... {ids[-1]} ({len(ids)} problems)"
-    tries = f", {attempts} times in a row" if attempts > 1 else ""
-    return RewardError(
-        f"reward function {name!r} {failure.message} on step {shard.step}, problem {problems} "
-        f"({failure.kind}{tries}). {failure.remedy}\n{failure.trace}".rstrip()
-    )

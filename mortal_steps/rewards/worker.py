@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,18 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
-from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.execution import place_settings
-from mortal_steps.rewards.host_process import HostProcess
-from mortal_steps.rewards.hosts import Host, Hosts
 from mortal_steps.rewards.judge.ledger import Spending
-from mortal_steps.rewards.judge.place import JudgePlace
-from mortal_steps.rewards.kinds.model import ModelTerm
-from mortal_steps.rewards.reward_model.process import OF_THE_HUB, ModelProcess
 from mortal_steps.rewards.scoring import Scorer, Scores
 from mortal_steps.rewards.source_record import check_files
+from mortal_steps.rewards.tracks import tracks_of
 from mortal_steps.scores import reward_names, reward_weights, total_reward
 from mortal_steps.store import RunStore
 from mortal_steps.store.shard_files import file_in_use
@@ -45,13 +38,13 @@ MADE_UP_TEXT = "a made-up completion"
 
 
 class _Functions:
-    """The rewards of a configuration, in hosts of their own."""
+    """The rewards of a configuration, in processes of their own."""
 
     def __init__(self, config: RunConfig, run_dir: Path, before_start: Callable[[], None]) -> None:
         self._config = config.rewards
         self._names = reward_names(config)
-        self._host = _hosts(config, self._names, run_dir, before_start)
-        self._scorer = Scorer(self._host, self._names, config.rewards)
+        self._tracks = tracks_of(config, run_dir, before_start)
+        self._scorer = Scorer(self._tracks, self._names, config.rewards)
         self.weights = reward_weights(config)
 
     def start(self) -> None:
@@ -62,7 +55,8 @@ class _Functions:
                     f"[rewards]: {name!r} stands there twice; write it once and give it a weight, "
                     "or give each term a `name`"
                 )
-        self._host.start()
+        for track in self._tracks:
+            track.hosts[0].start()  # further ones start at the first need
 
     def score(self, shard: GeneratedShard, trainer_state: TrainerState) -> Scores:
         """See `Scorer.score`."""
@@ -73,7 +67,7 @@ class _Functions:
         """Raise `RewardError` for one that fails, at once and whatever `rewards.on_error` says."""
         once = self._config.model_copy(update={"retries": 0, "on_error": "raise"})
         try:
-            Scorer(self._host, self._names, once).score(shard, trainer_state)
+            Scorer(self._tracks, self._names, once).score(shard, trainer_state)
         except RewardError as error:
             raise RewardError(
                 f"in the dry run, which calls each function once on the text {MADE_UP_TEXT!r} "
@@ -82,39 +76,9 @@ class _Functions:
 
     def close(self) -> None:
         """End the hosts, which otherwise end with this process."""
-        self._host.release()
-        self._host.close()
-
-
-def _hosts(
-    config: RunConfig, names: Sequence[str], run_dir: Path, before_start: Callable[[], None]
-) -> Hosts:
-    terms = dict(zip(names, config.rewards.all_terms, strict=True))
-    passed_on = {*config.compute.local.reward.env, *config.rewards.credentials}
-    functions = HostProcess(
-        {name: term for name, term in terms.items() if not isinstance(term, ModelTerm)},
-        gym_rows=comes_from_gym(config.data),
-        sandbox=place_settings(config, os.environ),
-        judge=JudgePlace(
-            run_dir=str(run_dir.absolute()),
-            call_timeout_s=config.rewards.timeout_s,
-            api_url=os.environ.get("PREFECT_API_URL"),
-        ),
-        passed_on=passed_on,
-        before_start=before_start,
-    )
-    template = config.training.template_options
-    hosts: dict[str, Host] = {
-        name: ModelProcess(
-            {name: term.with_template(template)},
-            passed_on={*passed_on, *OF_THE_HUB},
-            before_start=before_start,
-        )
-        if isinstance(term, ModelTerm)
-        else functions
-        for name, term in terms.items()
-    }
-    return Hosts(hosts)
+        for host in (host for track in self._tracks for host in track.hosts):
+            host.release()
+            host.close()
 
 
 class RewardWorker:

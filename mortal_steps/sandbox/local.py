@@ -6,20 +6,24 @@ import logging
 import platform
 import threading
 from functools import partial
+from pathlib import Path
 
 from mortal_steps.sandbox.box import Way
 from mortal_steps.sandbox.lane import Lane
 from mortal_steps.sandbox.levels import way_to_run
 from mortal_steps.sandbox.places import Needs, PlaceSettings
 from mortal_steps.sandbox.pool import Pool
+from mortal_steps.sandbox.turns import no_turn, turn_in
 from mortal_steps.system.cores import num_cores
 
 logger = logging.getLogger(__name__)
 
 
-def local_pool(way: Way, num_lanes: int | None = None) -> Pool[Lane]:
-    """Lanes on this machine; default: one per core."""
-    return Pool(partial(Lane, way), num_lanes or num_cores())
+def local_pool(way: Way, num_lanes: int | None = None, turns: Path | None = None) -> Pool[Lane]:
+    """Lanes on this machine; default: one per core. `turns`: a folder by which processes take turns
+    (see `turns.py`)."""
+    take = no_turn if turns is None else partial(turn_in, turns)
+    return Pool(partial(Lane, way), num_lanes or num_cores(), turn=take)
 
 
 class LocalPlace:
@@ -45,11 +49,18 @@ class LocalPlace:
             way = self._ways[allowed]
             self._say_what_is_left_out(needs)
             if way not in self._pools:
-                self._pools[way] = local_pool(way, self._settings.lanes)
+                self._pools[way] = local_pool(way, self._settings.lanes, self._turns())
             return self._pools[way]
 
     def close(self) -> None:
         """See `Place.close`: lanes end with the threads that started them."""
+
+    def _turns(self) -> Path | None:
+        """Where lanes are shared; a dry run, which has no run directory, is alone."""
+        asked = self._settings.shared_in
+        if self._settings.sharing == 1 or asked is None or not Path(asked).parent.is_dir():
+            return None
+        return Path(asked)
 
     def _say_what_is_left_out(self, needs: Needs) -> None:
         if needs.image is None or needs.who in self._told:

@@ -24,6 +24,11 @@ class PlaceSettings:
     """Key of `PLACES`."""
     lanes: int | None = None
     """Programs that run at a time; default: the place's own."""
+    sharing: int = 1
+    """Processes that share the lanes."""
+    shared_in: str | None = None
+    """Folder by whose files the processes on this machine share them; made at the first need, if
+    the folder that it is in is there."""
     allow_unisolated: bool = False
     """Whether to run programs that cannot be shut in."""
     patience_s: float = 48.0

@@ -18,11 +18,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from mortal_steps.errors import SandboxError
 from mortal_steps.sandbox.base import AnyLane, ExecutionResult, Program
 from mortal_steps.sandbox.lane import LaneLost
+from mortal_steps.sandbox.turns import Turn, no_turn
 
 ATTEMPTS = 3
 """Lanes that a program may lose before that is an error."""
@@ -55,13 +57,20 @@ class Row:
 class Pool(Generic[L]):
     """Runs programs; any thread may ask. `start` makes a lane, or raises `LaneLost`; lanes start
     with the first program. A program is given up `patience_s` after its first lane was asked for.
+    Each runs within the `turn` of its lane's number.
     """
 
     def __init__(
-        self, start: Callable[[], L], num_lanes: int, *, patience_s: float = math.inf
+        self,
+        start: Callable[[], L],
+        num_lanes: int,
+        *,
+        patience_s: float = math.inf,
+        turn: Turn = no_turn,
     ) -> None:
         self._start_lane = start
         self._patience_s = patience_s
+        self._turn = turn
         self.num_lanes = num_lanes
         self._jobs: queue.SimpleQueue[tuple[Row, Future[Results]] | None] = queue.SimpleQueue()
         self._starting = threading.Lock()
@@ -105,17 +114,19 @@ class Pool(Generic[L]):
                 self._jobs, self._threads, self._runners = queue.SimpleQueue(), [], []
                 self._pid = os.getpid()
             while len(self._threads) < self.num_lanes:
-                name = f"sandbox-lane-{len(self._threads)}"
-                thread = threading.Thread(target=self._serve, name=name, daemon=True)
+                number = len(self._threads)
+                thread = threading.Thread(
+                    target=self._serve, args=(number,), name=f"sandbox-lane-{number}", daemon=True
+                )
                 try:
                     thread.start()
                 except RuntimeError as error:  # there is no room for another one
                     raise SandboxError(f"the sandbox could not be started: {error}") from None
                 self._threads.append(thread)
 
-    def _serve(self) -> None:
+    def _serve(self, number: int) -> None:
         """One lane, from its first job to the end of the pool."""
-        runner = _Runner(self._start_lane, self._patience_s)
+        runner = _Runner(self._start_lane, self._patience_s, partial(self._turn, number))
         self._runners.append(runner)
         with contextlib.closing(runner):
             while (job := self._jobs.get()) is not None:
@@ -129,15 +140,22 @@ class Pool(Generic[L]):
 class _Runner(Generic[L]):
     """A lane that is replaced when it is lost."""
 
-    def __init__(self, start: Callable[[], L], patience_s: float) -> None:
+    def __init__(
+        self,
+        start: Callable[[], L],
+        patience_s: float,
+        turn: Callable[[], contextlib.AbstractContextManager[None]],
+    ) -> None:
         self._start = start
         self._patience_s = patience_s
+        self._turn = turn
         self.lane: L | None = None
 
     def run_row(self, row: Row) -> Results:
         results: Results = []
         for program in row.programs:
-            results.append(self._run(program))
+            with self._turn():
+                results.append(self._run(program))
             if not row.go_on(results):
                 break
         return results

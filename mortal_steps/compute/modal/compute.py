@@ -31,6 +31,7 @@ from mortal_steps.compute.pool import Pool
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, WorkerLostError
 from mortal_steps.store import RunStore
+from mortal_steps.system.cores import num_cores
 
 logger = logging.getLogger(__name__)
 
@@ -226,7 +227,7 @@ async def _compute(config: RunConfig, store: RunStore, line: Line, beside: Compu
 
     pools = {
         role: Pool([container(role, n) for n in range(count)], PREPARED_BY.get(role))
-        for role, count in _num_containers(config).items()
+        for role, count in num_containers(config).items()
     }
     window = config.compute.modal.scaledown_window_s
     everyone = [one for pool in pools.values() for one in pool.containers]
@@ -234,11 +235,11 @@ async def _compute(config: RunConfig, store: RunStore, line: Line, beside: Compu
     return ModalCompute(pools, beside, line)
 
 
-def _num_containers(config: RunConfig) -> dict[Role, int]:
+def num_containers(config: RunConfig) -> dict[Role, int]:
     """Of each role that is on Modal."""
     counts: dict[Role, int] = {"actor": 1, "rollout": config.num_rollout_workers}
     if config.compute.scores_in_a_container:
-        counts["reward"] = 1
+        counts["reward"] = config.num_reward_workers(num_cores())
     return counts
 
 

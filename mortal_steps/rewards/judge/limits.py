@@ -36,6 +36,18 @@ class Allowed:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
 
+    def shared_by(self, processes: int) -> Allowed:
+        """What each of so many processes may take of it; at least 1."""
+
+        def part(limit: int | None) -> int | None:
+            return None if limit is None else max(1, limit // processes)
+
+        return Allowed(
+            concurrency=part(self.concurrency),
+            requests_per_minute=part(self.requests_per_minute),
+            tokens_per_minute=part(self.tokens_per_minute),
+        )
+
 
 @dataclass(slots=True)
 class Taken:

@@ -25,6 +25,9 @@ class JudgePlace:
     """Time limit of one call of a reward function."""
     api_url: str | None = None
     """Of a Prefect server, over whose runs limits are shared."""
+    sharing: int = 1
+    """Processes of the run that may ask the same model at a time. Where no server counts, each
+    keeps to its part of the limits."""
 
     @property
     def patience_s(self) -> float:
@@ -73,8 +76,15 @@ def limits_of(model: str, base_url: str, allowed: Allowed, clock: Clock) -> Limi
             server = orchestrator(_place.api_url, os.environ)
             limited = allowed != Allowed()
             _limits[key] = (
-                SharedLimits(allowed, clock, server, model=model, base_url=base_url)
+                SharedLimits(
+                    allowed,
+                    clock,
+                    server,
+                    model=model,
+                    base_url=base_url,
+                    sharing=_place.sharing,
+                )
                 if server is not None and limited
-                else ProcessLimits(allowed, clock)
+                else ProcessLimits(allowed.shared_by(_place.sharing), clock)
             )
         return _limits[key]

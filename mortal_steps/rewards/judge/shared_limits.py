@@ -73,12 +73,23 @@ class _AwayError(Exception):
 
 
 class SharedLimits:
-    """`ProcessLimits`, and beyond these what the server of all runs allows."""
+    """`ProcessLimits`, and beyond these what the server of all runs allows.
+
+    While the server is away, each of `sharing` processes keeps to its part.
+    """
 
     def __init__(
-        self, allowed: Allowed, clock: Clock, server: Orchestrator, *, model: str, base_url: str
+        self,
+        allowed: Allowed,
+        clock: Clock,
+        server: Orchestrator,
+        *,
+        model: str,
+        base_url: str,
+        sharing: int = 1,
     ) -> None:
         self._own = ProcessLimits(allowed, clock)
+        self._part = ProcessLimits(allowed.shared_by(sharing), clock)
         self._allowed = allowed
         self._name = limit_name(model, base_url)
         self._client = httpx.Client(
@@ -103,15 +114,24 @@ class SharedLimits:
         """See `Limits.permit`."""
         with self._own.permit(tokens, until) as taken:
             lease = self._ask_for_all(tokens, until)
+            if lease is None and self._is_alone:
+                with self._part.permit(tokens, until):
+                    yield taken
+                return
             try:
                 yield taken
             finally:
                 if lease is not None:
                     self._give_back(lease)
 
+    @property
+    def _is_alone(self) -> bool:
+        """Whether the server was away just now."""
+        return self.clock.now() < self._alone_until
+
     def _ask_for_all(self, tokens: int, until: float) -> str | None:
         """Room in every limit; the lease of the place, if places are limited."""
-        if self.clock.now() < self._alone_until:
+        if self._is_alone:
             return None
         try:
             self._make()

@@ -7,12 +7,12 @@ from typing import Annotated
 from pydantic import Field
 
 from mortal_steps.config.marks import Affects
-from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import Options
 from mortal_steps.rewards.base import RewardFunction
+from mortal_steps.rewards.kinds.users_code import UsersCode
 
 
-class EnvironmentTerm(RewardTerm, extra="forbid"):
+class EnvironmentTerm(UsersCode, extra="forbid"):
     """A subclass of `mortal.rewards.RewardEnvironment`, or an instance of one."""
 
     environment: Annotated[str, Affects.SCORES]
@@ -29,6 +29,12 @@ class EnvironmentTerm(RewardTerm, extra="forbid"):
     def code(self) -> tuple[str, ...]:
         """See `RewardTerm.code`."""
         return (self.environment,)
+
+    @property
+    def fills_a_worker(self) -> bool:
+        """See `RewardTerm.fills_a_worker`: `score` runs in as many threads as there are cores, and
+        programs in as many lanes."""
+        return True
 
     def load(self) -> RewardFunction:
         """The environment. Raises `RewardError` where it cannot be made."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from mortal_steps.config.marks import Affects
-from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.rewards.base import RewardFunction
+from mortal_steps.rewards.kinds.users_code import UsersCode
 
 COUNT_TOKENS = frozenset({"mortal.rewards.functions:repetition_penalty"})
 """Of the functions that come with MORTAL, those that look at token ids."""
 
 
-class FunctionTerm(RewardTerm, extra="forbid"):
+class FunctionTerm(UsersCode, extra="forbid"):
     """A reward function that has no settings."""
 
     type: Annotated[Literal["function"], Affects.SCORES] = "function"
@@ -30,7 +30,8 @@ class FunctionTerm(RewardTerm, extra="forbid"):
     @property
     def short(self) -> str | None:
         """See `RewardTerm.short`."""
-        return self.function if (self.form, self.name) == ("trl", None) else None
+        said = (self.form, self.name, self.calls, self.processes)
+        return self.function if said == ("trl", None, "shard", None) else None
 
     @property
     def code(self) -> tuple[str, ...]:

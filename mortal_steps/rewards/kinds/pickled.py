@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mortal_steps.config.marks import Affects
-from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import LocalPath
 from mortal_steps.rewards.base import RewardFunction
+from mortal_steps.rewards.kinds.users_code import UsersCode
 
 
-class PickledTerm(RewardTerm, extra="forbid"):
+class PickledTerm(UsersCode, extra="forbid"):
     """A closure, a lambda, or whatever else was given as an object; MORTAL writes these entries."""
 
     type: Annotated[Literal["pickled"], Affects.SCORES] = "pickled"
@@ -28,7 +28,7 @@ class PickledTerm(RewardTerm, extra="forbid"):
     @property
     def meant(self) -> PickledTerm:
         """See `RewardTerm.meant`: its digest tells all, wherever the file is."""
-        return self.model_copy(update={"file": "", "modules": ()})
+        return super().meant.model_copy(update={"file": "", "modules": ()})
 
     @property
     def code(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from mortal_steps.errors import RewardError, WorkerLostError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.columns import DatasetRowError
 from mortal_steps.rewards.host_process import HostProcess
+from mortal_steps.rewards.hosts import Track
 from mortal_steps.rewards.kinds.math import Math
 from mortal_steps.rewards.mathematics.process import LONGEST_SHEET, MathProcess, sheets_of
 from mortal_steps.rewards.mathematics.verdicts import Comparison
@@ -177,7 +178,7 @@ def test_in_a_run_an_endless_answer_scores_0_and_a_bad_row_is_masked(
     good = replace(good, problem=replace(good.problem, columns={"answer": "1"}))
     shard = replace(shard, groups=[good, bad])
     try:
-        scores = Scorer(host, ["math"], config).score(
+        scores = Scorer([Track(names=["math"], hosts=[host])], ["math"], config).score(
             shard, TrainerState(global_step=0, max_steps=1)
         )
     finally:

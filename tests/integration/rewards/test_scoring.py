@@ -8,9 +8,10 @@ import pytest
 
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError, TransientError
-from mortal_steps.rewards import host_process, scoring
+from mortal_steps.rewards import attempts, host_process
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.host_process import HostProcess
+from mortal_steps.rewards.hosts import Track
 from mortal_steps.rewards.scoring import Scorer, Scores
 from mortal_steps.types import RewardFailure
 from tests.support.rewards import failing
@@ -24,7 +25,7 @@ STATE = TrainerState(global_step=8, max_steps=20)
 def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(host_process, "GRACE_S", 0.1)
-    monkeypatch.setattr(scoring, "FIRST_DELAY_S", 0.01)
+    monkeypatch.setattr(attempts, "FIRST_DELAY_S", 0.01)
 
 
 @pytest.fixture
@@ -34,7 +35,8 @@ def score() -> Iterator[Callable[..., Scores]]:
     def run(*names: str, groups: tuple[tuple[str, ...], ...], **options: Any) -> Scores:
         hosts.append(HostProcess({name: term(f"{failing.__file__}:{name}") for name in names}))
         config = RewardsConfig(**{"timeout_s": 0.3, "retries": 1, **options})
-        return Scorer(hosts[-1], names, config).score(make_shard(*groups), STATE)
+        track = Track(names=names, hosts=hosts[-1:])
+        return Scorer([track], names, config).score(make_shard(*groups), STATE)
 
     yield run
     for host in hosts:

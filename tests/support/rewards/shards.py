@@ -33,11 +33,12 @@ def make_shard(
     prompt: Any = "ab=",
     columns: dict[str, Any] | None = None,
     step: int = 4,
+    number: int = 0,
 ) -> GeneratedShard:
     """One group per tuple of completion texts; the problems are train-0, train-1, ..."""
     return GeneratedShard(
         step=step,
-        shard=0,
+        shard=number,
         policy_version=PolicyVersion(step),
         groups=[
             GeneratedGroup(
@@ -62,7 +63,7 @@ def make_request(
     generation = GenerationRef(
         step=shard.step,
         shard=shard.shard,
-        file=store.write_record("generations-0.parquet", shard, GeneratedShard),
+        file=store.write_record(f"generations-{shard.shard}.parquet", shard, GeneratedShard),
         num_completions=len(completions),
         num_tokens=sum(len(c.token_ids) for c in completions),
         policy_version=shard.policy_version,

@@ -215,6 +215,7 @@ def test_the_fingerprint_is_of_numbers_not_of_places():
         {"rollout": {"num_shards": 2}},  # what the default came to
         {"compute": {"local": {"actor": {"threads": 2}, "reward": {"threads": 5}}}},
         {"rewards": {"timeout_s": 1, "retries": 0, "on_error": "mask", "dry_run": False}},
+        {"rewards": {"num_reward_workers": 7}},
     ]
     for values in same:
         assert parse_config(values).settled_like(begun).fingerprint() == begun.fingerprint()

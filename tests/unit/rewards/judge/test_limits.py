@@ -87,3 +87,9 @@ def test_no_more_run_at_a_time_than_allowed() -> None:
     for thread in threads:
         thread.join()
     assert most[0] == 2
+
+
+def test_processes_that_share_limits_have_a_part_each_and_never_nothing() -> None:
+    allowed = Allowed(concurrency=8, requests_per_minute=3)
+    assert allowed.shared_by(1) == allowed
+    assert allowed.shared_by(4) == Allowed(concurrency=2, requests_per_minute=1)

@@ -21,9 +21,9 @@ NOBODY = "http://127.0.0.1:9/api"
 ALL = Allowed(concurrency=1, requests_per_minute=2, tokens_per_minute=1000)
 
 
-def limits(url: str, time: FakeClock) -> SharedLimits:
+def limits(url: str, time: FakeClock, sharing: int = 1) -> SharedLimits:
     server = Orchestrator(api_url=url, headers={})
-    return SharedLimits(ALL, time.clock, server, model="m", base_url="http://h/v1")
+    return SharedLimits(ALL, time.clock, server, model="m", base_url="http://h/v1", sharing=sharing)
 
 
 def test_a_server_that_is_away_stops_nobody_and_the_limits_of_the_process_hold(
@@ -39,6 +39,15 @@ def test_a_server_that_is_away_stops_nobody_and_the_limits_of_the_process_hold(
             pass
     assert time.now() == 0
     assert len(caplog.records) == 1, "it is left alone for a while"
+
+
+def test_while_the_server_is_away_processes_of_a_run_have_a_part_of_the_limits_each() -> None:
+    time = FakeClock()
+    shared = limits(NOBODY, time, sharing=2)
+    with shared.permit(10, until=50):
+        pass
+    with pytest.raises(NoRoomError, match="requests_per_minute"), shared.permit(10, until=50):
+        pass
 
 
 @pytest.mark.parametrize("status", [401, 404, 500])

@@ -1,0 +1,181 @@
+"""mortal_steps.rewards.scoring: what runs beside what, and that it changes no score."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from mortal_steps.config import RewardsConfig
+from mortal_steps.errors import RewardError, TransientError
+from mortal_steps.rewards import attempts
+from mortal_steps.rewards.attempts import StoppedError
+from mortal_steps.rewards.base import TrainerState
+from mortal_steps.rewards.calls import CallArguments, Outcome
+from mortal_steps.rewards.dispatch import call_functions
+from mortal_steps.rewards.hosts import HostInThread, Track
+from mortal_steps.rewards.jobs import Work, jobs_of
+from mortal_steps.rewards.scoring import Scorer, Scores
+from tests.support.rewards.shards import make_shard
+
+STATE = TrainerState(global_step=8, max_steps=20)
+GROUPS = (("a", "bb"), ("ccc", "d"), ("eeeee", ""), ("ff", "gg"), ("h", "iii"))
+TOGETHER_S = 20.0
+"""How long functions that wait for each other do so before they fail."""
+
+
+class InThisProcess:
+    """A host that calls functions where it is; `close` makes it a new one."""
+
+    def __init__(self, **functions: Callable[..., Any]) -> None:
+        self.functions = functions
+        self.times_closed = 0
+
+    def start(self) -> None:
+        pass
+
+    def turns(self) -> list[list[str]]:
+        return [[name] for name in self.functions]
+
+    def call(
+        self, names: Sequence[str], arguments: CallArguments, *, timeout_s: float
+    ) -> dict[str, Outcome]:
+        functions = {name: self.functions[name] for name in names}
+        return call_functions(functions, arguments, timeout_s=timeout_s)
+
+    def release(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.times_closed += 1
+
+
+@pytest.fixture(autouse=True)
+def no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "FIRST_DELAY_S", 0.001)
+
+
+def lengths(completions: list[str], log_metric: Any, log_extra: Any, **kwargs: Any) -> list[float]:
+    if "bad" in completions:
+        raise ValueError("bad")
+    log_metric("longest", max(map(len, completions)))
+    log_extra("text", completions)
+    return [float(len(text)) for text in completions]
+
+
+def score(
+    tracks: Sequence[Track], groups: Sequence[tuple[str, ...]] = GROUPS, **options: Any
+) -> Scores:
+    names = [name for track in tracks for name in track.names]
+    config = RewardsConfig(**{"retries": 1, **options})
+    return Scorer(tracks, names, config).score(make_shard(*groups), STATE)
+
+
+def by_problem(function: Callable[..., Any], num_hosts: int) -> Track:
+    hosts = [InThisProcess(f=function) for _ in range(num_hosts)]
+    return Track(names=["f"], hosts=hosts, by_problem=True)
+
+
+@pytest.mark.parametrize("num_hosts", [1, 3, 8])
+def test_each_problem_alone_in_any_number_of_hosts_scores_the_same(num_hosts: int) -> None:
+    scores = score([by_problem(lengths, num_hosts)])
+    assert scores.rewards == [[{"f": float(len(text))} for text in texts] for texts in GROUPS]
+    assert scores.extra == {"text": [text for texts in GROUPS for text in texts]}
+    assert scores.metrics == {"longest": (2 + 3 + 5 + 2 + 3) / 5}, "of a call for each problem"
+    assert set(scores.seconds) == {"f"}
+
+
+@pytest.mark.parametrize("num_hosts", [1, 3])
+@pytest.mark.parametrize("retries", [0, 2])
+def test_the_problem_that_fails_is_masked_alone(num_hosts: int, retries: int) -> None:
+    groups = (("a",), ("bad",), ("cc",), ("d",))
+    scores = score([by_problem(lengths, num_hosts)], groups, on_error="mask", retries=retries)
+    assert [rows[0]["f"] for rows in scores.rewards] == [1.0, None, 2.0, 1.0]
+    tries = max(2, 1 + retries)
+    (failure,) = scores.failures
+    assert (failure.problem_id, failure.attempts) == ("train-1", tries)
+    assert scores.failed_calls == {"f": tries}
+
+
+def test_what_an_earlier_problem_did_to_the_process_masks_none() -> None:
+    """Although nothing is configured to be called again."""
+    spoilt: list[bool] = []
+
+    def once_spoilt(completions: list[str], **kwargs: Any) -> list[float]:
+        if host.times_closed == 0 and spoilt:
+            raise OSError("too many open files")
+        spoilt.append(True)
+        return [1.0] * len(completions)
+
+    host = InThisProcess(f=once_spoilt)
+    track = Track(names=["f"], hosts=[host], by_problem=True)
+    scores = score([track], (("a",), ("b",), ("c",)), retries=0, on_error="mask")
+    assert (scores.failures, scores.failed_calls) == ((), {"f": 1})
+
+
+def test_a_failure_names_its_problem() -> None:
+    with pytest.raises(RewardError, match=r"raised ValueError: bad on step 4, problem train-1 \("):
+        score([by_problem(lengths, 2)], (("a",), ("bad",), ("c",)))
+
+
+def test_tracks_run_beside_each_other() -> None:
+    meeting = threading.Barrier(3, timeout=TOGETHER_S)
+
+    def meets(completions: list[str], **kwargs: Any) -> list[float]:
+        meeting.wait()
+        return [1.0] * len(completions)
+
+    one = Track(names=["one"], hosts=[InThisProcess(one=meets)])
+    scores = score([by_problem(meets, 2), one], (("a",), ("b",)))
+    assert scores.rewards == [[{"f": 1.0, "one": 1.0}]] * 2
+
+
+def test_an_error_of_one_track_ends_the_shard_once_the_other_has_answered() -> None:
+    begun, failed = threading.Event(), threading.Event()
+
+    def fails(completions: list[str], **kwargs: Any) -> list[float]:
+        assert begun.wait(TOGETHER_S)
+        failed.set()
+        raise TransientError("an outage")
+
+    def slow(completions: list[str], **kwargs: Any) -> list[float]:
+        begun.set()
+        assert failed.wait(TOGETHER_S)
+        return [1.0] * len(completions)
+
+    tracks = [Track(names=["slow"], hosts=[InThisProcess(slow=slow)]), by_problem(fails, 1)]
+    with pytest.raises(TransientError, match="an outage"):
+        score(tracks, (("a",), ("b",)))
+
+
+def test_once_a_job_has_failed_no_call_of_another_begins() -> None:
+    calls: list[list[str]] = []
+
+    def notes(completions: list[str], **kwargs: Any) -> list[float]:
+        calls.append(completions)
+        return [1.0] * len(completions)
+
+    work = Work(shard=make_shard(*GROUPS), trainer_state=STATE, config=RewardsConfig())
+    tracks = [Track(names=["f"], hosts=[InThisProcess(f=notes)]), by_problem(notes, 2)]
+    jobs = [job for track in tracks for job in jobs_of(track, work)]
+    assert len(jobs) == 3
+    work.stopped.set()
+    for job in jobs:
+        with pytest.raises(StoppedError):
+            job()
+    assert not calls
+
+
+def test_a_host_in_a_thread_is_asked_in_that_thread_alone() -> None:
+    where: set[int] = set()
+
+    def notes(completions: list[str], **kwargs: Any) -> list[float]:
+        where.add(threading.get_ident())
+        return [1.0] * len(completions)
+
+    host = HostInThread(InThisProcess(f=notes))
+    track = Track(names=["f"], hosts=[host], by_problem=True)
+    for _ in range(2):
+        score([track])
+    assert len(where) == 1
+    assert threading.get_ident() not in where

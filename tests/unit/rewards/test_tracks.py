@@ -1,0 +1,38 @@
+"""mortal_steps.rewards.tracks: in which processes rewards are called. None is started here."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mortal_steps.config import RunConfig
+from mortal_steps.rewards.host_process import HostProcess
+from mortal_steps.rewards.hosts import HostInThread
+from mortal_steps.rewards.tracks import tracks_of
+
+ONE = {"function": "rewards.py:one"}
+TWO = {"function": "rewards.py:two"}
+BY_PROBLEM = {"function": "rewards.py:each", "calls": "problem", "processes": 3}
+MODEL = {"type": "model", "model": "./models/judge"}
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [
+        ([ONE, TWO], [(["one", "two"], 1, False)]),
+        ([ONE, MODEL, TWO], [(["one", "two"], 1, False), (["judge"], 1, False)]),
+        ([{**ONE, "processes": 1}, TWO], [(["two"], 1, False), (["one"], 1, False)]),
+        ([BY_PROBLEM], [(["each"], 3, True)]),
+        ([{**ONE, "calls": "problem"}], [(["one"], 1, True)]),
+    ],
+)
+def test_functions_share_a_process_unless_they_ask_for_their_own(
+    tmp_path: Path, terms: list[dict[str, Any]], expected: list[Any]
+) -> None:
+    config = RunConfig.model_validate({"rewards": {"terms": terms}})
+    tracks = tracks_of(config, tmp_path, lambda: None)
+    found = [(list(track.names), len(track.hosts), track.by_problem) for track in tracks]
+    assert found == expected
+    alone = sum(len(track.hosts) for track in tracks) == 1
+    kind = HostProcess if alone else HostInThread
+    assert all(isinstance(host, kind) for track in tracks for host in track.hosts)
