@@ -54,6 +54,8 @@ class RolloutWorker:
         self._tokenizer: Any = None
         self._loaded: WeightsRef | None = None
         """What the engine holds; None while that is unproven."""
+        self._loaded_bytes = 0
+        """Of the files that it was loaded from."""
 
     def start(self) -> None:
         """Build the engine and the tokenizer; later calls do nothing.
@@ -77,7 +79,7 @@ class RolloutWorker:
             stage="sync_weights",
             step=weights.version,
             busy_s=busy,
-            num_bytes=self._store.folder_bytes(weights.path),
+            num_bytes=self._loaded_bytes,
         )
 
     def generate(self, *, request: GenerateRequest) -> GenerationRef:
@@ -139,6 +141,8 @@ class RolloutWorker:
             shared = isinstance(sync, Direct) and sync.load_shared(engine, weights, tolerance)
             if not shared:
                 load_weights(self._store, engine, sync, weights, tolerance)
+            # A version that came through memory may have no folder yet.
+            self._loaded_bytes = shared or self._store.folder_bytes(weights.path)
             self._loaded = weights
         return engine
 
