@@ -54,8 +54,8 @@ class RolloutWorker:
         self._tokenizer: Any = None
         self._loaded: WeightsRef | None = None
         """What the engine holds; None while that is unproven."""
-        self._loaded_bytes = 0
-        """Of the files that it was loaded from."""
+        self._num_bytes = 0
+        """Of the version that was loaded last."""
 
     def start(self) -> None:
         """Build the engine and the tokenizer; later calls do nothing.
@@ -79,7 +79,7 @@ class RolloutWorker:
             stage="sync_weights",
             step=weights.version,
             busy_s=busy,
-            num_bytes=self._loaded_bytes,
+            num_bytes=self._num_bytes,
         )
 
     def generate(self, *, request: GenerateRequest) -> GenerationRef:
@@ -123,7 +123,7 @@ class RolloutWorker:
         self._engine = build(
             model_path=self._model_path,
             model=self._config.model,
-            rollout=self._config.rollout,
+            rollout=self._config.with_room_for_adapters().rollout,
             tokenizer=self._read_tokenizer,
         )
         self._read_tokenizer()
@@ -141,8 +141,7 @@ class RolloutWorker:
             shared = isinstance(sync, Direct) and sync.load_shared(engine, weights, tolerance)
             if not shared:
                 load_weights(self._store, engine, sync, weights, tolerance)
-            # A version that came through memory may have no folder yet.
-            self._loaded_bytes = shared or self._store.folder_bytes(weights.path)
+            self._num_bytes = shared or self._store.folder_bytes(weights.path)
             self._loaded = weights
         return engine
 

@@ -39,8 +39,8 @@ class Direct:
             engine.load(folder)
 
     def load_shared(self, engine: Engine, weights: WeightsRef, tolerance: float) -> int:
-        """Make the engine sample with `weights`; how many bytes they are, or 0 where their folder
-        has to be read.
+        """Make the engine sample with `weights`; their bytes, or 0 where their folder has to be
+        read.
 
         Raises `CorruptFileError` for memory that does not hold what was published, `EngineError`
         for tensors that are not the model's, `WeightsMismatchError` if the canary fails.
@@ -89,7 +89,7 @@ def _load(engine: Engine, weights: WeightsRef, shared: Shared, tolerance: float)
                 f"{origin} is damaged: its tensors are not those that were published. Continue "
                 "with `mortal resume`, which reads them from their folder or makes them again"
             )
-    return len(shared.payload) + sum(map(len, shared.files.values()))
+    return sum(map(len, (shared.payload, *shared.files.values())))
 
 
 def _checked(shared: Shared, weights: WeightsRef, origin: str) -> str:
