@@ -10,7 +10,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check docs picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-weights bench-startup bench-rewards bench-reward-faults bench-parity chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check docs picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-weights bench-startup bench-rewards bench-reward-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -109,6 +109,18 @@ bench-reward-faults: venv  ## Faults of rewards, judges and sandboxes: is a scor
 
 bench-parity: venv  ## 200 drawn configurations: stock TRL, the actor, the actor killed (SEED=, COUNT=, ALGORITHM=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --algorithm $(or $(ALGORITHM),grpo)
+
+gpu-check:  ## Does this machine's GPU keep the promises? (WHEELS=build/wheels: no network, its own torch; VLLM_PYTHON=)
+ifdef WHEELS
+	$(PYTHON) -m pip install --quiet --no-index --no-deps --upgrade --target build/gpu/site-packages $(WHEELS)/*.whl
+	PYTHONPATH=.:build/gpu/site-packages $(PYTHON) -m benchmarks.gpu_check $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
+else
+	$(MAKE) venv
+	$(BIN)/python -m benchmarks.gpu_check $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
+endif
+
+gpu-wheels: venv  ## Fetch the wheels for WHEELS=build/wheels (FOR=3.12: the Python there)
+	$(BIN)/pip download --quiet --no-deps --only-binary=:all: --python-version $(or $(FOR),3.12) --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 --platform manylinux_2_17_x86_64 --dest build/wheels --constraint requirements/constraints.txt --requirement requirements/gpu-check.txt
 
 modal-smoke: venv  ## Two steps on Modal itself, for some cents; skipped without a token
 	$(BIN)/python -m benchmarks.modal_smoke

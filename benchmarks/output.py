@@ -10,7 +10,7 @@ import platform
 import sys
 import time
 from collections.abc import Collection, Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,13 @@ def _machine() -> dict[str, Any]:
         "load_1min": round(os.getloadavg()[0], 2),
         "platform": platform.platform(),
         "python": platform.python_version(),
-        **{name: version(name) for name in PACKAGES},
+        **{name: _version(name) for name in PACKAGES},
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # a machine for `gpu_check` has no Prefect
+        return None

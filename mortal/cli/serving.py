@@ -146,6 +146,10 @@ def chat(
     from mortal_steps.errors import RunNotFoundError
     from mortal_steps.serving.asking import Client, Manner, changed, manner_of
 
+    if prompt is None and not sys.stdin.isatty():
+        prompt = sys.stdin.read()
+    if prompt is not None and not prompt.strip():
+        raise ConfigError(f"the prompt {prompt!r} is empty; write a question, or leave it out")
     wanted = _wanted(step, engine, merged, python)
     manner = Manner()
     try:
@@ -155,8 +159,6 @@ def chat(
         if url is None:
             raise
     manner = changed(manner, plain=plain, max_tokens=max_tokens)
-    if prompt is None and not sys.stdin.isatty():
-        prompt = sys.stdin.read()
     if url is not None:
         converse(Client(url), find_place(run_id, runs_dir)[1], step, manner, prompt, temperature)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,11 +95,15 @@ class MRLTrainer(MortalTrainer):
 def rewards_of_strings(
     rewards: str | RewardOfStrings | Sequence[str | RewardOfStrings] | None,
 ) -> list[str | RewardOfStrings]:
-    """MRL's rewards as a `MortalTrainer` takes them; a name stays a name."""
+    """MRL's rewards as a `MortalTrainer` takes them; a name stays a name, and what is no reward is
+    left for it to refuse."""
     if rewards is None:
         return [SANDBOX]
-    given = [rewards] if isinstance(rewards, str) or callable(rewards) else list(rewards)
-    return [one if isinstance(one, str) else of_strings(one) for one in given]
+    one_alone = isinstance(rewards, str) or callable(rewards)
+    given: list[Any] = (
+        [rewards] if one_alone or not isinstance(rewards, Iterable) else list(rewards)
+    )
+    return [of_strings(one) if callable(one) else one for one in given]
 
 
 def of_strings(function: RewardOfStrings) -> RewardOfStrings:

@@ -6,6 +6,8 @@ objects/    what was given as an object, as files
 messages    what the trainer's process and the one that drives the run tell each other
 owner       the process that drives a run, seen from the one that asked for it
 process     the same from inside
+asking      what the trained model is asked
+elsewhere   a run that a container on Modal drives
 result      what came of a run
 """
 

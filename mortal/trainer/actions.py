@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from mortal.trainer.messages import IN_NOTEBOOK
 from mortal.trainer.objects.place import FOLDER
 from mortal_steps.config import RunConfig
 from mortal_steps.registry.registry import Registry
 from mortal_steps.runs.run import Run, find_run
+from mortal_steps.types import Prompt, SamplingParams
 
 
 def train(config: RunConfig) -> None:
@@ -26,7 +26,7 @@ def detach(config: RunConfig) -> str:
     call."""
     from mortal_steps.orchestration.detaching import detach as begin_detached
 
-    return begin_detached(config)[0]
+    return begin_detached(config)
 
 
 def fork(config: RunConfig, step: int | None, overrides: Sequence[str], run_id: str | None) -> str:
@@ -53,20 +53,18 @@ def evaluate(config: RunConfig) -> dict[str, float]:
 
 def generate(
     config: RunConfig,
-    prompts: Sequence[Any],
+    prompts: Sequence[Prompt],
     num_generations: int,
-    sampling: Mapping[str, Any],
+    sampling: SamplingParams,
 ) -> list[list[str]]:
     """What the run's model says to prompts."""
     from mortal_steps.promotion.asking import ask
     from mortal_steps.promotion.candidate import candidate_files
-    from mortal_steps.types import SamplingParams
 
     run = _run(config)
     registry = _registry(run)
     version = registry.add(candidate_files(run))
     os.chdir(run.working_dir())
-    chosen = {"max_tokens": run.config.max_tokens, "stop": run.config.rollout.stop, **sampling}
     return ask(
         registry,
         run,
@@ -74,7 +72,7 @@ def generate(
         version,
         prompts,
         num_generations=num_generations,
-        sampling=SamplingParams(**chosen),
+        sampling=sampling,
     )
 
 

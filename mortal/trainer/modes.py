@@ -21,6 +21,12 @@ class GPUConfig:
     count: int = 1
 
     def __post_init__(self) -> None:
+        _checked(self.gpu_type, "GPUConfig")
+        if type(self.count) is not int or ":" in self.gpu_type:
+            raise ConfigError(
+                f"GPUConfig({self.gpu_type!r}, count={self.count!r}): write GPUConfig('A100', "
+                "count=2)"
+            )
         _checked(self.name, "GPUConfig")
 
     @property
@@ -122,6 +128,8 @@ def _name(gpu: GPU) -> str:
 
 
 def _checked(name: str, called: str) -> str:
+    if not isinstance(name, str):
+        raise ConfigError(f"{called}: {name!r}: write a GPU's name, such as 'A100' or 'A100:2'")
     try:
         return modal_gpu(name)
     except ValueError as error:

@@ -6,6 +6,7 @@ own. When its input ends, its owner has ended: that is Ctrl-C.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -35,7 +36,7 @@ def main() -> None:
         answer = Answer(error=error)
     sys.stdout.flush()
     sys.stderr.flush()
-    with open(answers, "wb") as out:
+    with contextlib.suppress(BrokenPipeError), open(answers, "wb") as out:  # the owner has ended
         out.write(_pickled(answer))
 
 

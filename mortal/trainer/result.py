@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import html
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 class TrainingResult:
     """A run as it stood when the result was made; tables are read when they are first used."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, status: str | None = None) -> None:
+        """`status`: that of a run which goes on elsewhere."""
         self._run = find_run(run_dir.parent, run_dir.name)
-        self.summary: RunSummary = summarize(self._run)
+        summary = summarize(self._run)
+        self.summary: RunSummary = replace(summary, status=status) if status else summary
 
     @property
     def run_id(self) -> str:

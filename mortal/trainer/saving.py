@@ -22,7 +22,10 @@ def save_model(run: Run, folder: Path) -> Path:
     others = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
     if not set(others) <= set(files):
         raise ModelError(f"{folder} holds other files ({', '.join(others)}); name a new folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelError(f"{folder}: {error.strerror}; name a folder that can be made") from None
     for name, (path, sha256) in files.items():
         shutil.copyfile(path, folder / name)
         if digest_file(folder / name) != sha256:

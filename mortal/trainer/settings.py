@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from mortal.trainer.modes import Mode
 from mortal.trainer.objects.datasets import source_of
 from mortal.trainer.objects.models import lora_settings, model_settings
 from mortal.trainer.objects.rewards import terms_of
@@ -59,7 +61,8 @@ DEFAULT_EVAL_STEPS = 100
 def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
     """Keys for what is no plain value among the parameters: the mode, and all that may be an
     object. Raises as the objects' own modules do."""
-    runs_dir = str(given["runs_dir"])
+    runs_dir = _checked_runs_dir(given["runs_dir"])
+    _check_table(given["config"])  # before any object is kept
     keys: dict[str, Any] = {
         **given["mode"].settings(),
         **model_settings(given["model"], given["processing_class"], runs_dir),
@@ -77,6 +80,13 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
         keys["data.eval_source"] = source_of(given["eval_dataset"], runs_dir, "eval_dataset")
         keys["evaluation.eval_steps"] = DEFAULT_EVAL_STEPS
     return keys
+
+
+def _checked_runs_dir(given: Any) -> str:
+    """Objects are kept there before the configuration is checked; raises `ConfigError`."""
+    if not isinstance(given, str | Path) or not str(given):
+        raise ConfigError(f"{ORIGIN}: runs_dir = {given!r}: name a folder, such as 'runs'")
+    return str(given)
 
 
 def _check_programs_are_scored(terms: Sequence[Mapping[str, Any]]) -> None:
@@ -103,6 +113,21 @@ def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig
     return _fitting(parse_config(_nested(keys), origin=ORIGIN))
 
 
+def checked_mode(mode: Any) -> Mode:
+    """The same; raises `ConfigError` for what is no mode."""
+    if not isinstance(mode, Mode):
+        raise ConfigError(f"mode = {mode!r}: write SingleNode(...) or Distributed(...)")
+    return mode
+
+
+def _check_table(config: Any) -> None:
+    if config is not None and not isinstance(config, Mapping):
+        raise ConfigError(
+            f"{ORIGIN}: config = {config!r:.80}: write keys and values as a dict, such as "
+            "{'rollout.staleness': 1}"
+        )
+
+
 def changed_keys(changes: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
     """Keys for parameters that a fork changes; raises `ConfigError` for what is none of them."""
     keys: dict[str, Any] = {}
@@ -112,8 +137,9 @@ def changed_keys(changes: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
         elif name in ("train_dataset", "eval_dataset"):
             keys[ALSO_KEYS[name]] = source_of(value, runs_dir, name)
         elif name == "mode":
-            keys |= value.settings()
+            keys |= checked_mode(value).settings()
         elif name == "config":
+            _check_table(value)
             keys |= dict(_flat(value))
         elif name in KEYS:
             keys[KEYS[name]] = value

@@ -7,13 +7,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from mortal.trainer import saving
+from mortal.trainer import elsewhere, saving
+from mortal.trainer.asking import prompts_of, sampling_of
 from mortal.trainer.messages import Request
-from mortal.trainer.modes import Distributed, Mode, SingleNode
+from mortal.trainer.modes import Distributed, Mode
 from mortal.trainer.objects.rewards import Reward
 from mortal.trainer.owner import perform
 from mortal.trainer.result import TrainingResult
-from mortal.trainer.settings import changed_keys, configure, decided_keys, overrides
+from mortal.trainer.settings import (
+    changed_keys,
+    checked_mode,
+    configure,
+    decided_keys,
+    overrides,
+)
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, RunNotFoundError
 from mortal_steps.report.standing import RunStanding, standing
@@ -70,10 +77,8 @@ class MortalTrainer:
         report_to: str | Sequence[str] | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        if not isinstance(mode, SingleNode | Distributed):
-            raise ConfigError(f"mode = {mode!r}: write SingleNode(...) or Distributed(...)")
         given = {name: value for name, value in locals().items() if name != "self"}
-        self.mode = mode
+        self.mode = checked_mode(mode)
         decided = decided_keys(given)
         self.config: RunConfig = configure(given, decided)
 
@@ -94,12 +99,25 @@ class MortalTrainer:
         """
         self._take_run(resume)
         print(self._where(), flush=True)  # noqa: T201 - it is what the trainer says
-        self._perform("detach" if detach else "train")
+        if detach:
+            call_id = self._perform("detach")
+            print(  # noqa: T201
+                f"run {self.run_id} continues on Modal ({call_id}); status() and result() of the "
+                "trainer follow it"
+            )
+        else:
+            self._perform("train")
         return self.result()
 
     def result(self) -> TrainingResult:
-        """What has come of the run so far; raises `RunNotFoundError` before it has begun."""
-        return TrainingResult(self._run().store.root)
+        """What has come of the run so far, wherever it is driven; raises `RunNotFoundError` before
+        it has begun."""
+        run = self._run()
+        if not elsewhere.may_be_elsewhere(run):
+            return TrainingResult(run.store.root)
+        stands = elsewhere.look(run)
+        elsewhere.bring_here(run)
+        return TrainingResult(run.store.root, status=stands.status)
 
     def evaluate(self) -> dict[str, float]:
         """Mean scores of the trained model on the run's held-out problems, and their `reward`.
@@ -118,11 +136,18 @@ class MortalTrainer:
 
         One text for each prompt; lists of them for more than one of `num_generations`. `sampling`:
         `max_tokens`, `temperature`, `top_p`, `top_k`, `min_p`, `stop`. The seed is the run's, so
-        that the same question has the same answer. Raises as `evaluate` does.
+        that the same question has the same answer. Raises as `evaluate` does, `DataError` for what
+        is no prompt, and `ConfigError` for options that cannot be.
         """
-        self._run()
-        asked = [prompts] if isinstance(prompts, str) else list(prompts)
-        options = {"prompts": asked, "num_generations": num_generations, "sampling": sampling}
+        config = self._run().config
+        asked = prompts_of(prompts)
+        if not asked:
+            return []
+        options = {
+            "prompts": asked,
+            "num_generations": num_generations,
+            "sampling": sampling_of(config, num_generations, sampling),
+        }
         found: list[list[str]] = self._perform("generate", **options)
         return found if num_generations > 1 else [texts[0] for texts in found]
 
@@ -144,19 +169,20 @@ class MortalTrainer:
         return saving.push_to_hub(run, repo_id, private=private, token=token, message=message)
 
     def status(self) -> RunStanding:
-        """How the run stands just now: step, reward, pace, ETA, and what it waits for."""
-        return standing(self._run())
+        """How the run stands just now: step, reward, and what it waits for; pace and ETA where it
+        is driven on this machine."""
+        run = self._run()
+        return elsewhere.look(run) if elsewhere.may_be_elsewhere(run) else standing(run)
 
     def stop(self, timeout_s: float = STOP_PATIENCE_S) -> TrainingResult:
         """Stop a run that another thread, process or container drives, as `mortal stop` does."""
-        from mortal.stopping import stop_here, stop_there
+        from mortal.stopping import stop_here
 
-        run, modal = self._run(), self.config.compute.modal
-        run_id = run.info.run_id
-        if self.config.compute.backend == "modal" and run.status() != "running":
-            stop_there(modal.volume, run_id, timeout_s)
+        run = self._run()
+        if elsewhere.may_be_elsewhere(run):
+            elsewhere.stop(run, timeout_s)
         else:
-            stop_here(run.store.root.parent, run_id, timeout_s)
+            stop_here(run.store.root.parent, run.info.run_id, timeout_s)
         return self.result()
 
     def fork(
@@ -186,6 +212,8 @@ class MortalTrainer:
 
     def _take_run(self, resume: bool | str | None) -> None:
         runs_dir, run_id = Path(self.config.runs_dir), self.config.run_id
+        if not isinstance(resume, bool | str | None):
+            raise ConfigError(f"train(resume={resume!r}): give True, or the id of a run as a text")
         if isinstance(resume, str):
             run_id = find_run(runs_dir, resume).info.run_id
         elif resume and run_id is not None:

@@ -22,10 +22,15 @@ OURS = frozenset({MORTAL, "mortal_steps"})
 
 
 def folders_of(place: str, working_dir: Path) -> list[Path]:
-    """Where the imports of a function begin that is in `place`, a file or a dotted name."""
-    if place.endswith(".py"):
-        return [(working_dir / place).absolute().parent, working_dir]
-    return [working_dir]
+    """Where the imports of a function begin that is in `place`, a file or a dotted name. Of a file
+    in a package, the folder that the package is in as well; never one above `working_dir`."""
+    if not place.endswith(".py"):
+        return [working_dir]
+    folder = (working_dir / place).absolute().parent
+    outside = folder
+    while outside != working_dir.absolute() and (outside / "__init__.py").is_file():
+        outside = outside.parent
+    return list(dict.fromkeys([folder, working_dir, outside]))
 
 
 def find_in(folders: Sequence[Path], name: str, *, relative: bool = False) -> list[Path]:

@@ -38,9 +38,10 @@ def check_lengths(
         if len(prompt_ids) + max_tokens > max_model_len:
             raise DataError(
                 f"problem {problem.id!r}: its prompt of {len(prompt_ids)} tokens and "
-                f"{max_tokens} sampled tokens do not fit the model's {max_model_len}; use "
-                "`mortal fork` with --set data.on_long=drop, a lower rollout.max_tokens or, if the "
-                "model can take more, a higher model.max_model_len"
+                f"{max_tokens} sampled tokens do not fit the model's {max_model_len}; "
+                "shorten it or sample fewer tokens. A run may go on as a fork: `mortal fork` with "
+                "--set data.on_long=drop, a lower rollout.max_tokens or, if the model can take "
+                "more, a higher model.max_model_len"
             )
 
 

@@ -26,6 +26,11 @@ def source_of(dataset: Any, runs_dir: str, parameter: str) -> str:
             f"{parameter} holds several splits or columns ({', '.join(map(str, dataset))}); give "
             f"one dataset of rows, such as {parameter}=dataset['train']"
         )
+    if type(dataset).__name__ == "DataFrame":
+        raise DataError(
+            f"{parameter} is a DataFrame, which is gone through by columns; give its rows, "
+            f"{parameter}=frame.to_dict('records')"
+        )
     if not isinstance(dataset, Iterable) or not isinstance(dataset, Sized):
         raise DataError(
             f"{parameter} is of type {type(dataset).__name__}, which has no length or cannot be "

@@ -36,6 +36,11 @@ def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str
 
     Raises `ModelError` for what cannot be trained from, with the remedy.
     """
+    if processing_class is not None and not hasattr(processing_class, "save_pretrained"):
+        raise ModelError(
+            f"processing_class is of type {type(processing_class).__name__}; give a tokenizer of "
+            "transformers"
+        )
     if isinstance(model, str | Path):
         if processing_class is not None:
             _check_is_models_own(processing_class, str(model))

@@ -20,11 +20,12 @@ from mortal_steps.rewards.kinds.function import FunctionTerm
 from mortal_steps.rewards.kinds.pickled import PickledTerm
 from mortal_steps.rewards.pickles.files import write_pickle
 from mortal_steps.rewards.pickles.saying import digest_of, is_imported
-from mortal_steps.rewards.project import is_protected
+from mortal_steps.rewards.project import find_in, is_protected
 
 Reward = str | Callable[..., Any] | RewardTerm
 """A name, a function or environment, or a kind of reward with its settings."""
 LAMBDA = "<lambda>"
+REWARDS = "a function, a RewardEnvironment, or a name such as 'rewards.py:correct'"
 
 
 def terms_of(
@@ -40,10 +41,16 @@ def terms_of(
         given = ["sandbox"]
     elif isinstance(rewards, str | RewardTerm) or callable(rewards):
         given = [rewards]
+    elif not isinstance(rewards, Iterable):
+        raise RewardError(f"reward_funcs is of type {type(rewards).__name__}; give {REWARDS}")
     else:
         given = list(rewards)
     if not given:
         raise ConfigError("reward_funcs is empty; name a reward, or leave it out for 'sandbox'")
+    if weights is not None and not isinstance(weights, Sequence):
+        raise ConfigError(
+            f"reward_weights = {weights!r}: write a list with a number for each reward"
+        )
     if weights is not None and len(weights) != len(given):
         raise ConfigError(
             f"reward_weights has {len(weights)} numbers for {len(given)} reward_funcs; give one "
@@ -69,10 +76,7 @@ def _term(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:
     if inspect.isclass(reward) and issubclass(reward, RewardEnvironment):
         reward = reward()
     if not callable(reward):
-        raise RewardError(
-            f"{place} is of type {type(reward).__name__}; give a function, a RewardEnvironment, or "
-            "a name such as 'rewards.py:correct'"
-        )
+        raise RewardError(f"{place} is of type {type(reward).__name__}; give {REWARDS}")
     kind = kind_of(reward)
     if kind is not None:
         return kind
@@ -84,18 +88,21 @@ def _term(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:
 
 def spec_of(reward: Any) -> str | None:
     """`module:function` or `path/file.py:function` of what can be imported by its name, without
-    running the script that asks."""
+    running the script that asks. None in a package beside the script, too: its files import each
+    other, and are not read one by one."""
     module = is_imported(reward)
     if module is None or not inspect.isfunction(reward) or "." in reward.__qualname__:
         return None
     place = users_place(module)
+    if "." in module and place is not None and place.endswith(".py"):
+        return None
     return f"{place or module}:{reward.__name__}"
 
 
 def users_place(module: str) -> str | None:
     """The file of a module of the user's below the current folder or beside the script, or the
     module's name where it is in a package there; None for one that is installed."""
-    file = getattr(sys.modules.get(module), "__file__", None)
+    file = _file_of(module)
     if file is None or not file.endswith(".py") or is_protected(module.partition(".")[0]):
         return None
     path, here = Path(file).absolute(), Path.cwd()
@@ -103,10 +110,19 @@ def users_place(module: str) -> str | None:
     if any(path.is_relative_to(one) for one in installed):
         return None
     if not path.is_relative_to(here):
-        return str(path) if path.parent == _folder_of_script() else None
+        beside = _folder_of_script()
+        return str(path) if beside is not None and path.is_relative_to(beside) else None
     below = path.relative_to(here)
     in_package = "." in module and below.with_suffix("").as_posix().replace("/", ".") == module
     return module if in_package else str(below)
+
+
+def _file_of(module: str) -> str | None:
+    """The file of a module, which a function may import when it runs: then it is not loaded yet."""
+    if module in sys.modules:
+        return getattr(sys.modules[module], "__file__", None)
+    files = find_in([Path(folder).absolute() for folder in sys.path], module)
+    return str(files[-1]) if files else None
 
 
 def _folder_of_script() -> Path | None:

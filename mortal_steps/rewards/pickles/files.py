@@ -24,10 +24,10 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 def write_pickle(path: Path, value: Any, digest: str, called: str) -> None:
     """Write the object; raises `RewardError` for one that cannot travel."""
-    import cloudpickle  # only where objects are given
+    from mortal_steps.rewards.pickles.writing import dumps  # cloudpickle, where objects are given
 
     try:
-        content = cloudpickle.dumps(value)
+        content = dumps(value)
     except Exception as error:
         raise RewardError(
             f"{called} cannot travel to the process that scores: {type(error).__name__}: {error}; "

@@ -15,8 +15,10 @@ import dis
 import enum
 import functools
 import hashlib
+import os
 import sys
 import types
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -42,7 +44,8 @@ OF_MODAL = "_sync_original_"
 stands for."""
 LOADED, KNOWN = "_load", "_object_id"
 """What such an object says: how it is made, or which one it is; the rest is this process's."""
-MOST_DEPTH = 300
+MOST_DEPTH = 180
+"""Each level takes four calls of Python's, which allows a thousand."""
 
 
 class Unsayable(RewardError):
@@ -89,7 +92,7 @@ class _Saying:
         if number in self._known:
             return self._known[number][1]
         if len(self._open) > MOST_DEPTH:
-            raise Unsayable(f"{path} is nested more than {MOST_DEPTH} levels deep")
+            raise Unsayable(f"{path:.80}... is nested more than {MOST_DEPTH} levels deep")
         self._open[number] = len(self._open)
         try:
             digest = self._made(value, path)
@@ -202,6 +205,17 @@ class _Saying:
         parts = (value.func, value.args, value.keywords)
         return _hash("partial", *(self.of(part, path) for part in parts))
 
+    def _cached(self, value: functools._lru_cache_wrapper[Any], path: str) -> str:
+        """One that is imported goes by its name, as its reduction has it."""
+        if is_imported(value) is not None:
+            return self._object(value, path)
+        how = repr(sorted(value.cache_parameters().items()))
+        return _hash("cached", how, self.of(value.__wrapped__, path))
+
+    def _environment(self, value: Any, path: str) -> str:
+        """That of the process that scores, whatever it is here."""
+        return _hash("environment", "bytes" if value is os.environb else "text")
+
     def _member(self, value: enum.Enum, path: str) -> str:
         return _hash("member", self.of(type(value), f"the class of {path}"), value.name)
 
@@ -220,7 +234,7 @@ class _Saying:
                 "of its own and import it there"
             ) from error
         if isinstance(kept, str):
-            return _hash("named", str(getattr(value, "__module__", "")), kept)
+            return self._named(value, kept, path)
         how, arguments, state, items, pairs = (*kept, None, None, None, None)[:5]
         if isinstance(state, dict) and {LOADED, KNOWN} <= state.keys():
             state = state[LOADED] or state[KNOWN]
@@ -233,6 +247,17 @@ class _Saying:
             self.of(list(pairs) if pairs is not None else None, path),
         )
 
+    def _named(self, value: Any, name: str, path: str) -> str:
+        module = str(getattr(value, "__module__", ""))
+        if module not in ("", "__main__"):
+            self.modules.add(module)
+        elif module and not isinstance(value, typing.TypeVar):  # cloudpickle keeps those otherwise
+            raise Unsayable(
+                f"{path} is kept in a file by its name alone, {name!r}, and only this process "
+                "finds that; put it in a module of its own and import it there"
+            )
+        return _hash("named", module, name)
+
 
 _KINDS: tuple[tuple[Any, Callable[[_Saying, Any, str], str]], ...] = (
     (enum.Enum, _Saying._member),
@@ -243,6 +268,8 @@ _KINDS: tuple[tuple[Any, Callable[[_Saying, Any, str], str]], ...] = (
     (property, _Saying._property),
     (functools.cached_property, _Saying._cached_property),
     (functools.partial, _Saying._partial),
+    (functools._lru_cache_wrapper, _Saying._cached),
+    (type(os.environ), _Saying._environment),
 )
 _EXACT: dict[type, Callable[[_Saying, Any, str], str]] = {
     list: _Saying._sequence,
@@ -265,10 +292,15 @@ def _globals_of(code: types.CodeType) -> Iterator[str]:
 
 
 def _imports_of(code: types.CodeType) -> Iterator[str]:
-    """Modules that the code imports when it runs."""
+    """Modules that the code imports when it runs; of what it takes from one, each name may be a
+    module, too."""
+    imported = ""
     for instruction in dis.get_instructions(code):
         if instruction.opname == "IMPORT_NAME":
-            yield str(instruction.argval)
+            imported = str(instruction.argval)
+            yield imported
+        elif instruction.opname == "IMPORT_FROM":
+            yield f"{imported}.{instruction.argval}"
 
 
 def _hash(*parts: str) -> str:

@@ -22,6 +22,7 @@ from mortal_steps.policy import checkpoints, digests, journal, weights
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.algorithms.grpo import stepper as grpo
 from mortal_steps.policy.algorithms.rloo import stepper as rloo
+from mortal_steps.policy.algorithms.stepping.stepper import prefer_reproducible_kernels
 from tests.support.parity.cases import Case
 from tests.support.parity.models import build
 from tests.support.policy.rollouts import make_batch, make_config
@@ -53,6 +54,7 @@ def stock(case: Case, folder: Path, model: Path) -> None:
         except (ConfigError, ValueError) as error:
             (folder / REFUSED).write_text(str(error))
             return
+        prefer_reproducible_kernels()  # as the actor does, on a GPU
         build(case.architecture, model)
         recorder = _Digests(folder)
         batches = [make_batch(config, step) for step in range(case.num_steps)]

@@ -56,6 +56,7 @@ def run_stock(config, model_path, tmp_path, batches, recorder=None):
         "gradient_checkpointing": training.gradient_checkpointing,
         "seed": config.seed,
         "bf16": False,
+        "use_cpu": not torch.cuda.is_available(),
         "model_init_kwargs": {"dtype": config.model.dtype},
         "dataloader_pin_memory": False,
         "save_strategy": "no",

@@ -20,7 +20,7 @@ from mortal.remote.modal_run import settings_of
 from mortal_steps.config import RunConfig
 from mortal_steps.config.flagged import flagged_config
 from mortal_steps.config.loader import load_config
-from mortal_steps.errors import MortalError
+from mortal_steps.errors import MortalError, RewardError
 from mortal_steps.flags import FLAGS
 from mortal_steps.rewards.dispatch import is_async
 
@@ -149,6 +149,12 @@ def test_what_has_no_equivalent_is_refused(before, what, why, tmp_path):
             on_modal(said.removeprefix("main "))
         else:
             eval(f"{said[:-1]}, runs_dir={str(tmp_path)!r})", GIVEN)
+
+
+@pytest.mark.parametrize("rewards", [5, ["sandbox", 5]], ids=str)
+def test_what_is_no_reward_is_refused_as_the_trainer_does(rewards):
+    with pytest.raises(RewardError, match=r"is of type int; give a function"):
+        migrating.MRLTrainer(reward_funcs=rewards, train_dataset=[{"prompt": "1 + 1 ="}])
 
 
 def test_a_reward_of_mrls_gets_strings_and_columns_alone():

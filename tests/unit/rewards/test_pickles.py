@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import os
 import pickle
 import re
 import sys
@@ -80,6 +81,77 @@ def test_what_cannot_be_kept_is_refused_with_its_place_and_the_remedy():
     holding = State([threading.Lock()])
     with pytest.raises(RewardError, match=r"it: value.*lock.*make it inside the function"):
         digest_of(adding(holding), "it")
+
+
+def test_a_pile_of_lists_is_refused_and_no_stack_runs_over():
+    pile = functools.reduce(lambda inner, _: [inner], range(400), [])
+    with pytest.raises(RewardError, match="nested more than"):
+        digest_of(adding(pile), "it")
+
+
+def in_script(text):
+    """What `reward` is in a script, of which another process knows nothing."""
+    namespace = {"__name__": "__main__"}
+    exec(text, namespace)
+    return namespace["reward"]
+
+
+CACHED = """
+import functools
+
+@functools.lru_cache(maxsize=7)
+def low(number):
+    return number and low(number - 1)
+
+def reward(completions, **kwargs):
+    return [float(low(len(text))) for text in completions]
+"""
+
+
+def test_a_function_with_a_cache_travels_with_its_code(tmp_path):
+    file, reward = tmp_path / "reward.pickle", in_script(CACHED)
+    digest, _ = digest_of(reward, "it")
+    assert digest == digest_of(in_script(CACHED), "it")[0]
+    for edit in ("number - 2", "maxsize=8"):
+        before = {"number - 2": "number - 1", "maxsize=8": "maxsize=7"}[edit]
+        assert digest_of(in_script(CACHED.replace(before, edit)), "it")[0] != digest
+    write_pickle(file, reward, digest, "it")
+    read = read_pickle(file, digest, ())
+    assert read(completions=["ab"]) == [0.0]
+    cached = read.__globals__["low"]
+    assert cached.cache_parameters() == {"maxsize": 7, "typed": False}
+    assert cached.__wrapped__.__globals__["low"] is cached
+
+
+def test_what_only_this_process_finds_by_its_name_is_refused():
+    text = """
+class Only:
+    def __reduce__(self):
+        return "ONLY"
+ONLY = Only()
+reward = lambda completions, **kwargs: [ONLY]
+"""
+    with pytest.raises(RewardError, match=r"ONLY is kept .*'ONLY'.*put it in a module"):
+        digest_of(in_script(text), "it")
+
+
+def test_a_type_variable_of_the_script_makes_the_script_no_module_of_the_reward():
+    text = """
+import typing
+class Generic(typing.Generic[typing.TypeVar("T")]): pass
+reward = lambda completions, **kwargs: [Generic]
+"""
+    assert "__main__" not in digest_of(in_script(text), "it")[1]
+
+
+def test_the_environment_is_that_of_the_process_that_scores(tmp_path, monkeypatch):
+    file, reward = tmp_path / "reward.pickle", adding(os.environ)
+    digest, _ = digest_of(reward, "it")
+    monkeypatch.setenv("A_KEY", "hidden-42")
+    assert digest_of(reward, "it")[0] == digest != digest_of(adding(os.environb), "it")[0]
+    write_pickle(file, reward, digest, "it")
+    assert b"hidden-42" not in file.read_bytes()
+    assert read_pickle(file, digest, ())(completions=["a"])[0] is os.environ
 
 
 def test_a_pickle_is_read_by_another_process(tmp_path):

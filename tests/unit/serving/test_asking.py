@@ -2,8 +2,9 @@
 
 import pytest
 
+from mortal.cli.serving import chat
 from mortal_steps.compute.modal.endpoint import WebEndpoint
-from mortal_steps.errors import EngineError
+from mortal_steps.errors import ConfigError, EngineError
 from mortal_steps.serving.asking import (
     Manner,
     changed,
@@ -78,3 +79,8 @@ def test_an_endpoint_on_modal_is_chosen_by_a_query_and_asks_for_a_token():
 def test_nobodys_key_is_sent_unless_it_is_meant_for_this():
     assert headers_of({"OPENAI_API_KEY": "sk-1", "MORTAL_SERVE_KEY": ""}) == {}
     assert headers_of({"MORTAL_SERVE_KEY": "k"}) == {"Authorization": "Bearer k"}
+
+
+def test_an_empty_question_is_refused_before_a_server_is_started():
+    with pytest.raises(ConfigError, match="the prompt ' ' is empty; write a question"):
+        chat("nobody's run", prompt=" ")

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import pandas
 import pytest
 
 from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode
@@ -14,8 +15,15 @@ from mortal.rewards.examples import CodeExecutionEnvironment, LLMJudgeEnvironmen
 from mortal.rewards.functions import Overlong, exact_match
 from mortal.trainer.settings import changed_keys, overrides
 from mortal_steps.config.loader import load_config
-from mortal_steps.errors import ConfigError, DataError, RewardError, RunNotFoundError
+from mortal_steps.errors import (
+    ConfigError,
+    DataError,
+    ModelError,
+    RewardError,
+    RunNotFoundError,
+)
 from mortal_steps.orchestration.opening import changes
+from mortal_steps.rewards.project import folders_of
 
 ROWS = [{"prompt": "1 + 1 =", "answer": "2"}, {"prompt": "1 + 2 =", "answer": "3"}]
 NEW = {"model.new.max_position_embeddings": 64}
@@ -140,10 +148,11 @@ def test_rows_are_a_file_that_is_named_after_them():
         ({"train": ROWS}, r"train_dataset=dataset\['train'\]"),
         ((row for row in ROWS), "which has no length"),
         (["1 + 1 ="], "a row is a dict of columns"),
+        (pandas.DataFrame(ROWS), r"frame\.to_dict\('records'\)"),
         ([{"prompt": "1", "answer": object()}], r"train_dataset\[0\]\['answer'\]"),
         ([{"prompt": "1", "answer": float("nan")}], r"train_dataset\[0\]\['answer'\]"),
     ],
-    ids=["empty", "splits", "generator", "texts", "object", "nan"],
+    ids=["empty", "splits", "generator", "texts", "frame", "object", "nan"],
 )
 def test_what_is_no_dataset_is_refused(dataset, said):
     with pytest.raises(DataError, match=said):
@@ -197,6 +206,44 @@ def test_a_module_beside_the_script_goes_by_its_file_from_any_folder(folder, mon
     monkeypatch.chdir(work)
     module = importlib.import_module("beside")
     assert term_of(module.one).function == f"{scripts}/beside.py:one"
+
+
+@pytest.fixture
+def beside(folder, monkeypatch):
+    """The folder of a script that is started from another one, and has modules beside it."""
+    scripts, work = folder / "scripts", folder / "work"
+    (scripts / "pack_aside").mkdir(parents=True)
+    work.mkdir()
+    (scripts / "aside.py").write_text("import functools\n@functools.cache\ndef kept(x): return x\n")
+    (scripts / "pack_aside/__init__.py").touch()
+    (scripts / "pack_aside/other.py").write_text("def one(completions, **kwargs): return [1.0]\n")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(scripts / "train.py"), False)
+    monkeypatch.syspath_prepend(scripts)
+    monkeypatch.chdir(work)
+    return scripts
+
+
+def test_modules_that_a_function_imports_when_it_runs_are_found_before_that(beside):
+    def score(completions, **kwargs):
+        import aside
+        from pack_aside import other
+
+        return [aside.kept(value) for value in other.one(completions)]
+
+    assert set(term_of(score).modules) >= {f"{beside}/aside.py", f"{beside}/pack_aside/other.py"}
+
+
+def test_a_function_with_a_cache_brings_the_module_that_it_is_in(beside):
+    kept = importlib.import_module("aside").kept
+    assert term_of(lambda completions, **kwargs: [kept(1.0)]).modules == (f"{beside}/aside.py",)
+
+
+def test_a_function_of_a_package_beside_the_script_is_found_with_its_package(beside):
+    term = term_of(importlib.import_module("pack_aside.other").one)
+    (place,) = term.modules
+    assert (term.type, place) == ("pickled", f"{beside}/pack_aside/other.py")
+    assert folders_of(place, Path.cwd()) == [beside / "pack_aside", Path.cwd(), beside]
+    assert folders_of(place, beside / "pack_aside") == [beside / "pack_aside"]
 
 
 def test_what_has_no_name_is_pickled_under_what_it_says():
@@ -268,19 +315,46 @@ def test_a_kind_with_settings_is_taken_as_it_is():
         ({"reward": [exact_match], "reward_weights": [1, 2]}, "2 numbers for 1 reward_funcs"),
         ({"reward": [7]}, r"reward_funcs\[0\] is of type int"),
         ({"reward": "correct"}, "'correct' is no reward"),
+        ({"reward": 7}, r"reward_funcs is of type int"),
+        ({"reward_weights": 1.0}, r"reward_weights = 1\.0: write a list"),
         ({"mode": "single_node"}, r"write SingleNode\(...\)"),
+        ({"runs_dir": None}, "runs_dir = None: name a folder"),
+        ({"runs_dir": ""}, "runs_dir = '': name a folder"),
+        ({"config": [1]}, r"config = \[1\]: write keys and values"),
     ],
-    ids=["none", "weights", "number", "name", "mode"],
+    ids=str,
 )
-def test_what_cannot_be_meant_is_refused(given, said):
+def test_what_cannot_be_meant_is_refused(given, said, folder):
     with pytest.raises((ConfigError, RewardError), match=said):
         config_of(**given)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("gpu", "said"),
+    [
+        (lambda: SingleNode(gpu=None), r"None: write a GPU's name"),
+        (lambda: GPUConfig("A100", 2.0), r"write GPUConfig\('A100', count=2\)"),
+        (lambda: GPUConfig("A100:2", 2), r"write GPUConfig\('A100', count=2\)"),
+    ],
+    ids=["none", "fraction", "twice"],
+)
+def test_what_is_no_gpu_is_refused(gpu, said):
+    with pytest.raises(ConfigError, match=said):
+        gpu()
+
+
+def test_what_is_no_tokenizer_is_refused():
+    with pytest.raises(ModelError, match=r"processing_class is of type str; give a tokenizer"):
+        config_of(processing_class="model")
 
 
 def test_a_trainer_without_a_run_says_so():
     trainer = MortalTrainer("model", scaled(1.0), train_dataset=ROWS, config=NEW)
     with pytest.raises(RunNotFoundError, match=r"call train\(\)"):
         trainer.generate("1 + 1 =")
+    with pytest.raises(ConfigError, match="resume=7"):
+        trainer.train(resume=7)
     with pytest.raises(RunNotFoundError, match="no run named 'grpo'"):
         trainer.train(resume=True)
 
@@ -296,3 +370,5 @@ def test_changes_of_a_fork_are_read_as_the_command_lines(folder):
     assert config.rewards.terms == config_of(scaled(3.0)).rewards.terms
     with pytest.raises(ConfigError, match=r"fork\(model=...\)"):
         changed_keys({"model": "other"}, "runs")
+    with pytest.raises(ConfigError, match="mode = 'apart'"):
+        changed_keys({"mode": "apart"}, "runs")

@@ -68,7 +68,7 @@ class TrlStepper(ABC):
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
         disable_progress_bar()
         if config.training.deterministic:
-            _prefer_reproducible_kernels()
+            prefer_reproducible_kernels()
         self._config = config
         self._base = base or named_base(config, model_path)
         self._observer = Observer()
@@ -263,9 +263,9 @@ def _seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def _prefer_reproducible_kernels() -> None:
-    # A replayed step has to give the same bits; on CUDA that takes deterministic kernels. Where an
-    # operation has none, torch warns and the replay may differ in the last bits.
+def prefer_reproducible_kernels() -> None:
+    """Let CUDA compute the same bits again. Where an operation has no such kernel, torch warns and
+    a replay may differ in the last bits."""
     if torch.cuda.is_available():
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)

@@ -1,0 +1,82 @@
+"""Each engine with each way of syncing weights, against fresh engines and against each other."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_check.checked import Checked
+from mortal_steps.config.weight_sync import WEIGHT_SYNC
+
+ROOT = Path(__file__).parents[2]
+ENGINES_AGREE_NATS = 1e-3
+"""Largest difference of log-probabilities in float32 that counts as rounding."""
+
+
+def check(folder: Path, engines: Mapping[str, str]) -> Iterator[Checked]:
+    """For each engine: a check of each way of syncing; then one of the engines' agreement."""
+    answers: dict[str, dict[str, Any]] = {}
+    for engine, python in engines.items():
+        began = time.perf_counter()
+        try:
+            answers[engine] = ask(python, "benchmarks.gpu_check.syncing", folder, engine=engine)
+        except subprocess.CalledProcessError as error:
+            last = (error.stderr or "").strip().splitlines()[-1:]
+            yield Checked(
+                part="sampling",
+                name=engine,
+                passed=False,
+                took_s=time.perf_counter() - began,
+                measured=f"ended with {error.returncode}: {' '.join(last)}",
+            )
+            continue
+        yield from _syncs(engine, answers[engine])
+    if len(answers) > 1:
+        yield _agreement(*answers.values())
+
+
+def ask(python: str, module: str, folder: Path, **job: Any) -> dict[str, Any]:
+    """What `python -m MODULE JOB` answers in the last line that it prints."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [python, "-m", module, json.dumps({"folder": str(folder), **job})]
+    asked = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    answer: dict[str, Any] = json.loads(asked.stdout.strip().splitlines()[-1])
+    return answer
+
+
+def _syncs(engine: str, answer: Mapping[str, Any]) -> Iterator[Checked]:
+    for method in WEIGHT_SYNC:
+        synced = answer["synced"][method]
+        off = max(
+            _largest_difference(now, fresh)
+            for now, fresh in zip(synced["scores"], answer["fresh"]["scores"], strict=True)
+        )
+        same_tokens = synced["greedy"] == answer["fresh"]["greedy"]
+        yield Checked(
+            part="sampling",
+            name=f"{engine}, {method}: as a fresh engine",
+            passed=same_tokens and off <= ENGINES_AGREE_NATS,
+            took_s=synced["took_s"],
+            measured=f"greedy tokens {'equal' if same_tokens else 'DIFFER'}, log-probabilities "
+            f"{'equal' if off == 0 else f'off by {off:.1e} nats'}",
+        )
+
+
+def _agreement(one: Mapping[str, Any], other: Mapping[str, Any]) -> Checked:
+    pairs = zip(one["fresh"]["scores"], other["fresh"]["scores"], strict=True)
+    off = max(_largest_difference(a, b) for a, b in pairs)
+    return Checked(
+        part="sampling",
+        name="the two engines against each other",
+        passed=off <= ENGINES_AGREE_NATS,
+        took_s=0.0,
+        measured=f"log-probabilities off by {off:.1e} nats in float32",
+    )
+
+
+def _largest_difference(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return max(abs(a - b) for a, b in zip(ours, theirs, strict=True))

@@ -1,0 +1,68 @@
+"""One engine in a process of its own: every way of syncing, and fresh engines to compare with.
+
+python -m benchmarks.gpu_check.syncing '{"engine": "vllm", "folder": "/tmp/x"}'
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.weight_sync import WEIGHT_SYNC
+from mortal_steps.rollout.worker import RolloutWorker
+from mortal_steps.store import RunStore
+from mortal_steps.types import SamplingParams, WeightsRef
+from tests.support.rollout.cases import PROBE_IDS, PROMPTS_IDS, seeds
+from tests.support.rollout.tiny_model import build_tiny_model, publish
+
+GREEDY = SamplingParams(max_tokens=24, temperature=0.0)
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Scores and greedy tokens with each of two versions, as `fresh` and for each way."""
+    engine, folder = job["engine"], Path(job["folder"]) / job["engine"]
+    models = [build_tiny_model(folder / f"model-{seed}", seed=seed) for seed in (1, 2)]
+    store = RunStore(folder / "run")
+    versions = [publish(store, number, model) for number, model in enumerate(models)]
+    fresh = [
+        _with_versions(engine, "checkpoint", store, model, [version])
+        for model, version in zip(models, versions, strict=True)
+    ]
+    return {
+        "fresh": {key: [one[key][0] for one in fresh] for key in ("scores", "greedy")},
+        "synced": {
+            method: _with_versions(engine, method, store, models[0], versions)
+            for method in WEIGHT_SYNC
+        },
+    }
+
+
+def _with_versions(
+    engine: str, method: str, store: RunStore, model: Path, versions: list[WeightsRef]
+) -> dict[str, Any]:
+    config = RunConfig.model_validate(
+        {"rollout": {"engine": engine, "weight_sync": method}, "model": {"max_model_len": 512}}
+    )
+    worker = RolloutWorker(run_dir=str(store.root), config=config, model_path=str(model))
+    worker.start()
+    found: dict[str, Any] = {"scores": [], "greedy": [], "took_s": 0.0}
+    for version in versions:
+        began = time.perf_counter()
+        worker.sync_weights(weights=version)
+        found["took_s"] += time.perf_counter() - began
+        running = worker._engine
+        assert running is not None
+        found["scores"].append(running.score(PROBE_IDS))
+        sampled = running.sample(PROMPTS_IDS, seeds(len(PROMPTS_IDS)), GREEDY)
+        found["greedy"].append([list(one.token_ids) for one in sampled])
+    running.close()
+    return found
+
+
+if __name__ == "__main__":
+    answer = main(json.loads(sys.argv[1]))
+    sys.stdout.write("\n" + json.dumps(answer) + "\n")

@@ -1,0 +1,52 @@
+"""A run that a container on Modal drives, seen from here.
+
+Modal is asked in a thread: a notebook has an event loop of its own in this one.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from mortal_steps.errors import RunNotFoundError
+from mortal_steps.report.standing import RunStanding, standing
+from mortal_steps.runs.run import Run
+
+
+def may_be_elsewhere(run: Run) -> bool:
+    """Whether the Volume may tell more of the run than its directory here."""
+    on_modal = run.config.compute.backend == "modal"
+    return on_modal and run.status() != "running" and not run.is_complete()
+
+
+def look(run: Run) -> RunStanding:
+    """How it stands on the Volume; as it does here, if it has never been there."""
+    from mortal.remote.runs import STANDING  # a local run needs no client of Modal's
+    from mortal_steps.compute.modal.retry import run_in_thread
+    from mortal_steps.compute.modal.volume_runs import look_at, runs_volume
+
+    volume = runs_volume(run.config)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            there = run_in_thread(look_at(volume, run.info.run_id, Path(folder), STANDING))
+        except RunNotFoundError:
+            return standing(run)
+        return standing(there, volume.name)
+
+
+def bring_here(run: Run) -> None:
+    """What the Volume tells of it, and the final model of one that has ended."""
+    from mortal_steps.compute.modal import volume_runs
+    from mortal_steps.compute.modal.retry import run_in_thread
+
+    run_in_thread(volume_runs.bring_here(volume_runs.runs_volume(run.config), run.store))
+
+
+def stop(run: Run, timeout_s: float) -> None:
+    """Stop it there; raises what `stop_there` does."""
+    from mortal.stopping import stop_there
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        volume = run.config.compute.modal.volume
+        thread.submit(stop_there, volume, run.info.run_id, timeout_s).result()
