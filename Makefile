@@ -10,7 +10,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check docs picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-weights bench-startup bench-rewards bench-reward-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-weights bench-startup bench-rewards bench-reward-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -48,6 +48,10 @@ check: venv  ## Lint, types, import contracts, links of the documentation
 docs: venv  ## Write docs/configuration.md from the configuration's own descriptions
 	mkdir -p build
 	$(BIN)/python -m mortal_steps.config.reference > build/configuration.md && mv build/configuration.md docs/configuration.md
+
+prefect-sql: venv  ## Write mortal/server/prefect.sql from the migrations of the installed Prefect
+	mkdir -p build
+	$(BIN)/python -m mortal.server.tables > build/prefect.sql && mv build/prefect.sql mortal/server/prefect.sql
 
 picture: venv  ## Draw the README's picture: the demo, and the demo killed and resumed
 	$(BIN)/python -m benchmarks.killed_picture

@@ -41,9 +41,10 @@ ENDED_S = 20.0
 """For the server to see that nobody wants it any more."""
 PARTS = {
     "mortal.server.process": "server",
+    "rewards.worker": "reward worker",
     "compute.forkserver": "imports and workers",
     "rewards.warden": "reward host",
-    "compute.container": "reward worker",
+    "compute.container": "reward worker",  # of earlier code
 }
 """What a process is for, by what its command line holds; any other one is the command's own."""
 

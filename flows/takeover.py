@@ -13,7 +13,8 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
-from mortal_steps.runs.lease import LEASE_TTL_S, RENEW_EVERY_S, wait_for_holder
+from mortal_steps.runs.handover import wait_for_holder
+from mortal_steps.runs.lease import LEASE_TTL_S, RENEW_EVERY_S
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 

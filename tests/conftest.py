@@ -3,10 +3,12 @@
 huggingface_hub reads this once, when it is imported; transformers writes it into saved tokenizers.
 """
 
-import gc
 import os
 
+import pytest
 from xdist.scheduler import LoadFileScheduling
+
+from mortal_steps.system.heavy_imports import training_imports
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -31,16 +33,12 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Collecting imports millions of objects that stay: no search for garbage among them."""
-    gc.disable()
-
-
-def pytest_collection_finish():
-    """Nor later: TRL collects all garbage whenever a trainer begins, which took a third of a
-    second."""
-    gc.freeze()
-    gc.enable()
+    """Collecting imports millions of objects that stay: no search for garbage among them, neither
+    now nor later. TRL collects all garbage whenever a trainer begins."""
+    with training_imports():
+        return (yield)
 
 
 def pytest_collection_modifyitems(items):

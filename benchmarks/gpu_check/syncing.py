@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.weight_sync import WEIGHT_SYNC
+from mortal_steps.config.weight_sync import DIRECT, WEIGHT_SYNC
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store import RunStore
+from mortal_steps.store.segments import remove_segments
 from mortal_steps.types import SamplingParams, WeightsRef
 from tests.support.rollout.cases import PROBE_IDS, PROMPTS_IDS, seeds
-from tests.support.rollout.tiny_model import build_tiny_model, publish
+from tests.support.rollout.tiny_model import build_tiny_model, publish, share
 
 GREEDY = SamplingParams(max_tokens=24, temperature=0.0)
 
@@ -51,6 +52,8 @@ def _with_versions(
     worker.start()
     found: dict[str, Any] = {"scores": [], "greedy": [], "took_s": 0.0}
     for version in versions:
+        if method == DIRECT:
+            version = share(store, version)[1]
         began = time.perf_counter()
         worker.sync_weights(weights=version)
         found["took_s"] += time.perf_counter() - began
@@ -60,6 +63,7 @@ def _with_versions(
         sampled = running.sample(PROMPTS_IDS, seeds(len(PROMPTS_IDS)), GREEDY)
         found["greedy"].append([list(one.token_ids) for one in sampled])
     running.close()
+    remove_segments(store.root)
     return found
 
 

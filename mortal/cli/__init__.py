@@ -1,27 +1,14 @@
-"""The `mortal` command. Heavy imports wait until a command needs them."""
+"""The `mortal` command. Its parts, and heavy imports, wait until a command needs them."""
 
 from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
 from typing import Annotated, NoReturn
 
 import typer
 
-from mortal.cli.caching import clear_cache
-from mortal.cli.configuring import new_model, options
-from mortal.cli.deploying import deploy
-from mortal.cli.keeping import doctor, gc
-from mortal.cli.looking import fetch, list_checkpoints, runs, show, verify
-from mortal.cli.promoting import models, promote, rollback
-from mortal.cli.rewards import app as rewards_app
-from mortal.cli.scheduling import automate, schedule, server
-from mortal.cli.serving import chat, serve
-from mortal.cli.tracking import track
-from mortal.cli.training import fork, resume, stop, train
-from mortal.cli.trying import test_reward, test_rollout
-from mortal.cli.watching import logs, samples, status
+from mortal.cli.on_demand import OnDemand
 from mortal.terminal.output import (
     explain,
     explain_crash,
@@ -57,26 +44,12 @@ Each command has its own --help.
 
 app = typer.Typer(
     name="mortal",
+    cls=OnDemand,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Train": (train, resume, stop, fork),
-    "Try out": (test_rollout, test_reward),
-    "Look at runs": (runs, status, show, samples, logs, list_checkpoints, track, verify, fetch),
-    "Put a model to use": (serve, chat, promote, rollback, models),
-    "Write a configuration": (options, new_model),
-    "Prefect": (server, schedule, automate),
-    "Keep house": (doctor, gc, clear_cache),
-    "Modal": (deploy,),
-}
-for panel, commands in COMMANDS.items():
-    for command in commands:
-        app.command(rich_help_panel=panel)(command)
-app.add_typer(rewards_app, name="rewards", rich_help_panel="Write a configuration")
 
 
 def _print_version(wanted: bool) -> None:

@@ -15,7 +15,12 @@ from mortal_steps.report.spinner import spinner
 if TYPE_CHECKING:  # help needs no configuration
     from mortal_steps.orchestration.trial import Trial
 
-app = typer.Typer(no_args_is_help=True, help="Try reward functions out, without training.")
+rewards = typer.Typer(
+    name="rewards",
+    no_args_is_help=True,
+    add_completion=False,
+    help="Try reward functions out, without training.",
+)
 
 EXAMPLES = """A line of FILE is a completion to score:
 
@@ -49,12 +54,12 @@ Logs = Annotated[
 ]
 
 
-@app.callback()
-def rewards() -> None:
+@rewards.callback()
+def _group() -> None:
     """Try reward functions out, without training."""
 
 
-@app.command(epilog=EXAMPLES)
+@rewards.command(epilog=EXAMPLES)
 def test(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="Configuration file with the reward functions.")

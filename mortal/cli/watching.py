@@ -43,7 +43,7 @@ def status(
     """
     from mortal.terminal import watching
     from mortal_steps.report.standing import RunStanding, standings
-    from mortal_steps.runs.run import list_runs
+    from mortal_steps.runs.view import view_runs
 
     if server:
         _print_server()
@@ -51,7 +51,7 @@ def status(
 
     def look() -> list[RunStanding]:
         if volume is None:
-            return standings(list_runs(runs_dir))
+            return standings(view_runs(runs_dir))
         from mortal.remote.runs import standings_there
 
         return standings_there(volume)
@@ -140,11 +140,11 @@ def logs(
 ) -> None:
     """Print what the flow of a run has logged, or its workers."""
     from mortal.terminal.run_logs import find_logs, print_logs
-    from mortal_steps.runs.run import find_run
+    from mortal_steps.runs.view import view_run
 
     runs_dir, run_id = find_place(run_id, runs_dir)
     _check_role(role, worker)
-    run = find_run(runs_dir, run_id)
+    run = view_run(runs_dir, run_id)
     goes_on: Callable[[], bool] | None = None
     if follow:
         from mortal_steps.runs.lease import is_driven

@@ -13,6 +13,7 @@ from mortal_steps.data import shared_entries
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.rollout_files import files_before
 from mortal_steps.report.units import byte_size, duration
+from mortal_steps.runs.objects import object_bytes, remove_object, unused_objects
 from mortal_steps.runs.removal import (
     FreedSpace,
     prunable_before,
@@ -26,6 +27,7 @@ from mortal_steps.runs.run import Run, list_runs
 from mortal_steps.runs.survey import last_written, survey
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import writing
+from mortal_steps.store.segments import abandoned_segments
 
 LOCK = ".gc.lock"
 """In the folder of runs; held by the one that removes."""
@@ -67,7 +69,9 @@ def plan(
     decided = what_may_go(known, now=now, protected=protected)
     freed = FreedSpace()
     items = [_leftover(trash, freed) for trash in trash_in(runs_dir)]
+    items += [_segment(path) for path in abandoned_segments()]
     items += [_whole(runs[run_id], now, freed) for run_id in decided.remove]
+    items += map(_object, unused_objects(runs_dir, without=decided.remove))
     for run_id, steps in decided.prune.items():
         items.extend(_rollouts(runs[run_id], steps))
     kept = tuple(f"{run_id}: {why}" for run_id, why in decided.kept.items())
@@ -104,6 +108,14 @@ def _leftover(trash: Path, freed: FreedSpace) -> Item:
     )
 
 
+def _segment(path: Path) -> Item:
+    return Item(
+        what=f"{path}, weights in memory that a run which was killed has left",
+        num_bytes=path.stat().st_blocks * 512,
+        remove=lambda: path.unlink(missing_ok=True),
+    )
+
+
 def _whole(run: Run, now: float, freed: FreedSpace) -> Item:
     manifest, root = run.manifest, run.store.root
     age = duration(now - last_written(run))
@@ -111,6 +123,14 @@ def _whole(run: Run, now: float, freed: FreedSpace) -> Item:
         what=f"run {root.name}: {run.status()}, step {manifest.step}, {age} old",
         num_bytes=freed.without(root),
         remove=lambda: remove_run(run),
+    )
+
+
+def _object(path: Path) -> Item:
+    return Item(
+        what=f"object {path.name}, given to a trainer: no run names it",
+        num_bytes=object_bytes(path),
+        remove=lambda: remove_object(path),
     )
 
 

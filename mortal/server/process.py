@@ -6,6 +6,7 @@ It listens on loopback, says where in server.json, and ends when no process want
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import socket
@@ -13,6 +14,7 @@ import sqlite3
 import sys
 import threading
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import uvicorn
@@ -36,6 +38,7 @@ from mortal.server.files import (
     write_record,
 )
 from mortal.server.foreign_pages import OwnPagesOnly
+from mortal.server.tables import has_all_tables
 from mortal_steps.system.heavy_imports import heavy_imports
 from mortal_steps.system.processes import ProcessId
 
@@ -80,7 +83,15 @@ RETENTION = {
 }
 """What the user may set otherwise."""
 
+BLOCKS_LATER = {
+    "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
+    # Else Prefect would remember that it has done it.
+    "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
+}
+"""mortal/server/blocks.py registers the types of blocks once the server has served for a while."""
+
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
+MIGRATES = "PREFECT_SERVER_DATABASE_MIGRATE_ON_START"
 
 
 def main() -> None:
@@ -146,13 +157,32 @@ class Wanted:
         return True
 
 
+class Serving(uvicorn.Server):
+    """uvicorn's server, with something else to do beside it."""
+
+    def __init__(
+        self, config: uvicorn.Config, beside: Callable[[], Coroutine[None, None, None]]
+    ) -> None:
+        super().__init__(config)
+        self._beside = beside
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """See `uvicorn.Server.serve`."""
+        beside = asyncio.create_task(self._beside())
+        try:
+            await super().serve(sockets)
+        finally:
+            beside.cancel()
+
+
 def _serve(
     listener: socket.socket, home: Path, address: str, database: str, wanted: Wanted
 ) -> None:
     origins = _origins(address)
-    _make_smaller(database)
     os.environ.pop(EARLIER_VARIABLE, None)
-    os.environ.update(SERVER_SETTINGS)
+    os.environ.update(SERVER_SETTINGS | BLOCKS_LATER)
+    if _prepare(database):  # to find nothing to do, Prefect would import a hundred migrations
+        os.environ[MIGRATES] = "false"
     os.environ.update(
         {
             "PREFECT_HOME": str(home),
@@ -168,6 +198,8 @@ def _serve(
         from prefect.server.api.server import create_app
         from prefect.settings import get_current_settings
 
+        from mortal.server.blocks import register_block_types
+
         app = create_app(final=True)
     api = get_current_settings().server.api
     config = uvicorn.Config(
@@ -178,19 +210,26 @@ def _serve(
         ws_ping_timeout=api.websocket_ping_timeout,
         log_level="warning",
     )
-    server = uvicorn.Server(config)
+    server = Serving(config, register_block_types)
     wanted.serves(server)
     server.run(sockets=[listener])
 
 
-def _make_smaller(database: str) -> None:
+def _prepare(database: str) -> bool:
+    """Make the file of an SQLite database smaller, where that is worth it; whether it has all its
+    tables."""
     path = sqlite_file(database)
     if path is None:
-        return
+        return False
     try:
         give_back_space(path)
     except sqlite3.Error as error:  # a full disk, say; the server starts with the file as it is
         sys.stderr.write(f"{path} stays as large as it is: {error}\n")
+    try:
+        return has_all_tables(path)
+    except sqlite3.Error as error:  # Prefect's migrations wait longer, and say more
+        sys.stderr.write(f"whether {path} has all its tables is for Prefect to see: {error}\n")
+        return False
 
 
 def _origins(address: str) -> list[str]:

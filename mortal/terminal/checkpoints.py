@@ -8,8 +8,8 @@ from typing import Any
 
 import typer
 
+from mortal.terminal.console import console
 from mortal.terminal.listing import in_columns
-from mortal.terminal.output import console
 from mortal_steps.report.printable import printable
 from mortal_steps.report.summary import RunSummary
 

@@ -9,7 +9,7 @@ from datetime import datetime
 import typer
 from rich.text import Text
 
-from mortal.terminal.output import console
+from mortal.terminal.console import console
 from mortal_steps.report.printable import printable
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.units import duration, number

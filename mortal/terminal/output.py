@@ -1,4 +1,4 @@
-"""How `mortal` prints: what runs hold is shown as it is, and moves no cursor."""
+"""The lines that `mortal` prints: what runs hold is shown as it is, and moves no cursor."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import os
 import sys
 import tempfile
 import traceback
-from typing import Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from mortal_steps.report.printable import printable
 from mortal_steps.report.spinner import spinner
@@ -21,20 +18,6 @@ MOST_LINES = 12
 TRACEBACK = "Traceback (most recent call last):\n"
 DEBUG = "MORTAL_DEBUG"
 """Environment variable; with any value an unexpected error shows its traceback."""
-
-
-class PlainConsole(Console):
-    """Takes text at its word: brackets are no markup, and control characters are spelled out."""
-
-    def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(highlight=False, soft_wrap=True, markup=False, emoji=False, stderr=stderr)
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        """What rich makes of every string that it is given, in tables, too."""
-        return super().render_str(printable(text), **options)
-
-
-console = PlainConsole()
 
 
 def say(text: str) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import typer
 
+from mortal.terminal.console import console
 from mortal.terminal.listing import moment
-from mortal.terminal.output import console, say
+from mortal.terminal.output import say
 from mortal_steps.errors import StoreError
 from mortal_steps.promotion.comparison import Comparison, metric_rows
 from mortal_steps.registry.registry import Decision, Registry

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from mortal.terminal.console import console
 from mortal.terminal.display import line
-from mortal.terminal.output import console
 from mortal_steps.report.printable import printable
 from mortal_steps.report.samples import Sample, prompt_text
 from mortal_steps.report.units import number

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import typer
 from rich.table import Table
 
-from mortal.terminal.output import console
+from mortal.terminal.console import console
 from mortal_steps.orchestration.trial import Trial, TriedCompletion, TriedFunction
 from mortal_steps.report.printable import printable
 from mortal_steps.report.samples import prompt_text

@@ -10,8 +10,8 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from mortal.terminal.console import console
 from mortal.terminal.listing import in_columns, moment
-from mortal.terminal.output import console
 from mortal_steps.report.printable import printable
 from mortal_steps.report.standing import RunStanding
 from mortal_steps.report.units import clock, duration, number

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mortal.trainer.messages import IN_NOTEBOOK
-from mortal.trainer.objects.place import FOLDER
 from mortal_steps.config import RunConfig
 from mortal_steps.registry.registry import Registry
+from mortal_steps.runs.objects import FOLDER
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.types import Prompt, SamplingParams
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mortal_steps.config.gpus import gpu_count, modal_gpu
-from mortal_steps.config.weight_sync import WEIGHT_SYNC
 from mortal_steps.errors import ConfigError
 
 
@@ -89,19 +88,14 @@ class Distributed:
     num_rollout_workers: int = 2
     """Processes, or containers, that sample."""
     weight_sync_method: str = "reload"
-    """How rollout workers receive new weights: `reload`, `volume`, `checkpoint`, or a way of your
-    own as `module:name`."""
+    """How rollout workers receive new weights: `reload`, `volume`, `checkpoint`; on this machine
+    `direct`; or a way of your own as `module:name`."""
     sync_weights_every: int = 1
     """Publish new weights to them every N steps."""
 
     def __post_init__(self) -> None:
         _checked(_name(self.actor), "Distributed(actor=...)")
         _checked(_name(self.rollout), "Distributed(rollout=...)")
-        if self.weight_sync_method == "direct":
-            raise ConfigError(
-                "Distributed(weight_sync_method='direct'): weights are not sent from memory to "
-                f"memory yet; there are {', '.join(WEIGHT_SYNC)}, of which 'reload' is the fastest"
-            )
 
     def settings(self) -> dict[str, Any]:
         """Keys of the configuration."""

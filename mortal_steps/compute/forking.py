@@ -23,8 +23,8 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.forkserver import STATUS, ForkOrder
 from mortal_steps.errors import WorkerLostError
 
-MOST_SERVERS = 2
-"""That are kept; further ones go when none of their workers lives."""
+MOST_SERVERS = 3
+"""That are kept, one for each role at most; further ones go when none of their workers lives."""
 STATUS_WITHIN_S = 5.0
 """After a worker's end: how long its fork server may take to tell the exit status."""
 OF_A_WORKER = ("OMP_NUM_THREADS", "TMPDIR", "MORTAL_WORKER_SCRATCH")

@@ -15,6 +15,8 @@ FACTORIES: dict[Role, str] = {
     "rollout": "mortal_steps.rollout.worker:RolloutWorker",
     "reward": "mortal_steps.rewards.worker:RewardWorker",
 }
+REWARD_MODULES = ("mortal_steps.rewards.worker", "mortal_steps.store.shard_columns")
+"""What reward workers import; the user's functions are imported by their host."""
 
 
 def worker_specs(
@@ -50,7 +52,11 @@ def worker_specs(
             preload=engine.preload if shares else (),
         ),
         "reward": _spec(
-            "reward", local.reward, {**common, "num_steps": num_steps}, prepare="start"
+            "reward",
+            local.reward,
+            {**common, "num_steps": num_steps},
+            prepare="start",
+            preload=REWARD_MODULES,  # for the check of the rewards and for the run
         ),
     }
 

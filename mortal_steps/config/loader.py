@@ -16,6 +16,7 @@ from mortal_steps.config.algorithm import ALGORITHMS, AlgorithmConfig
 from mortal_steps.config.history import migrated, old_keys
 from mortal_steps.config.keys import keys_of, section_of, trl_options_decided
 from mortal_steps.config.kinds import named_class
+from mortal_steps.config.toml_file import read_toml
 from mortal_steps.errors import ConfigError
 
 
@@ -36,20 +37,6 @@ def _overridden(values: dict[str, Any], overrides: Iterable[str], origin: str) -
     for override in overrides:
         apply_override(values, override)
     return parse_config(values, origin)
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The nested values of a TOML file; raises `ConfigError` for what is none."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"no such configuration file: {path}") from None
-    except IsADirectoryError:
-        raise ConfigError(f"{path} is a folder; name a TOML file in it") from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
 def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> RunConfig:

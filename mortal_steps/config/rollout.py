@@ -46,8 +46,10 @@ class RolloutConfig(Section):
     """Strings that end a completion."""
     weight_sync: Annotated[WeightSyncName, Affects.FINGERPRINT] = "reload"
     """How the engine receives new weights. `reload`: the memory of the old ones is released first;
-    `volume`: the new ones are read over them; `checkpoint`: a new engine starts; or a way of your
-    own, written as `module:name`. transformers replaces weights in place with all three."""
+    `volume`: the new ones are read over them; `checkpoint`: a new engine starts; `direct`: the new
+    ones are copied from memory that the actor shares with rollout workers on the same machine; or a
+    way of your own, written as `module:name`. transformers replaces weights in place with all of
+    them."""
     sync_weights_every: Annotated[int, Affects.TRAINING] = Field(1, ge=1)
     """Publish new weights to the rollout workers every N steps."""
     staleness: Annotated[int, Affects.TRAINING] = Field(0, ge=0)

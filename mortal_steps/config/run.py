@@ -27,6 +27,7 @@ from mortal_steps.config.rewards import RewardCommits, RewardsConfig
 from mortal_steps.config.rollout import RolloutConfig
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.config.training import TrainingConfig
+from mortal_steps.config.weight_sync import DIRECT, WEIGHT_SYNC
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Of runs, which are folders."""
@@ -80,6 +81,24 @@ class RunConfig(Section):
             raise ValueError(
                 f"rollout.num_rollout_workers = {self.num_rollout_workers}, and compute.mode = "
                 "'single_node' has one; leave it out, or set compute.mode = 'distributed'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _memory_is_shared_on_one_machine(self) -> Self:
+        others = ", ".join(repr(name) for name in WEIGHT_SYNC if name != DIRECT)
+        if self.rollout.weight_sync != DIRECT:
+            return self
+        if self.compute.backend == "modal":
+            raise ValueError(
+                f"rollout.weight_sync = {DIRECT!r} shares memory of one machine, and "
+                "compute.backend = 'modal' runs the workers in containers; use one of "
+                f"{others}"
+            )
+        if self.rollout.source != GENERATE:
+            raise ValueError(
+                f"rollout.weight_sync = {DIRECT!r} is for rollouts that the run's own workers "
+                f"sample, and rollout.source is {self.rollout.source!r}; use one of {others}"
             )
         return self
 

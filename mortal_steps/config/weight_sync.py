@@ -9,10 +9,14 @@ from pydantic import AfterValidator
 
 from mortal_steps.config.names import checked_name
 
+DIRECT = "direct"
+"""The way for which the actor keeps the weights in shared memory, too."""
+
 WEIGHT_SYNC: Mapping[str, str] = {
     "reload": "mortal_steps.rollout.weight_sync.reload:Reload",
     "volume": "mortal_steps.rollout.weight_sync.volume:Volume",
     "checkpoint": "mortal_steps.rollout.weight_sync.checkpoint:Checkpoint",
+    DIRECT: "mortal_steps.rollout.weight_sync.direct:Direct",
 }
 """`module:name` of each `WeightSync` (mortal_steps/rollout/weight_sync/base.py)."""
 

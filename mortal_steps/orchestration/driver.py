@@ -17,11 +17,12 @@ from mortal_steps.policy.base_model import first_model
 from mortal_steps.report.milestones import note_begun, note_ended_early, note_finished
 from mortal_steps.report.report_files import write_report
 from mortal_steps.rewards.source_record import note_sources
-from mortal_steps.runs.activity import shown_in
+from mortal_steps.runs.doing import shown_in
 from mortal_steps.runs.flow_log import flow_log
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
+from mortal_steps.store.segments import remove_segments
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ async def _workers(
             yield here
     finally:
         await here.close()
+        remove_segments(run.store.root)
 
 
 def _modal_workers(

@@ -26,12 +26,13 @@ from mortal_steps.orchestration.fork_files import Changes, ForkFiles, changes_be
 from mortal_steps.orchestration.preflight import Problems
 from mortal_steps.orchestration.settling import find_reward_commits
 from mortal_steps.policy import checkpoints, recovery, weights
-from mortal_steps.runs.identity import check_config, check_never_begun, check_problems
+from mortal_steps.runs.identity import check_problems
 from mortal_steps.runs.run import Run, find_run
+from mortal_steps.runs.view import check_never_begun
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import hidden_beside, sync_to_disk
-from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
+from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE, check_config
 from mortal_steps.types import Checkpoint, Problem
 
 

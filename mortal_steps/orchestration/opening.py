@@ -21,16 +21,12 @@ from mortal_steps.orchestration.production_link import follow_as_before, follow_
 from mortal_steps.orchestration.settling import settle
 from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.rewards.source_record import accept_present_sources, check_sources
-from mortal_steps.runs.identity import (
-    check_config,
-    check_never_begun,
-    check_problems,
-    write_identity,
-)
+from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.run import Run, find_run
+from mortal_steps.runs.view import check_never_begun
 from mortal_steps.store import RunStore
-from mortal_steps.store.identity import IDENTITY_FILE
+from mortal_steps.store.identity import IDENTITY_FILE, check_config
 from mortal_steps.types import Problem
 
 

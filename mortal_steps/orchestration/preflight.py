@@ -27,6 +27,7 @@ from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, read_context
 from mortal_steps.orchestration.batch_source import batch_source
+from mortal_steps.orchestration.room_for_weights import check_room_for_weights
 from mortal_steps.orchestration.settling import lacks, rollout_interpreter
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.rollout.fitting import keep_fitting
@@ -83,6 +84,7 @@ def check(
             "data.eval_samples, data.eval_split or data.eval_source"
         )
     check_engine(config)
+    check_room_for_weights(config)
     batch_source(config)
     check_devices(config)
     if config.rewards.dry_run:

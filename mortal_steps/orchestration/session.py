@@ -22,7 +22,7 @@ from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.held_out import HeldOut
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rollout.sampling import sampling_params
-from mortal_steps.runs.activity import Doing
+from mortal_steps.runs.doing import Doing
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import policy_version, sampling_version, shard_bounds
 from mortal_steps.store import RunStore

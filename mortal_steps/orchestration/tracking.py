@@ -21,7 +21,7 @@ from typing import Any
 from mortal_steps.config.loader import parse_config
 from mortal_steps.config.trackers import TRACKERS, tracker_kind
 from mortal_steps.errors import ConfigError, StoreError
-from mortal_steps.report.trackers.base import FOLDER
+from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.trackers.holding import holder_of
 from mortal_steps.runs.lease import is_driven
 from mortal_steps.runs.notices import new_notice, note

@@ -110,11 +110,12 @@ class Actor:
         """
         step = recovery.furthest(self._store, self._config, step)
         published = tuple(
-            weights.find(self._store, version)
+            self._publisher.find(version)
             or self._publisher.publish(self._memory.hold(version).stepper, version)
             for version in recovery.sampling_versions(self._config, step)
         )
         held = self._memory.hold(step)
+        self._publisher.settle()
         if step == 0:
             prompt_lengths.check_at_start(self._store, self._config, held.stepper.tokenizer)
         return ActorReady(
@@ -147,6 +148,7 @@ class Actor:
 
         Raises `ActorStateError` if the actor is past that state and it was not saved.
         """
+        self._publisher.join()
         held = self._memory.held
         if held is not None and held.step > step:
             saved = checkpoints.find(self._store, step)
@@ -177,6 +179,7 @@ class Actor:
     def save_final(self) -> FinalModel:
         """Write the model to `final/`, as the run's last step has left it."""
         held = self._memory.hold(self._num_steps)
+        self._publisher.join()
         training = self._config.training
         merges = training.use_lora and training.lora.merge_final
         hashed: dict[str, str] = {}
@@ -213,7 +216,7 @@ class Actor:
         if recorded.weights is None:
             return recorded
         version = recorded.weights.version
-        published = weights.find(self._store, version)
+        published = self._publisher.find(version)
         if published is None:
             held = self._memory.hold(step + 1)
             published = self._publisher.publish(held.stepper, held.step)

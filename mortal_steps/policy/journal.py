@@ -21,7 +21,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.batch_sources import GENERATE
@@ -91,7 +91,9 @@ def mend_entry(store: RunStore, entry: JournalEntry) -> None:
 
 
 def write_result(store: RunStore, result: StepResult) -> None:
-    """Commit what a step gave."""
+    """Commit what a step gave, but for where a version lies in memory for now."""
+    if result.weights is not None:
+        result = replace(result, weights=replace(result.weights, segment=None))
     store.write_record(_path(result.step, "result.json"), result, StepResult)
 
 

@@ -66,7 +66,9 @@ class Memory:
                     f"the state after {step} train steps is out of reach: step {held.step} "
                     f"was never taken in {self._store.root}"
                 )
-            self._take(held, entry)
+            recorded = self._take(held, entry)
+            if recorded.weights is not None:
+                self._publisher.publish_lost(held.stepper, held.step, wanted_at=step)
         return held
 
     def take(self, entry: JournalEntry) -> StepResult:
@@ -100,6 +102,8 @@ class Memory:
             if recorded.weights_digest is None:
                 held.state_id = recorded.state_id  # its chain knows nothing of weights
             return recorded
+        # What this step was sampled with outlasts this process from here on.
+        self._publisher.join()
         if entry.request.publish:
             published = self._publisher.publish_unannounced(held.stepper, held.step)
             self._publisher.prune(step)
@@ -110,6 +114,7 @@ class Memory:
     def _restored(self, saved: Checkpoint | None) -> Held:
         """The state that a checkpoint holds, or the first; what was held before is given up."""
         self._discard()
+        self._publisher.join()  # what is being written is no leftover
         self._remove_leftovers()
         if saved is None:
             recovery.check_begins_here(self._store, 0)

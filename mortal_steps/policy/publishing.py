@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.weight_sync import DIRECT
 from mortal_steps.errors import WeightsMismatchError
 from mortal_steps.policy import checkpoints, recovery, weights
 from mortal_steps.policy.algorithms import Stepper
+from mortal_steps.policy.sharing import Sharing
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import writing
@@ -21,16 +23,29 @@ class Publisher:
         self._config = config
         self._probe: list[int] | None = None
         self._sync = BackgroundSync()
+        self._sharing = Sharing(store) if config.rollout.weight_sync == DIRECT else None
+
+    def find(self, version: PolicyVersion) -> WeightsRef | None:
+        """The version if it is published: on disk and whole, or in memory and on its way there."""
+        shared = self._sharing.find(version) if self._sharing else None
+        return shared or weights.find(self._store, version)
 
     def publish(self, stepper: Stepper, step: int) -> WeightsRef:
         """The weights after `step` train steps, which `stepper` holds.
 
-        Raises `WeightsMismatchError` if that version is there already, with other weights.
+        Raises `WeightsMismatchError` if that version is there already, with other weights, and what
+        `join` raises.
         """
+        version = PolicyVersion(step)
         if self._probe is None:
             self._probe = weights.probe_tokens(self._store, self._config, stepper.tokenizer)
-        version = PolicyVersion(step)
-        return weights.publish(self._store, stepper, version, self._probe, self._sync)
+        if self._sharing is None:
+            return weights.publish(self._store, stepper, version, self._probe, self._sync)
+        there = self._sharing.find(version)
+        if there is None and (there := weights.find(self._store, version)) is not None:
+            weights.check_same(self._store, stepper, there)
+        keep = recovery.sampling_versions(self._config, step)
+        return there or self._sharing.publish(stepper, version, self._probe, keep=keep)
 
     def publish_unannounced(self, stepper: Stepper, step: int) -> WeightsRef:
         """The same for a version that nobody has been told of."""
@@ -41,19 +56,44 @@ class Publisher:
             weights.withdraw(self._store, PolicyVersion(step))
             return self.publish(stepper, step)
 
+    def publish_lost(self, stepper: Stepper, version: int, *, wanted_at: int) -> None:
+        """Publish a version anew that was announced by an actor which was killed before its folder
+        was whole, if the steps from `wanted_at` on are sampled with it."""
+        if self._sharing is None or version < sampling_version(self._config.rollout, wanted_at):
+            return
+        if not self._store.path(weights.path_of(version)).exists():
+            self.publish(stepper, version)
+
     def finish(self) -> None:
         """Wait until what was published is on disk; raises `StoreError`. A checkpoint leads to no
         version before it, and may be followed by the deletion of those that do."""
+        self.join()
         with writing(self._store.path(weights.FOLDER)):
             self._sync.finish()
+
+    def join(self) -> None:
+        """Wait until every version announced has its folder; raises `StoreError` where that cannot
+        be written."""
+        if self._sharing is not None:
+            self._sharing.join()
+
+    def settle(self) -> None:
+        """The same, and then remove what earlier actors of the run have left in memory."""
+        if self._sharing is not None:
+            self._sharing.join()
+            self._sharing.remove_others()
 
     def prune(self, step: int) -> None:
         """Delete the versions that nobody asks for any more once `step` is taken."""
         # A flow that lost the answer to this step still asks for its version; no earlier one.
         oldest = sampling_version(self._config.rollout, step)
-        versions = weights.published_versions(self._store)
+        written = weights.published_versions(self._store)
+        on_their_way = self._sharing.being_written if self._sharing else []
+        versions = sorted({*written, *on_their_way})
         keep = {v for v in versions if v >= oldest} | set(versions[-2:])
         # Nor does a checkpoint lead to the older versions that sample from it on.
         for saved in checkpoints.saved_steps(self._store):
             keep.update(recovery.versions_before(self._config, saved))
         weights.prune(self._store, keep)
+        if self._sharing is not None:
+            self._sharing.remove_others()

@@ -63,7 +63,7 @@ def publish(
     """
     published = find(store, version)
     if published is not None:
-        _check_same(store, policy, published)
+        check_same(store, policy, published)
         return published
     hashed: dict[str, str] = {}
     with store.committing_folder(path_of(version), hashed=hashed, sync=sync) as folder:
@@ -140,7 +140,8 @@ def _reference(store: RunStore, version: PolicyVersion) -> WeightsRef:
     return WeightsRef(version=version, path=path, sha256=store.folder_digest(path))
 
 
-def _check_same(store: RunStore, policy: Policy, published: WeightsRef) -> None:
+def check_same(store: RunStore, policy: Policy, published: WeightsRef) -> None:
+    """Raise `WeightsMismatchError` unless the policy's weights are those of a published version."""
     folder = store.path(published.path)
     listed = store.folder_files(published.path)
     there = {path.name: listed[path.name] for path in folder.glob(WEIGHTS)}

@@ -1,4 +1,7 @@
-"""What is being done as long as there is no bar: a line that turns, on a terminal alone."""
+"""What is being done as long as there is no bar: a line that turns, on a terminal alone.
+
+rich is imported where something turns: most commands have no need of it.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,18 @@ import contextlib
 import functools
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.status import Status
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
 
 
 @functools.cache
 def terminal() -> Console:
     """What a run's bar and spinner are shown on; lines that are printed through it stay above."""
+    from rich.console import Console
+
     return Console(stderr=True, markup=False, emoji=False, highlight=False)
 
 
@@ -28,6 +34,9 @@ class Spinner:
         """Turn, beside this text; nothing where there is no terminal."""
         if not sys.stderr.isatty():
             return
+        from rich.status import Status
+        from rich.text import Text
+
         line = Text(text, no_wrap=True, overflow="ellipsis")
         if self._status is None:
             self._status = Status(line, console=terminal())

@@ -8,18 +8,17 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from mortal_steps.config import RunConfig
+from mortal_steps.config.recorded import RecordedConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.report.points import Point, thinned
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
 from mortal_steps.report.timings import StageRow, stage_totals
 from mortal_steps.report.units import drawn
 from mortal_steps.rewards.judge.ledger import Spending
-from mortal_steps.rewards.source_record import find_history
+from mortal_steps.rewards.source_history import find_history
 from mortal_steps.runs.costs import add_up
-from mortal_steps.runs.identity import check_config
 from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
-from mortal_steps.runs.run import Run
+from mortal_steps.runs.view import RunView
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +119,7 @@ class RunSummary:
         return ", ".join(parts)
 
 
-def summarize(run: Run) -> RunSummary:
+def summarize(run: RunView) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""
     manifest, store, parent = run.manifest, run.store, run.info.parent
     metrics, config = run.metrics(), _config(run)
@@ -130,7 +129,7 @@ def summarize(run: Run) -> RunSummary:
     return RunSummary(
         run_id=run.info.run_id,
         parent={"run_id": parent.run_id, "step": parent.step} if parent else None,
-        base_model=_base_model(config),
+        base_model=config.base_model if config else "",
         created_at=run.info.created_at,
         updated_at=manifest.updated_at,
         status=run.status(),
@@ -158,7 +157,7 @@ def summarize(run: Run) -> RunSummary:
         judge=_judge(run),
         quarantined=_quarantined(run.logs.read(QUARANTINE)),
         changed_rewards=_changed_rewards(run),
-        trackers=config.logging.report_to if config else (),
+        trackers=config.report_to if config else (),
         curve={
             "training": _points(metrics),
             "held_out": _points(run.logs.read(EVALUATIONS)),
@@ -167,7 +166,7 @@ def summarize(run: Run) -> RunSummary:
     )
 
 
-def summarize_all(runs: Iterable[Run]) -> list[RunSummary]:
+def summarize_all(runs: Iterable[RunView]) -> list[RunSummary]:
     """Those that can be read; one that cannot is only warned of."""
     found = []
     for run in runs:
@@ -178,28 +177,21 @@ def summarize_all(runs: Iterable[Run]) -> list[RunSummary]:
     return found
 
 
-def _config(run: Run) -> RunConfig | None:
+def _config(run: RunView) -> RecordedConfig | None:
     """None, with a warning, where config.toml does not tell any more."""
     try:
-        check_config(run.store, run.info)
+        return run.recorded_config()
     except CorruptFileError as error:
         logger.warning("%s", error)
         return None
-    return run.config
 
 
-def _base_model(config: RunConfig | None) -> str:
-    if config is None:
-        return ""
-    return "new" if config.model.new else config.model.name_or_path
-
-
-def _drawn(config: RunConfig | None) -> dict[str, str]:
+def _drawn(config: RecordedConfig | None) -> dict[str, str]:
     if config is None:
         return {}
     return {
-        "training": drawn(config.rollout.temperature),
-        "held_out": drawn(config.evaluation.temperature),
+        "training": drawn(config.temperature),
+        "held_out": drawn(config.eval_temperature),
     }
 
 
@@ -224,7 +216,7 @@ def _trend(rewards: list[float | None]) -> dict[str, Any] | None:
     return {"first": first, "last": last, "steps": num_steps}
 
 
-def _changed_rewards(run: Run) -> list[Mapping[str, Any]]:
+def _changed_rewards(run: RunView) -> list[Mapping[str, Any]]:
     try:
         history = find_history(run.store)
     except CorruptFileError as error:
@@ -236,14 +228,14 @@ def _changed_rewards(run: Run) -> list[Mapping[str, Any]]:
     ]
 
 
-def _cost(run: Run) -> dict[str, Any] | None:
+def _cost(run: RunView) -> dict[str, Any] | None:
     costs = add_up(run.store.root)
     if costs is None:
         return None
     return {"total": costs.total, "by_kind": costs.by_kind, "by_stage": costs.by_stage}
 
 
-def _judge(run: Run) -> dict[str, Any] | None:
+def _judge(run: RunView) -> dict[str, Any] | None:
     spent = Spending(run.store.root).so_far()
     return asdict(spent) if spent.answers else None
 

@@ -10,52 +10,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
-from mortal_steps.errors import CorruptFileError, RewardError
-from mortal_steps.rewards.sources import MISSING, RewardSources, files_of_model, find_sources
+from mortal_steps.errors import RewardError
+from mortal_steps.rewards.source_history import (
+    MISSING,
+    SOURCES_FILE,
+    RewardSources,
+    ScoredWith,
+    SourceHistory,
+    find_history,
+)
+from mortal_steps.rewards.sources import files_of_model, find_sources
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import read_identity
 
-SOURCES_FILE = "reward_sources.json"
-
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScoredWith:
-    """Sources, and since when they score."""
-
-    step: int
-    """Train steps done when they were noted: what was not scored by then, they score."""
-    sources: RewardSources
-    noted_at: float
-    """Seconds since the epoch."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceHistory:
-    """Record of the sources of a run, the present ones last."""
-
-    entries: tuple[ScoredWith, ...]
-
-
-def find_history(store: RunStore) -> Sequence[ScoredWith]:
-    """What a run was scored with, oldest first; empty for one that began without noting it.
-
-    Raises `CorruptFileError` for damage.
-    """
-    try:
-        found = store.find_record(SOURCES_FILE, SourceHistory)
-    except CorruptFileError as error:
-        raise CorruptFileError(
-            f"{error}; it records which reward functions scored the run: restore it from a copy, "
-            "remove it so that the run records the present ones, or train again under another "
-            "--run-id"
-        ) from None
-    return found[1].entries if found else ()
 
 
 def present_sources(

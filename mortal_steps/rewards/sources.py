@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import ast
 import functools
-import hashlib
 import importlib.metadata
-import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mortal_steps.models.local_folder import files_of
@@ -24,48 +21,8 @@ from mortal_steps.rewards.project import (
     folders_of,
     installed_distributions,
 )
+from mortal_steps.rewards.source_history import MISSING, RewardSources
 from mortal_steps.store.files import digest_file
-
-MISSING = "missing"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RewardSources:
-    """What scores are made with."""
-
-    files: Mapping[str, str]
-    """sha256 of each file by its path, from the folder that the run began in where it is below it;
-    `missing` for a function's file that is not there."""
-    packages: Mapping[str, str] = field(default_factory=dict)
-    """Version of each installed package that functions are in or import, by its name; empty where
-    the functions run in another environment than the flow."""
-
-    def digest(self) -> str:
-        """Of the files; short, hexadecimal, for people to copy."""
-        content = json.dumps(dict(self.files), sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
-
-    def changes_to(self, other: RewardSources) -> list[str]:
-        """What is different in `other`, one phrase per file or package."""
-        return [*self.edits_to(other), *self.upgrades_to(other)]
-
-    def edits_to(self, other: RewardSources) -> list[str]:
-        """Which files are different in `other`, one phrase each."""
-        found = []
-        for path in sorted(self.files.keys() | other.files.keys()):
-            before, now = self.files.get(path), other.files.get(path)
-            if before != now:
-                how = {MISSING: "is missing", None: "is not used any more"}.get(now, "was altered")
-                found.append(f"{path} {how if before is not None else 'is new'}")
-        return found
-
-    def upgrades_to(self, other: RewardSources) -> list[str]:
-        """Which packages have another version in `other`, one phrase each."""
-        return [
-            f"{name} was {self.packages[name]}, now {other.packages[name]}"
-            for name in sorted(self.packages.keys() & other.packages.keys())
-            if self.packages[name] != other.packages[name]
-        ]
 
 
 def find_sources(

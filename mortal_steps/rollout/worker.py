@@ -19,6 +19,7 @@ from mortal_steps.rollout.engines.base import Engine, EngineFactory, SampledToke
 from mortal_steps.rollout.prompts import check_lengths, tokenize_prompts
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights
+from mortal_steps.rollout.weight_sync.direct import Direct
 from mortal_steps.schedule import completion_seed, derive_seed
 from mortal_steps.store import RunStore
 from mortal_steps.store.shard_files import file_in_use
@@ -134,7 +135,10 @@ class RolloutWorker:
             self._loaded = None
             rollout = self._config.rollout
             sync = weight_sync(rollout)
-            load_weights(self._store, engine, sync, weights, rollout.canary_tolerance)
+            tolerance = rollout.canary_tolerance
+            shared = isinstance(sync, Direct) and sync.load_shared(engine, weights, tolerance)
+            if not shared:
+                load_weights(self._store, engine, sync, weights, tolerance)
             self._loaded = weights
         return engine
 

@@ -19,10 +19,9 @@ from mortal_steps.data.kept import check_problem_file, keep_problems
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.local_folder import describe_model
 from mortal_steps.rewards.source_record import begin_sources
-from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import digest_file, write_atomically
+from mortal_steps.store.files import write_atomically
 from mortal_steps.store.identity import (
     CONFIG_FILE,
     IDENTITY_FILE,
@@ -38,16 +37,6 @@ def places_of(config: RunConfig) -> dict[str, RoleConfig]:
     return {"actor": local.actor, "rollout": local.rollout, "reward": local.reward}
 
 
-def check_config(store: RunStore, info: RunInfo) -> None:
-    """Raise `CorruptFileError` unless config.toml is what it was when the run began."""
-    path = store.path(CONFIG_FILE)
-    if not path.exists() or digest_file(path) != info.config_sha256:
-        raise CorruptFileError(
-            f"{path} is missing or was altered since the run began; restore it, or train with "
-            "other settings under another --run-id"
-        )
-
-
 def check_problems(store: RunStore, info: RunInfo) -> None:
     """Raise `CorruptFileError` unless the problems are what they were when the run began."""
     for problems in (info.train_problems, info.eval_problems):
@@ -55,13 +44,6 @@ def check_problems(store: RunStore, info: RunInfo) -> None:
             check_problem_file(store, problems)
         except CorruptFileError as error:
             raise CorruptFileError(f"{error}; {NO_OTHER_COPY}") from None
-
-
-def check_never_begun(root: Path) -> None:
-    """Raise `CorruptFileError` for a run that lost its identity: another one must not go on from
-    its steps."""
-    if any((root / name).exists() for name in (MANIFEST_FILE, "steps", "checkpoints", "weights")):
-        raise CorruptFileError(f"{root / IDENTITY_FILE} is missing; {NO_OTHER_COPY}")
 
 
 def _has_secrets(config: RunConfig) -> bool:

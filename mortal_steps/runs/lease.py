@@ -20,7 +20,6 @@ then stops at its next write. A clock that is ahead makes its machine's lease la
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -28,7 +27,6 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,8 +42,6 @@ LEASE_TTL_S = 60.0
 RENEW_EVERY_S = 5.0
 WATCHED_FOR_RENEWALS = 2.5
 """How long another machine's lease that looks old is watched, in times of `RENEW_EVERY_S`."""
-LOOK_EVERY_S = 1.0
-"""Between two looks at a lease that is waited for."""
 ORPHANS_GO_S = 10.0
 """How long the workers of a dead driver may take to end; they do so in milliseconds, unless one is
 in a call to the kernel that cannot be broken off."""
@@ -190,25 +186,6 @@ def refuse_if_driven(store: RunStore) -> None:
     holder = read_lease(store)
     if holder is not None and holder.holds():
         raise StoreError(_in_use(store, holder))
-
-
-async def wait_for_holder(store: RunStore, patience_s: float, say: Callable[[str], None]) -> bool:
-    """Wait until nobody drives the run, for `patience_s` seconds at most; whether that is so.
-
-    `say` is told whom it waits for, if anybody.
-    """
-    deadline = time.monotonic() + patience_s
-    holder = read_lease(store)
-    if holder is not None and holder.holds():
-        say(
-            f"process {holder.pid} on {holder.host} drives run {store.root.name}, and renewed its "
-            f"lease {holder.age_s():.0f} s ago; waiting up to {patience_s:.0f} s for it to end"
-        )
-    while is_driven(store):
-        if time.monotonic() > deadline:
-            return False
-        await asyncio.sleep(min(LOOK_EVERY_S, patience_s))
-    return True
 
 
 def read_lease(store: RunStore) -> LeaseRecord | None:

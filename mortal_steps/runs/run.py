@@ -1,4 +1,4 @@
-"""A run on disk: its identity, where it stands, and the one process that may drive it."""
+"""A run on disk that is changed: by the one process that may drive it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from typing import Any
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_stored_config
-from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
+from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import checkpoints
 from mortal_steps.policy.rollout_files import prune_rollouts
-from mortal_steps.runs.identity import check_config, check_never_begun
-from mortal_steps.runs.lease import Lease, acquire, is_driven
-from mortal_steps.runs.logs import METRICS, TIMINGS, RunLogs, read_lines
-from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, read_manifest
+from mortal_steps.runs.lease import Lease, acquire
+from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
+from mortal_steps.runs.view import RunView, every, opened
 from mortal_steps.store import RunStore
-from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE, read_identity
+from mortal_steps.store.identity import CONFIG_FILE, check_config
 from mortal_steps.system.threads import in_thread
 from mortal_steps.types import Checkpoint, Evaluation
 from mortal_steps.types.identity import RunInfo
@@ -30,17 +29,14 @@ from mortal_steps.types.identity import RunInfo
 logger = logging.getLogger(__name__)
 
 
-class Run:
-    """A run directory with its identity, its manifest and its logs.
+class Run(RunView):
+    """A run directory that one process may drive.
 
     Without a `config`, the run's own is read when it is needed.
     """
 
     def __init__(self, store: RunStore, config: RunConfig | None, info: RunInfo) -> None:
-        self.store = store
-        self.info = info
-        self.manifest = self._read_manifest()
-        self.logs = RunLogs(store.root)
+        super().__init__(store, info)
         self._config = config
         self._lease: Lease | None = None
         self._committing = threading.Lock()
@@ -88,12 +84,6 @@ class Run:
         self._check_lease()
         self.logs.append(log, *rows)
 
-    def status(self) -> str:
-        """The manifest's status, or `interrupted` for a running one that no process drives."""
-        if self.manifest.status == "running" and not is_driven(self.store):
-            return "interrupted"
-        return self.manifest.status
-
     def is_complete(self) -> bool:
         """Whether the run has ended and its final model is there, whole."""
         final = self.manifest.final
@@ -117,10 +107,6 @@ class Run:
         self._remove_leftovers()
         self._mend_best()
         return self._lease
-
-    def read_again(self) -> None:
-        """Stand where the run directory says, whoever wrote it since the run was opened."""
-        self.manifest = self._read_manifest()
 
     def release(self) -> None:
         """Let another process drive the run."""
@@ -175,20 +161,9 @@ class Run:
         began = Path(self.info.working_dir)
         return began if began.is_dir() else Path.cwd()
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """Rows of metrics.jsonl."""
-        return read_lines(self.store.path(METRICS), needs=("step", "reward"))
-
-    def timings(self) -> list[dict[str, Any]]:
-        """Rows of timings.jsonl."""
-        return read_lines(self.store.path(TIMINGS), needs=("step", "stage", "busy_s", "wait_s"))
-
     def _check_lease(self) -> None:
         if self._lease is not None:
             self._lease.check()
-
-    def _read_manifest(self) -> RunManifest:
-        return read_manifest(self.store, num_eval_problems=self.info.num_eval_problems)
 
     def _remove_leftovers(self) -> None:
         """Delete what killed writes have left where this run goes on; steps done hold none."""
@@ -206,32 +181,13 @@ class Run:
 
 
 def find_run(runs_dir: Path, run_id: str) -> Run:
-    """An existing run; raises `RunNotFoundError`, `CorruptFileError` if run.json is damaged, and
-    `StoreError` if it cannot be read at all."""
-    store = RunStore(runs_dir / run_id)
-    try:
-        info = read_identity(store)
-        if info is not None:
-            return Run(store, None, info)
-    except OSError as error:  # somebody else's, in a folder that several people share
-        raise StoreError(
-            f"run {run_id} in {runs_dir} cannot be read: {error.filename}: {error.strerror}"
-        ) from error
-    check_never_begun(store.root)
-    known = ", ".join(run.info.run_id for run in list_runs(runs_dir)) or "none"
-    raise RunNotFoundError(f"no run {run_id!r} in {runs_dir} (runs there: {known})")
+    """An existing run; raises as `view.opened` does."""
+    return opened(runs_dir, run_id, lambda store, info: Run(store, None, info))
 
 
 def list_runs(runs_dir: Path) -> list[Run]:
-    """Every run below `runs_dir`, oldest first; one whose run.json is damaged, or is not to be
-    read, is only warned of."""
-    found = []
-    for path in sorted(runs_dir.glob(f"[!.]*/{IDENTITY_FILE}")):
-        try:
-            found.append(find_run(runs_dir, path.parent.name))
-        except StoreError as error:
-            logger.warning("%s", error)
-    return sorted(found, key=lambda run: run.info.created_at)
+    """Every run below `runs_dir`; see `view.every`."""
+    return every(runs_dir, find_run)
 
 
 def new_run_id(config: RunConfig) -> str:

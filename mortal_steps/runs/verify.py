@@ -17,7 +17,7 @@ from mortal_steps.policy import base_model, checkpoints, journal, rollout_files,
 from mortal_steps.policy.checkpoints import BestCheckpoint, CheckpointState
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.rollout_files import Pruned, pruned_before
-from mortal_steps.rewards.source_record import SOURCES_FILE, SourceHistory
+from mortal_steps.rewards.source_history import SOURCES_FILE, SourceHistory
 from mortal_steps.runs import chain
 from mortal_steps.runs.chain import Ids
 from mortal_steps.runs.checked import (

@@ -33,6 +33,12 @@ def digest_of_file(path: Path) -> str:
     return BLAKE3 + hasher.hexdigest()
 
 
+def digest_of_bytes(content: bytes | memoryview) -> str:
+    """`blake3:<hex>` of a file with this content."""
+    size = memoryview(content).nbytes
+    return BLAKE3 + blake3(content, max_threads=num_threads(size)).hexdigest()
+
+
 def digest_like(path: Path, listed: str) -> str:
     """Digest of a file by the algorithm of the `listed` one.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.store.files import digest_file
 from mortal_steps.store.run_store import RunStore
 from mortal_steps.types.identity import RunInfo
 
@@ -36,6 +37,16 @@ def read_identity(store: RunStore) -> RunInfo | None:
         return None
     _check_names(store, found[1])
     return found[1]
+
+
+def check_config(store: RunStore, info: RunInfo) -> None:
+    """Raise `CorruptFileError` unless config.toml is what it was when the run began."""
+    path = store.path(CONFIG_FILE)
+    if not path.exists() or digest_file(path) != info.config_sha256:
+        raise CorruptFileError(
+            f"{path} is missing or was altered since the run began; restore it, or train with "
+            "other settings under another --run-id"
+        )
 
 
 def _check_names(store: RunStore, info: RunInfo) -> None:

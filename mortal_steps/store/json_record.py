@@ -1,15 +1,18 @@
-"""A record in JSON, two lines: the sha256 of its body and the format, then the body."""
+"""A record in JSON, two lines: the sha256 of its body and the format, then the body.
+
+pydantic writes the body, and is imported for that alone.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.store.decoding import decode
 from mortal_steps.store.formats import FORMAT, check_format
 
 T = TypeVar("T")
@@ -17,7 +20,8 @@ T = TypeVar("T")
 
 def pack(body: T, kind: type[T]) -> tuple[str, bytes]:
     """Digest of the body, and the file."""
-    payload = _adapter(kind).dump_json(body)
+    wanted: Any = kind
+    payload: bytes = _writer(wanted).dump_json(body)
     digest = hashlib.sha256(payload).hexdigest()
     head = json.dumps({"sha256": digest, "format": FORMAT})
     return digest, b"%s\n%s\n" % (head.encode(), payload)
@@ -43,21 +47,18 @@ def check(path: Path, content: bytes) -> tuple[str, bytes]:
 def unpack(path: Path, payload: bytes, kind: type[T]) -> T:
     """What a body says; raises `CorruptFileError` for one of another kind."""
     try:
-        body: T = _adapter(kind).validate_json(payload)
-    except ValidationError as error:
+        return decode(json.loads(payload), kind)
+    except (ValueError, RecursionError) as error:
         name = getattr(kind, "__name__", kind)
         raise CorruptFileError(f"{path} is no {name}: {error}") from None
-    return body
 
 
-_adapters: dict[Any, TypeAdapter[Any]] = {}
+@functools.cache
+def _writer(kind: Any) -> Any:
+    """Kept: building one takes milliseconds, and a step writes a dozen records."""
+    from pydantic import TypeAdapter
 
-
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
-    """Kept: building one takes milliseconds, and a step reads and writes a dozen records."""
-    if kind not in _adapters:
-        _adapters[kind] = TypeAdapter(kind)
-    return _adapters[kind]
+    return TypeAdapter(kind)
 
 
 def _read_head(head: bytes) -> tuple[str, int]:

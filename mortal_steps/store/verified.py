@@ -37,5 +37,5 @@ class VerifiedFiles:
 
     def forget(self, folder: Path) -> None:
         """Drop the files below a folder, which is deleted."""
-        for path in [path for path in self._looks if folder in path.parents]:
+        for path in [path for path in list(self._looks) if folder in path.parents]:
             self._looks.pop(path, None)

@@ -8,6 +8,8 @@ import gc
 import importlib.metadata
 from collections.abc import Iterator
 
+from mortal_steps.system.distributions import packages_distributions
+
 
 @contextlib.contextmanager
 def heavy_imports() -> Iterator[None]:
@@ -28,9 +30,9 @@ def heavy_imports() -> Iterator[None]:
 @contextlib.contextmanager
 def training_imports() -> Iterator[None]:
     """`heavy_imports` of transformers and TRL: the packages that are installed are looked through
-    once, where each of the two would do it for itself."""
+    quickly, and once, where each of the two would do it for itself."""
     look = importlib.metadata.packages_distributions
-    importlib.metadata.packages_distributions = functools.cache(look)
+    importlib.metadata.packages_distributions = functools.cache(packages_distributions)
     try:
         with heavy_imports():
             yield

@@ -41,6 +41,7 @@ from mortal_steps.types.references import (
     GenerationRef,
     JudgeCosts,
     RewardRef,
+    SegmentRef,
     StageTiming,
     WeightsRef,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "RolloutBatch",
     "RolloutGroup",
     "SamplingParams",
+    "SegmentRef",
     "StageTiming",
     "StepResult",
     "TrainRequest",

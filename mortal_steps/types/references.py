@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import Field
-
+from mortal_steps.types.marks import LeftOut, Terse
 from mortal_steps.types.paths import Below
 from mortal_steps.types.rollouts import PolicyVersion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
-class StageTiming:
+class StageTiming(Terse):
     """Where the time of one stage call went, in seconds."""
 
     stage: str
@@ -29,12 +28,12 @@ class StageTiming:
     """Inside the worker's method."""
     wait_s: float = 0.0
     """Waiting for a free worker and for the answer's way back."""
-    functions: Annotated[Mapping[str, float], Field(exclude_if=lambda value: not value)] = field(
+    functions: Annotated[Mapping[str, float], LeftOut(lambda value: not value)] = field(
         default_factory=dict, hash=False
     )
     """Of a reward: seconds in the calls of each function, retries included. Where scores are there
     already, none."""
-    num_bytes: Annotated[int, Field(exclude_if=lambda value: not value)] = 0
+    num_bytes: Annotated[int, LeftOut(lambda value: not value)] = 0
     """Of a sync of weights or a checkpoint: bytes of its folder, those linked there included."""
 
 
@@ -59,8 +58,18 @@ class BatchRef:
     timing: StageTiming
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentRef:
+    """Shared memory of this machine that holds a published version's files (store/segments.py)."""
+
+    name: str
+    """Of the segment, which is used again for later versions."""
+    stamp: str
+    """Of what lies in it: drawn anew at each writing."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
-class WeightsRef:
+class WeightsRef(Terse):
     """A published, immutable policy version."""
 
     version: PolicyVersion
@@ -68,6 +77,11 @@ class WeightsRef:
     """Folder of the weights, relative to the run directory."""
     sha256: str
     """Digest of the folder's manifest, which lists the digest of every file."""
+    segment: Annotated[SegmentRef | None, LeftOut(lambda value: value is None)] = field(
+        default=None, compare=False
+    )
+    """Where the same files lie in memory for a while. A hint that travels and is never committed:
+    whoever does not find them there reads the folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NewType
 
-from pydantic import Field
-
 from mortal_steps.types.episodes import EpisodeOutcome
+from mortal_steps.types.marks import LeftOut, Terse
 
 PolicyVersion = NewType("PolicyVersion", int)
 """How many train steps made these weights: version 0 is the model the run starts from.
@@ -52,13 +51,13 @@ class Turn:
     """Which of the shard's sampled batches the turn was part of, counted from 0."""
 
 
-UNLESS_SAID = Field(exclude_if=lambda value: value is None or value == ())
+UNLESS_SAID = LeftOut(lambda value: value is None or value == ())
 """A field that the records of the first format do not know: left out where it says nothing, so that
 a record of those made again is the same one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Completion:
+class Completion(Terse):
     """One continuation of a prompt: sampled, or sampled in turns with an environment's tokens in
     between.
 

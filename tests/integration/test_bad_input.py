@@ -143,8 +143,8 @@ def refusal(tmp_path, monkeypatch):
         ),
         (
             ConfigError,
-            ["rollout.weight_sync=direct"],
-            ["rollout.weight_sync", "'direct'"],
+            ["rollout.weight_sync=directly"],
+            ["rollout.weight_sync", "'directly'", "reload, volume, checkpoint, direct"],
         ),
         (ConfigError, ["logging.use_wandb=true"], ["write logging.report_to = ['wandb']"]),
         (

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.support.begun_runs import make_run
+
 TRACKERS = ("wandb", "tensorboard", "trackio")
 HEAVY = ("torch", "transformers", "trl", "vllm", "modal", *TRACKERS, "matplotlib")
 
@@ -36,6 +38,23 @@ def test_importing_needs_no(module, light):
         [sys.executable, "-c", probe], capture_output=True, text=True, check=True
     )
     assert finished.stdout.strip() == "[]"
+
+
+def test_commands_that_only_look_import_neither_pydantic_nor_the_configuration(tmp_path):
+    """In pipes, and in tables: typer itself would hand every option to pydantic."""
+    make_run(tmp_path, "begun")
+    probe = (
+        "import sys; from mortal.cli import app\n"
+        "for command in (['runs'], ['show', 'begun'], ['status'], ['list-checkpoints', 'begun']):\n"
+        f"    app([*command, '--runs-dir', {str(tmp_path)!r}], standalone_mode=False)\n"
+        "heavy = ('pydantic', 'asyncio', 'prefect', 'torch', 'mortal_steps.config.sections')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
+    )
+    assert "begun  stopped" in finished.stdout
+    assert finished.stdout.splitlines()[-1] == "[]"
 
 
 def test_loading_problems_needs_no_torch(tmp_path):

@@ -1,6 +1,8 @@
 """Fixtures of end-to-end runs: the `mortal` command, a real Prefect server, real workers."""
 
 import pytest
+from prefect.events.worker import EventsWorker
+from prefect.logging.handlers import APILogWorker
 from prefect.workers.process import ProcessWorker
 
 from mortal.server.files import LOG
@@ -26,6 +28,8 @@ def server(tmp_path_factory):
     state = tmp_path_factory.mktemp("state")
     with server_of_its_own(state) as running:
         yield running
+        for tells in (APILogWorker, EventsWorker):
+            tells.drain_all(timeout=10)  # at its exit pytest would ask a server that is gone
         if ASKED_FOR == "postgresql":
             assert LOST_EVENT not in (state / "prefect" / LOG).read_text()
 

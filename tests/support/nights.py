@@ -39,3 +39,12 @@ def let_it_be_night(prefect, flow_run_id):
         f"/flow_runs/{flow_run_id}/set_state", json={"state": now, "force": True}
     )
     assert answer.json()["status"] == "ACCEPT", answer.text
+
+
+def the_run(mortal):
+    """The id of the one run there, as soon as there is one."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := list((mortal.folder / "runs").glob("tiny-*/run.json"))):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found[0].parent.name

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from mortal_steps.config.loader import parse_config
-from mortal_steps.report.trackers.base import FOLDER
+from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.trackers.holding import holder_of
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.run import Run, find_run

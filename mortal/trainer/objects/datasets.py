@@ -10,6 +10,7 @@ from typing import Any
 
 from mortal.trainer.objects.place import place_of
 from mortal_steps.errors import DataError
+from mortal_steps.runs.objects import given_again
 from mortal_steps.store.files import write_atomically
 
 
@@ -49,7 +50,9 @@ def _written(rows: Iterable[Any], runs_dir: str, parameter: str) -> Path:
         digest.update(line)
         lines.append(line)
     path = place_of(runs_dir, "dataset", digest.hexdigest()).with_suffix(".jsonl")
-    if not path.exists():
+    if path.exists():
+        given_again(path)
+    else:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, b"".join(lines))
     return path

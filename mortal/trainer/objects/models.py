@@ -13,6 +13,7 @@ from typing import Any
 
 from mortal.trainer.objects.place import place_of
 from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.runs.objects import given_again
 from mortal_steps.store.files import digest_file
 
 DTYPES = {"torch.float32": "float32", "torch.bfloat16": "bfloat16"}
@@ -80,7 +81,9 @@ def _saved(model: Any, tokenizer: Any, runs_dir: str) -> Path:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         place = place_of(runs_dir, "model", _digest(folder))
-        if not place.exists():
+        if place.exists():
+            given_again(place)
+        else:
             os.rename(folder, place)
         return place
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-FOLDER = ".objects"
+from mortal_steps.runs.objects import FOLDER
 
 
 def place_of(runs_dir: str, kind: str, digest: str) -> Path:

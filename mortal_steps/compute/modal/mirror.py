@@ -19,8 +19,8 @@ from mortal_steps.data.kept import PROBLEMS
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.base_model import StartingModel, model_cache
-from mortal_steps.report.trackers.base import FOLDER as TRACKING
-from mortal_steps.rewards.source_record import SOURCES_FILE
+from mortal_steps.report.trackers import FOLDER as TRACKING
+from mortal_steps.rewards.source_history import SOURCES_FILE
 from mortal_steps.runs.activity import ACTIVITY_FILE
 from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.logs import LOGS

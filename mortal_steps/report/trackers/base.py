@@ -9,11 +9,10 @@ from typing import Any, Protocol
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.trackers import tracker_kind
+from mortal_steps.report.trackers import FOLDER
 from mortal_steps.runs.run import Run
 from mortal_steps.system.imports import import_named
 
-FOLDER = "tracking"
-"""In the run directory: the trackers' own files, unless the environment puts them elsewhere."""
 STEP = "train/global_step"
 """The value that every entry has."""
 SAMPLES = "samples"

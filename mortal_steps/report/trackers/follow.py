@@ -22,7 +22,8 @@ from pathlib import Path
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError
-from mortal_steps.report.trackers.base import FOLDER, Tracker, make_tracker, tracked_run
+from mortal_steps.report.trackers import FOLDER
+from mortal_steps.report.trackers.base import Tracker, make_tracker, tracked_run
 from mortal_steps.report.trackers.committed import CommittedSteps
 from mortal_steps.report.trackers.holding import hold
 from mortal_steps.runs.run import Run, find_run

@@ -22,9 +22,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
 from mortal_steps.rewards.judge.reading import Grade
+from mortal_steps.store.decoding import decode
 from mortal_steps.store.files import write_atomically, writing
 from mortal_steps.types import JudgeCosts
 
@@ -48,10 +47,6 @@ class Payment:
     completion_tokens: int
     dollars: float
     """0 where no prices are known."""
-
-
-_payments = TypeAdapter(Payment)
-_elsewhere = TypeAdapter(dict[str, JudgeCosts])
 
 
 @dataclass(kw_only=True, slots=True)
@@ -135,13 +130,15 @@ class Spending:
         told = self._told()
         if any(told.get(name) != each for name, each in news.items()):
             self._folder.mkdir(exist_ok=True)
-            write_atomically(self._folder / ELSEWHERE, _elsewhere.dump_json({**told, **news}))
+            rows = {name: asdict(costs) for name, costs in {**told, **news}.items()}
+            write_atomically(self._folder / ELSEWHERE, json.dumps(rows).encode())
 
     def _told(self) -> dict[str, JudgeCosts]:
         """None where the file is damaged: the next answer of the worker tells all of it again."""
         try:
-            return _elsewhere.validate_json((self._folder / ELSEWHERE).read_bytes())
-        except (FileNotFoundError, ValidationError):
+            rows = json.loads((self._folder / ELSEWHERE).read_bytes())
+            return decode(rows, dict[str, JudgeCosts])
+        except (FileNotFoundError, ValueError):
             return {}
 
 
@@ -199,8 +196,8 @@ def _payment(line: bytes) -> Payment | None:
     try:
         said = json.loads(line)
         check = said.pop("check")
-        payment = _payments.validate_python(said)
-    except (ValueError, ValidationError, KeyError, TypeError, AttributeError):
+        payment = decode(said, Payment)
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return payment if check == _check(payment) else None
 

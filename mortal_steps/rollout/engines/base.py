@@ -8,12 +8,13 @@ most likely token, ignores the filters and reports logprobs at temperature 1.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.config import ModelConfig, RolloutConfig
+from mortal_steps.errors import EngineError
 from mortal_steps.types import FinishReason, SamplingParams
 
 
@@ -52,6 +53,15 @@ class Engine(Protocol):
         engine's weights are then undefined.
         """
         ...
+
+    def load_tensors(self, tensors: Mapping[str, Any]) -> None:
+        """Replace the weights, in place, by copies of these tensors (torch's), which go by the
+        names of a published version's file. What `load` says of errors holds here as well. By
+        default an engine cannot."""
+        raise EngineError(
+            f"{type(self).__name__} takes weights from files alone: it has no load_tensors. Set "
+            "rollout.weight_sync to 'reload', 'volume' or 'checkpoint'"
+        )
 
     def restart(self, folder: Path) -> None:
         """Be built anew, with the weights in the folder. By default the same as `load`."""

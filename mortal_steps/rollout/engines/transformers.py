@@ -12,7 +12,7 @@ batch left padding and kernels may move logprobs by some 1e-6.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,20 @@ class TransformersEngine(Engine):
                 )
         for file in files:
             _copy_into(own, file)
+
+    def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Replace the weights; raises `EngineError` for tensors that are not the model's own."""
+        if tensors.keys() != self._names:
+            other = sorted(tensors.keys() ^ self._names)
+            raise EngineError(
+                f"the tensors published are not those of the model, which has others by the name "
+                f"of {other[0]} ({len(other)} differ): transformers converts them while it reads a "
+                "file. Set rollout.weight_sync = 'reload'"
+            )
+        try:
+            self._model.load_state_dict(tensors, strict=False)
+        except RuntimeError as error:
+            raise EngineError(f"cannot load the weights in shared memory: {error}") from error
 
     def sample(
         self,

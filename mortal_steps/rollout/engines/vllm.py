@@ -19,7 +19,7 @@ import gc
 import logging
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,14 @@ class VllmEngine(Engine):
     def load(self, folder: Path) -> None:
         """Replace the weights, and forget what was computed with the old ones."""
         self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+        self._reset_prefix_cache()
+
+    def load_tensors(self, tensors: Mapping[str, Any]) -> None:
+        """Replace the weights, and forget what was computed with the old ones."""
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        check_shapes(shapes, self._shapes, tied=self._tied, folder="shared memory")
+        iterator = iter(tensors.items())
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iterator})
         self._reset_prefix_cache()
 
     def restart(self, folder: Path) -> None:
@@ -257,7 +265,9 @@ def tensor_shapes(folder: Path) -> TensorShapes:
     return shapes
 
 
-def check_shapes(found: TensorShapes, wanted: TensorShapes, *, tied: bool, folder: Path) -> None:
+def check_shapes(
+    found: TensorShapes, wanted: TensorShapes, *, tied: bool, folder: Path | str
+) -> None:
     """Raise `EngineError` unless both have the same tensors.
 
     With tied embeddings a folder may or may not repeat the embedding as `lm_head.weight`.

@@ -46,7 +46,16 @@ def check_canary(engine: Engine, folder: Path, tolerance: float) -> None:
 
     `tolerance` is in nats, and at least 0.3 for models below single precision.
     """
-    token_ids, expected = _read_probe(folder / PROBE_FILE)
+    try:
+        probe = (folder / PROBE_FILE).read_bytes()
+    except OSError as error:
+        raise CorruptFileError(f"{folder / PROBE_FILE} is no probe: {error!r}") from None
+    check_probe(engine, probe, tolerance, str(folder))
+
+
+def check_probe(engine: Engine, probe: bytes, tolerance: float, origin: str) -> None:
+    """The same with the content of the probe's file, of weights that lie at `origin`."""
+    token_ids, expected = _read_probe(probe, f"{origin}/{PROBE_FILE}")
     if engine.dtype != "float32":
         tolerance = max(tolerance, HALF_PRECISION_TOLERANCE)
     found = engine.score(token_ids)
@@ -54,18 +63,18 @@ def check_canary(engine: Engine, folder: Path, tolerance: float) -> None:
     # Written so that a NaN counts as a mismatch.
     if not all(difference <= tolerance for difference in differences):
         raise WeightsMismatchError(
-            f"the engine does not compute with the weights of {folder}: its logprobs of the probe "
+            f"the engine does not compute with the weights of {origin}: its logprobs of the probe "
             f"differ from the actor's by up to {max(differences):.3g} nats, allowed "
             f"{tolerance:g} (rollout.canary_tolerance). Try another rollout.weight_sync, "
             "or a wider tolerance if the two run in different precision"
         )
 
 
-def _read_probe(path: Path) -> tuple[list[int], list[float]]:
+def _read_probe(content: bytes, path: str) -> tuple[list[int], list[float]]:
     try:
-        probe = json.loads(path.read_bytes())
+        probe = json.loads(content)
         token_ids, logprobs = list(probe["token_ids"]), list(probe["logprobs"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise CorruptFileError(f"{path} is no probe: {error!r}") from None
     if len(logprobs) != len(token_ids) - 1 or not logprobs:
         raise CorruptFileError(

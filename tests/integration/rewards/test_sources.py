@@ -8,12 +8,11 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import RewardError
+from mortal_steps.rewards.source_history import SOURCES_FILE, find_history
 from mortal_steps.rewards.source_record import (
-    SOURCES_FILE,
     accept_present_sources,
     begin_sources,
     check_sources,
-    find_history,
     note_sources,
 )
 from mortal_steps.rewards.sources import find_sources

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.vllm import check_shapes, tensor_shapes
 from mortal_steps.store import RunStore
+from mortal_steps.store.segments import remove_segments
 from mortal_steps.types import (
     FileRef,
     GeneratedShard,
@@ -20,11 +21,18 @@ from mortal_steps.types import (
     GenerationRef,
     Problem,
     SamplingParams,
+    WeightsRef,
 )
 from tests.support.paths import ROOT, VLLM_PYTHON
 from tests.support.rollout.cases import PARAMS, PROBE_IDS, PROMPTS_IDS
 from tests.support.rollout.reference import completion_logprobs
-from tests.support.rollout.tiny_model import build_tiny_model, logprobs_of, publish, read_model
+from tests.support.rollout.tiny_model import (
+    build_tiny_model,
+    logprobs_of,
+    publish,
+    read_model,
+    share,
+)
 
 DRIVER = "tests.support.rollout.vllm_driver"
 EOS = 1
@@ -84,9 +92,26 @@ def run(folders, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def found(vllm_python, folders, run):
+def shared(folders, tmp_path_factory):
+    """A run with versions in shared memory alone."""
+    store, weights = RunStore(tmp_path_factory.mktemp("direct")), {}
+    for version, name in enumerate(("model_a", "model_b", "other_shape")):
+        published = publish(store, version, folders[name])
+        weights[name.removeprefix("model_")] = share(store, published)[1]
+        store.remove_folder(published.path)
+    yield store, weights
+    remove_segments(store.root)
+
+
+@pytest.fixture(scope="session")
+def found(vllm_python, folders, run, shared):
     """What the driver printed."""
     store, requests, swapped = run
+    direct = {
+        "run_dir": str(shared[0].root),
+        "model_path": str(folders["model_a"]),
+        "weights": TypeAdapter(dict[str, WeightsRef]).dump_python(shared[1], mode="json"),
+    }
     given = {name: str(folder) for name, folder in folders.items()}
     worker = {
         "run_dir": str(store.root),
@@ -95,7 +120,7 @@ def found(vllm_python, folders, run):
         "swapped": dataclasses.asdict(swapped),
     }
     child = subprocess.run(
-        [vllm_python, "-m", DRIVER, json.dumps({**given, "worker": worker})],
+        [vllm_python, "-m", DRIVER, json.dumps({**given, "worker": worker, "direct": direct})],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         capture_output=True,
@@ -138,6 +163,22 @@ def test_logprobs_are_transformers_before_and_after_a_sync(found, folders, metho
 def test_every_sync_method_gives_the_same_bits(found):
     assert found["reload"] == found["volume"]
     assert found["reload"][:2] == found["checkpoint"]
+
+
+def test_weights_out_of_shared_memory_are_those_of_a_folder(found):
+    direct = found["direct"]
+    assert direct["synced"] == [found["volume"][1], found["volume"][2]]
+    # A prefix cache that is not emptied by the load is, before the next batch.
+    assert direct["without_reset"] == direct["synced"][0]["sampled"]
+    assert direct["overwritten_later"] == direct["synced"][0]["sampled"]
+
+
+def test_faults_in_shared_memory_are_refused(found):
+    overwritten, other_shape, one_missing = found["direct"]["refusals"]
+    assert overwritten.startswith("CorruptFileError") and "weights v1" in overwritten
+    assert other_shape.startswith("EngineError") and "are not this model's" in other_shape
+    assert one_missing.startswith("WeightsMismatchError") and "weights v0" in one_missing
+    assert all("holds None" in refusal for refusal in (overwritten, other_shape, one_missing))
 
 
 @pytest.mark.parametrize("name", PARAMS)

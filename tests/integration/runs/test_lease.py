@@ -17,8 +17,9 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, StoreError
-from mortal_steps.runs import lease
-from mortal_steps.runs.lease import LeaseRecord, acquire, is_driven, read_lease, wait_for_holder
+from mortal_steps.runs import handover, lease
+from mortal_steps.runs.handover import wait_for_holder
+from mortal_steps.runs.lease import LeaseRecord, acquire, is_driven, read_lease
 from mortal_steps.runs.locks import Locks
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
@@ -185,7 +186,7 @@ def test_a_machine_whose_clock_is_behind_is_believed_when_it_renews(store, monke
 
 
 async def test_a_holder_is_waited_for_as_long_as_one_has_patience(store, hold, monkeypatch):
-    monkeypatch.setattr(lease, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(handover, "LOOK_EVERY_S", 0.02)
     said = []
     assert await wait_for_holder(store, 60, said.append)
     assert said == [], "nobody holds it"
@@ -199,7 +200,7 @@ async def test_a_holder_is_waited_for_as_long_as_one_has_patience(store, hold, m
 
 
 async def test_a_machine_that_is_gone_is_waited_for_until_its_lease_is_stale(store, monkeypatch):
-    monkeypatch.setattr(lease, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(handover, "LOOK_EVERY_S", 0.02)
     monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.02)
     store.write_record("lease.json", foreign(age_s=59.7), LeaseRecord)
     said = []

@@ -11,7 +11,8 @@ from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.opening import accept_changed_rewards, open_run
 from mortal_steps.report.summary import summarize
 from mortal_steps.rewards import sources
-from mortal_steps.rewards.source_record import SOURCES_FILE, find_history, note_sources
+from mortal_steps.rewards.source_history import SOURCES_FILE, find_history
+from mortal_steps.rewards.source_record import note_sources
 from mortal_steps.runs.verify import check_run
 from tests.support.bare_flow import project_config, unchecked
 

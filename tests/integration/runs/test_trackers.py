@@ -15,8 +15,7 @@ from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.orchestration import tracking
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.orchestration.tracking import Follower, Tracking, catch_up, with_logging
-from mortal_steps.report.trackers import holding
-from mortal_steps.report.trackers.base import FOLDER
+from mortal_steps.report.trackers import FOLDER, holding
 from mortal_steps.report.trackers.holding import holder_of
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.notices import read_notices

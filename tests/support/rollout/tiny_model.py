@@ -6,6 +6,7 @@ settings ask for another distribution, as real models' do, and no engine may hee
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -16,6 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config
 from mortal_steps.config import NewModelConfig
 from mortal_steps.policy.new_model import build_tokenizer
 from mortal_steps.store import RunStore
+from mortal_steps.store.segments import Segment
 from mortal_steps.types import PolicyVersion, WeightsRef
 from tests.support.rollout.cases import PROBE_IDS
 
@@ -89,3 +91,16 @@ def publish(
         probe = {"token_ids": PROBE_IDS, "logprobs": logprobs}
         (folder / "probe.json").write_text(json.dumps(probe))
     return WeightsRef(version=PolicyVersion(version), path=path, sha256=store.folder_digest(path))
+
+
+def share(store: RunStore, published: WeightsRef) -> tuple[Segment, WeightsRef]:
+    """Put a version's files into shared memory, too; its reference then says where."""
+    folder = store.path(published.path)
+    payload = (folder / "model.safetensors").read_bytes()
+    segment = Segment(store.root, len(payload))
+    segment.try_to_lock()
+    segment.payload(len(payload))[:] = payload
+    names = ("config.json", "generation_config.json", "probe.json", "manifest.json")
+    files = {name: (folder / name).read_bytes() for name in names}
+    place = segment.seal(files, ("model.safetensors", len(payload)))
+    return segment, dataclasses.replace(published, segment=place)

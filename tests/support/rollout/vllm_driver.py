@@ -13,13 +13,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig
-from mortal_steps.errors import EngineError
+from mortal_steps.errors import EngineError, MortalError, WeightsMismatchError
 from mortal_steps.rollout.engines.base import SampledTokens
 from mortal_steps.rollout.engines.vllm import VllmEngine
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.worker import RolloutWorker
-from mortal_steps.types import GenerateRequest, SamplingParams
+from mortal_steps.store.segments import SHARED_MEMORY, START
+from mortal_steps.types import GenerateRequest, SamplingParams, WeightsRef
 from tests.support.rollout.cases import PARAMS, PROBE_IDS, PROMPTS_IDS, seeds
 
 
@@ -117,11 +120,6 @@ def check_bfloat16(model: str) -> dict[str, Any]:
 
 def check_worker(worker: dict[str, Any]) -> dict[str, Any]:
     """A whole worker: two versions, each shard sampled twice."""
-    from pydantic import TypeAdapter
-
-    from mortal_steps.errors import WeightsMismatchError
-    from mortal_steps.types import WeightsRef
-
     ready = RolloutWorker(
         run_dir=worker["run_dir"],
         config=RunConfig(rollout=RolloutConfig(engine="vllm")),
@@ -137,6 +135,59 @@ def check_worker(worker: dict[str, Any]) -> dict[str, Any]:
     except WeightsMismatchError as error:
         refusal = str(error)
     return {"references": found, "refusal": refusal}
+
+
+def check_direct(direct: dict[str, Any]) -> dict[str, Any]:
+    """A worker that takes two versions out of shared memory, and what it does with faults there."""
+    ready = RolloutWorker(
+        run_dir=direct["run_dir"],
+        config=RunConfig(rollout=RolloutConfig(engine="vllm", weight_sync="direct")),
+        model_path=direct["model_path"],
+    )
+    ready.start()
+    references = TypeAdapter(dict[str, WeightsRef]).validate_python(direct["weights"])
+    engine, found = ready._engine, {"synced": [], "refusals": []}
+    assert isinstance(engine, VllmEngine)
+
+    def state() -> dict[str, Any]:
+        return {"score": engine.score(PROBE_IDS), "sampled": sample(engine, PARAMS["plain"])}
+
+    for name in ("b", "a"):
+        ready.sync_weights(weights=references[name])
+        found["synced"].append(state())
+
+    # The cache is full of keys and values of `a` when `b` is loaded without emptying it.
+    engine._reset_prefix_cache, reset = lambda: None, engine._reset_prefix_cache
+    ready.sync_weights(weights=references["b"])
+    engine._reset_prefix_cache = reset
+    found["without_reset"] = sample(engine, PARAMS["plain"])
+
+    assert references["b"].segment is not None
+    with (SHARED_MEMORY / references["b"].segment.name).open("r+b") as file:
+        file.seek(START)
+        file.write(bytes(100_000))
+    found["overwritten_later"] = sample(engine, PARAMS["plain"])
+
+    def refusal(name: str) -> str:
+        try:
+            ready.sync_weights(weights=references[name])
+        except MortalError as error:
+            return f"{type(error).__name__}: {error}; holds {ready._loaded}"
+        return "none"
+
+    ready._loaded = None
+    found["refusals"] = [refusal("b"), refusal("other_shape")]
+    ask = engine._llm.collective_rpc
+
+    def all_but_one(method: str, kwargs: dict[str, Any]) -> Any:
+        tensors = dict(kwargs["weights_iterator"])
+        del tensors["model.layers.1.mlp.down_proj.weight"]
+        return ask(method, kwargs={"weights_iterator": iter(tensors.items())})
+
+    engine._llm.collective_rpc = all_but_one
+    found["refusals"].append(refusal("a"))
+    engine.close()
+    return found
 
 
 def main(folders: dict[str, Any]) -> dict[str, Any]:
@@ -159,6 +210,7 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     engine.close()
     found["bfloat16"] = check_bfloat16(a)
     found["worker"] = check_worker(folders["worker"])
+    found["direct"] = check_direct(folders["direct"])
     return found
 
 

@@ -93,13 +93,13 @@ def test_a_command_is_parsed(before, now):
             assert f"\n{name}: " in MAKEFILE.read_text()
         else:
             assert program == "mortal"
-            parsed(MORTAL.commands[name], *rest)
+            parsed(MORTAL.get_command(None, name), *rest)
 
 
 @pytest.mark.parametrize(("old", "new", "key", "value"), rows("Flags"))
 def test_a_flag_writes_its_key(old, new, key, value):
     [old], [new], [key], [value] = map(spans, (old, new, key, value))
-    given = parsed(MORTAL.commands["train"], *shlex.split(new))
+    given = parsed(MORTAL.get_command(None, "train"), *shlex.split(new))
     here = flagged_config(None, {flag.name: given[flag.name] for flag in FLAGS})
     wanted = json.loads(value)
     assert value_at(here, key) == value_at(on_modal(old), key) == wanted

@@ -142,6 +142,14 @@ def test_documented_defaults():
             {"compute": {"local": {"reward": {"env": {"A": "\0"}}}}},
             r"compute.local.reward.env: 'A'",
         ),
+        (
+            {"rollout": {"weight_sync": "direct"}, "compute": {"backend": "modal"}},
+            r"'direct' shares memory of one machine.*use one of 'reload', 'volume', 'checkpoint'",
+        ),
+        (
+            {"rollout": {"weight_sync": "direct", "source": "replay:Replay"}},
+            r"'direct' is for rollouts that the run's own workers sample.*'replay:Replay'",
+        ),
         ({"runs_dir": "a\0b"}, r"runs_dir: holds a NUL character"),
         ({"run_id": "../up"}, r"run_id = '../up'"),
         ({"seed": -1}, r"seed = -1"),

@@ -128,9 +128,9 @@ def test_vllm_of_its_own_takes_two_gpus():
     assert two.settings()["compute.modal.gpu"] == "A100:2"
 
 
-def test_a_weight_sync_that_there_is_not_names_those_that_there_are():
-    with pytest.raises(ConfigError, match="reload, volume, checkpoint"):
-        Distributed(weight_sync_method="direct")
+def test_weights_may_travel_through_shared_memory():
+    settings = Distributed(weight_sync_method="direct").settings()
+    assert settings["rollout.weight_sync"] == "direct"
 
 
 def test_a_gpu_that_modal_does_not_rent_is_refused():

@@ -41,7 +41,13 @@ from mortal_steps.policy.algorithms.stepping.state import (
     state_digests,
 )
 from mortal_steps.policy.base_model import Base, named_base
-from mortal_steps.policy.export import save_model, save_tokenizer, save_trained
+from mortal_steps.policy.export import (
+    published_tensors,
+    save_model,
+    save_settings,
+    save_tokenizer,
+    save_trained,
+)
 from mortal_steps.policy.tokenizer import load_tokenizer
 from mortal_steps.scores import reward_names
 from mortal_steps.types import RolloutBatch, TrainingPlace
@@ -228,6 +234,15 @@ class TrlStepper(ABC):
         These return digests of files that were hashed while they were written, by name.
         """
         return save_model(self._trainer.model, folder)
+
+    def policy_tensors(self) -> dict[str, torch.Tensor]:
+        """The tensors of `export_weights`, by the names in its file; those that are written as
+        they are, are the live ones."""
+        return published_tensors(self._trainer.model)
+
+    def export_settings(self, folder: Path) -> None:
+        """Write the other files of `export_weights`."""
+        save_settings(self._trainer.model, folder)
 
     def save_final(self, folder: Path) -> dict[str, str]:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""

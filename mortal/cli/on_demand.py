@@ -1,0 +1,79 @@
+"""The commands by their names, each imported when it is asked for."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from mortal.cli.plain_values import PlainCommand, PlainValues
+
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "Train": ("training:train", "training:resume", "training:stop", "training:fork"),
+    "Try out": ("trying:test_rollout", "trying:test_reward"),
+    "Look at runs": (
+        "looking:runs",
+        "watching:status",
+        "looking:show",
+        "watching:samples",
+        "watching:logs",
+        "looking:list_checkpoints",
+        "tracking:track",
+        "looking:verify",
+        "looking:fetch",
+    ),
+    "Put a model to use": (
+        "serving:serve",
+        "serving:chat",
+        "promoting:promote",
+        "promoting:rollback",
+        "promoting:models",
+    ),
+    "Write a configuration": ("configuring:options", "configuring:new_model", "rewards:rewards"),
+    "Prefect": ("scheduling:server", "scheduling:schedule", "scheduling:automate"),
+    "Keep house": ("keeping:doctor", "keeping:gc", "caching:clear_cache"),
+    "Modal": ("deploying:deploy",),
+}
+"""Panel of the help -> `module:function` of each command in it, or `module:app` of several."""
+
+PLACES: Mapping[str, tuple[str, str]] = {
+    place.partition(":")[2].replace("_", "-"): (panel, place)
+    for panel, places in COMMANDS.items()
+    for place in places
+}
+"""Name of a command -> its panel, and where it is."""
+
+
+class OnDemand(PlainValues, TyperGroup):
+    """All commands: those that nobody asks for cost nothing."""
+
+    def __init__(self, **settings: Any) -> None:
+        names: dict[str, Any] = dict.fromkeys(PLACES)
+        super().__init__(**{**settings, "commands": names})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name, or None."""
+        return _command(cmd_name) if cmd_name in PLACES else None
+
+
+@functools.cache
+def _command(name: str) -> Any:
+    """As typer makes it, once."""
+    panel, place = PLACES[name]
+    module, _, function = place.partition(":")
+    found = getattr(importlib.import_module(f"mortal.cli.{module}"), function)
+    app = found if isinstance(found, typer.Typer) else _alone(found)
+    command = get_command(app)
+    command.rich_help_panel = panel  # type: ignore[attr-defined]
+    return command
+
+
+def _alone(function: Callable[..., None]) -> typer.Typer:
+    app = typer.Typer(add_completion=False)
+    app.command(cls=PlainCommand)(function)
+    return app

@@ -1,0 +1,38 @@
+"""Tells Prefect's server which types of blocks there are, once it has served for a while.
+
+Prefect does so before a server answers. With a new database that takes some 3 s of a core, and no
+run needs it: who saves a block registers its type, and the catalogue is for people who make a block
+on Prefect's pages.
+
+Prefect reads its settings when it is imported, which this does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from prefect.logging import get_logger
+from prefect.server.api.server import _memoize_block_auto_registration
+from prefect.server.database import provide_database_interface
+from prefect.server.models.block_registration import run_block_auto_registration
+from prefect.settings import PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION, temporary_settings
+
+AFTER_S = 30.0
+"""Seconds: the first steps of a run come first."""
+
+
+async def register_block_types(after_s: float = AFTER_S) -> None:
+    """Register them, unless that was done before; an error is logged, and the next server tries
+    again."""
+    await asyncio.sleep(after_s)
+    try:
+        with temporary_settings({PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION: True}):
+            await _register()
+    except Exception:  # noqa: BLE001 - the boundary of a task that nobody awaits
+        get_logger("server").exception("the types of blocks are not registered")
+
+
+@_memoize_block_auto_registration
+async def _register() -> None:
+    async with await provide_database_interface().session() as session:
+        await run_block_auto_registration(session=session)

@@ -1,0 +1,36 @@
+"""The tables of the configuration, for whoever imports them from `mortal_steps.config`."""
+
+from mortal_steps.config.alerts import AlertsConfig
+from mortal_steps.config.algorithm import AlgorithmConfig
+from mortal_steps.config.checkpoints import CheckpointsConfig
+from mortal_steps.config.compute import ComputeConfig, LocalConfig, ModalConfig, RoleConfig
+from mortal_steps.config.data import DataConfig
+from mortal_steps.config.evaluation import EvaluationConfig
+from mortal_steps.config.logging import LoggingConfig
+from mortal_steps.config.model import ModelConfig, NewModelConfig, WarmStartConfig
+from mortal_steps.config.rewards import RewardsConfig, RewardTerm
+from mortal_steps.config.rollout import RolloutConfig
+from mortal_steps.config.run import RunConfig
+from mortal_steps.config.training import LoraConfig, TrainingConfig
+
+__all__ = [
+    "AlertsConfig",
+    "AlgorithmConfig",
+    "CheckpointsConfig",
+    "ComputeConfig",
+    "DataConfig",
+    "EvaluationConfig",
+    "LocalConfig",
+    "LoggingConfig",
+    "LoraConfig",
+    "ModalConfig",
+    "ModelConfig",
+    "NewModelConfig",
+    "RewardTerm",
+    "RewardsConfig",
+    "RoleConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "TrainingConfig",
+    "WarmStartConfig",
+]

@@ -1,0 +1,39 @@
+"""Whether this machine's shared memory has room for the weights, where they are to travel there."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.weight_sync import DIRECT
+from mortal_steps.models.hub import is_hub_model
+from mortal_steps.store.segments import START, check_shared_memory
+
+BYTES_OF = {"float32": 4, "bfloat16": 2}
+
+
+def check_room_for_weights(config: RunConfig) -> None:
+    """Raise `ConfigError` where `direct` is chosen and shared memory is missing or too small.
+
+    How large the model is, is known of a folder; of others the actor finds out before step 0.
+    """
+    if config.rollout.weight_sync == DIRECT:
+        versions = config.rollout.staleness + 1
+        check_shared_memory(versions * (START + _published_bytes(config)))
+
+
+def _published_bytes(config: RunConfig) -> int:
+    if config.model.new is not None or is_hub_model(config.model):
+        return 0
+    files = list(Path(config.model.name_or_path).glob("*.safetensors"))
+    if config.model.dtype == "auto":
+        return sum(path.stat().st_size for path in files)
+    from safetensors import safe_open
+
+    values = 0
+    for path in files:
+        with safe_open(path, framework="numpy") as file:
+            names = file.keys()
+            values += sum(math.prod(file.get_slice(name).get_shape()) for name in names)
+    return values * BYTES_OF[config.model.dtype]

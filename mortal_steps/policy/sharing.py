@@ -1,0 +1,192 @@
+"""The actor's side of `direct`: a version is copied into shared memory and announced; a thread
+writes its folder meanwhile.
+
+    publish(v4): wait for v3's folder -> copy the tensors -> [ hash | score the probe ] -> announce
+                                                                       thread: write weights/v4
+
+The folder's digest is known before the folder is there: it is of a manifest, and that is made from
+the bytes in memory, which are those of the file that transformers would write. Until the folder is
+whole, a step has a committed result and no version on disk; the state that the version holds can be
+reached by replay for as long, since a checkpoint waits for the folder, and the step after that too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from transformers.utils import SAFE_WEIGHTS_NAME
+
+from mortal_steps.errors import ConfigError
+from mortal_steps.policy import weights
+from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
+from mortal_steps.rollout.weight_sync.shared_tensors import NAMES, views
+from mortal_steps.store import RunStore
+from mortal_steps.store.digests import digest_of_bytes
+from mortal_steps.store.folders import FOLDER_MANIFEST, manifest_of
+from mortal_steps.store.segments import Segment, remove_segments
+from mortal_steps.store.tensor_layout import lay_out
+from mortal_steps.types import PolicyVersion, SegmentRef, WeightsRef
+
+logger = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Shareable(Protocol):
+    """A policy whose tensors can be had one by one; a `TrlStepper` is one."""
+
+    def policy_tensors(self) -> Mapping[str, torch.Tensor]:
+        """The tensors of `export_weights`, by the names that they have in its file."""
+        ...
+
+    def export_settings(self, folder: Path) -> None:
+        """Write the other files of `export_weights`."""
+        ...
+
+    def score(self, token_ids: Sequence[int]) -> list[float]:
+        """See `Stepper.score`."""
+        ...
+
+
+class Sharing:
+    """The versions of one run that are in memory, and the folder that is being written."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._segments: dict[int, Segment] = {}
+        self._announced: dict[int, WeightsRef] = {}
+        self._settings: dict[str, bytes] = {}
+        """The small files of a version, but for its probe."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="write-weights")
+        self._writing: tuple[PolicyVersion, Future[None]] | None = None
+
+    def find(self, version: int) -> WeightsRef | None:
+        """The version, if this process has announced it and still has it in memory."""
+        return self._announced.get(version)
+
+    def publish(
+        self, policy: Any, version: PolicyVersion, probe: Sequence[int], *, keep: Collection[int]
+    ) -> WeightsRef:
+        """Announce the policy's weights as `version`, and begin to write its folder.
+
+        Of the versions in memory those to `keep` stay there. Raises `ConfigError` for a policy or
+        a machine that cannot share memory, and what `join` raises.
+        """
+        if not isinstance(policy, Shareable):
+            raise ConfigError(
+                f"rollout.weight_sync = 'direct': {type(policy).__name__} has no policy_tensors "
+                "and export_settings; give it these, or choose another rollout.weight_sync"
+            )
+        self.join()
+        tensors = policy.policy_tensors()
+        layout = lay_out(
+            (name, _type_name(name, tensor), tuple(tensor.shape))
+            for name, tensor in tensors.items()
+        )
+        segment = self._segment_for(layout.size, keep)
+        try:
+            payload = segment.payload(layout.size)
+            payload[: len(layout.header)] = layout.header
+            for name, view in views(payload, layout).items():
+                view.copy_(tensors[name])
+            files, manifest = self._described(policy, payload, probe)
+            shared = {**files, FOLDER_MANIFEST: manifest}
+            place = segment.seal(shared, (SAFE_WEIGHTS_NAME, layout.size))
+        except BaseException:
+            segment.remove()
+            raise
+        self._segments[version] = segment
+        self._announced[version] = _reference(version, manifest, place)
+        content: dict[str, bytes | memoryview] = {**files, SAFE_WEIGHTS_NAME: payload}
+        path = weights.path_of(version)
+        written = self._thread.submit(self._store.commit_folder, path, content, manifest)
+        self._writing = (version, written)
+        return self._announced[version]
+
+    @property
+    def being_written(self) -> list[PolicyVersion]:
+        """The version whose folder is not waited for yet, if there is one."""
+        return [self._writing[0]] if self._writing else []
+
+    def join(self) -> None:
+        """Wait until every version announced has its folder; raises the `StoreError` of writing."""
+        if self._writing is None:
+            return
+        (version, written), self._writing = self._writing, None
+        try:
+            written.result()
+        except BaseException:
+            self._forget(version)
+            raise
+
+    def remove_others(self) -> None:
+        """Remove the segments that earlier actors of the run have left; those of versions that are
+        still sampled with have their folders by now."""
+        names = [segment.name for segment in self._segments.values()]
+        remove_segments(self._store.root, but=names)
+
+    def _described(
+        self, policy: Shareable, payload: memoryview, probe: Sequence[int]
+    ) -> tuple[dict[str, bytes], bytes]:
+        """The small files of a version, and the manifest of all of them."""
+        with ThreadPoolExecutor(1) as beside:
+            digest = beside.submit(digest_of_bytes, payload)
+            if not self._settings:  # the same for all versions
+                self._settings = _settings_of(policy)
+            scored = {"token_ids": list(probe), "logprobs": policy.score(probe)}
+            files = {**self._settings, PROBE_FILE: json.dumps(scored).encode()}
+            digests = {name: digest_of_bytes(content) for name, content in files.items()}
+            return files, manifest_of({**digests, SAFE_WEIGHTS_NAME: digest.result()})
+
+    def _segment_for(self, size: int, keep: Collection[int]) -> Segment:
+        """A segment to write to: one whose version nobody samples with any more, or a new one."""
+        chosen: Segment | None = None
+        for version in [version for version in self._segments if version not in keep]:
+            segment = self._segments[version]
+            fits = chosen is None and segment.capacity >= size and segment.try_to_lock()
+            self._segments.pop(version)
+            self._announced.pop(version)
+            if fits:
+                chosen = segment
+            else:  # a worker that is late may be reading it
+                segment.remove()
+        if chosen is None:
+            chosen = Segment(self._store.root, size)
+            chosen.try_to_lock()  # nobody knows it yet
+        return chosen
+
+    def _forget(self, version: int) -> None:
+        self._announced.pop(version)
+        self._segments.pop(version).remove()
+
+
+def _reference(version: PolicyVersion, manifest: bytes, place: SegmentRef) -> WeightsRef:
+    return WeightsRef(
+        version=version,
+        path=weights.path_of(version),
+        sha256=hashlib.sha256(manifest).hexdigest(),
+        segment=place,
+    )
+
+
+def _settings_of(policy: Shareable) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        policy.export_settings(Path(folder))
+        files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def _type_name(name: str, tensor: torch.Tensor) -> str:
+    if tensor.dtype not in NAMES:
+        raise ConfigError(
+            f"rollout.weight_sync = 'direct': {name} is of type {tensor.dtype}, which is not "
+            "shared in memory; choose another rollout.weight_sync, such as 'reload'"
+        )
+    return NAMES[tensor.dtype]

@@ -1,0 +1,104 @@
+"""`direct`: the tensors are copied out of memory that the actor shares, without a file between.
+
+The actor announces where (`WeightsRef.segment`). What lies there is a version's whole folder: its
+manifest has the digest that was published, the files have those of the manifest. They are computed
+in a thread beside the copy and the canary, and both are waited for before a token is sampled.
+
+A version that is not in memory (any more) is read from its folder: after a resume, or where the
+actor was restarted, or for a worker that comes late.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from mortal_steps.errors import CorruptFileError, EngineError, WeightsMismatchError
+from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.weight_sync.base import restarted_on_failure
+from mortal_steps.rollout.weight_sync.canary import PROBE_FILE, check_probe
+from mortal_steps.store.digests import digest_of_bytes
+from mortal_steps.store.folders import FOLDER_MANIFEST, listed_files
+from mortal_steps.store.segments import SHARED_MEMORY, Shared, opened
+from mortal_steps.store.tensor_layout import read_layout
+from mortal_steps.types import WeightsRef
+
+logger = logging.getLogger(__name__)
+
+
+class Direct:
+    """For an actor and rollout workers on one machine."""
+
+    releases_memory = False
+
+    def load(self, engine: Engine, folder: Path) -> None:
+        """See `WeightSync.load`: for a version that is not in memory."""
+        with restarted_on_failure(engine, folder):
+            engine.load(folder)
+
+    def load_shared(self, engine: Engine, weights: WeightsRef, tolerance: float) -> bool:
+        """Make the engine sample with `weights`; False where their folder has to be read.
+
+        Raises `CorruptFileError` for memory that does not hold what was published, `EngineError`
+        for tensors that are not the model's, `WeightsMismatchError` if the canary fails.
+        """
+        if weights.segment is None:
+            logger.info(
+                "weights v%d are in no shared memory; reading their folder", weights.version
+            )
+            return False
+        with opened(weights.segment) as shared:
+            if shared is None:
+                logger.warning(
+                    "weights v%d are in shared memory no longer (%s); reading their folder",
+                    weights.version,
+                    weights.segment.name,
+                )
+                return False
+            return _load(engine, weights, shared, tolerance)
+
+
+def _load(engine: Engine, weights: WeightsRef, shared: Shared, tolerance: float) -> bool:
+    # Imported where tensors are: a worker's engine has to be the first to import torch.
+    from mortal_steps.rollout.weight_sync.shared_tensors import views
+
+    assert weights.segment is not None
+    origin = f"{SHARED_MEMORY / weights.segment.name} (weights v{weights.version})"
+    digest = _checked(shared, weights, origin)
+    tensors = views(shared.payload, read_layout(shared.payload, origin))
+    with ThreadPoolExecutor(1, thread_name_prefix="verify-weights") as beside:
+        found = beside.submit(digest_of_bytes, shared.payload)
+        try:
+            engine.load_tensors(tensors)
+            check_probe(engine, shared.files[PROBE_FILE], tolerance, origin)
+        except EngineError:
+            raise
+        except WeightsMismatchError:
+            if found.result() == digest:
+                raise
+        except Exception:
+            logger.warning(
+                "the engine failed to load %s; reading its folder", origin, exc_info=True
+            )
+            return False
+        if found.result() != digest:
+            raise CorruptFileError(
+                f"{origin} is damaged: its tensors are not those that were published. Continue "
+                "with `mortal resume`, which reads them from their folder or makes them again"
+            )
+    return True
+
+
+def _checked(shared: Shared, weights: WeightsRef, origin: str) -> str:
+    """The digest of the payload as it was published, once the small files are as published."""
+    manifest = shared.files.get(FOLDER_MANIFEST, b"")
+    if hashlib.sha256(manifest).hexdigest() != weights.sha256:
+        raise CorruptFileError(f"{origin} is not what was published: its manifest is another one")
+    digests = listed_files(manifest, origin)
+    payload = digests.pop(shared.payload_name)
+    for name, digest in digests.items():
+        if digest_of_bytes(shared.files.get(name, b"")) != digest:
+            raise CorruptFileError(f"{origin} is damaged: {name} is not what was published")
+    return payload

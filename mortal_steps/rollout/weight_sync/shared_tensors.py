@@ -1,0 +1,36 @@
+"""The tensors of a safetensors file in memory, as torch sees them: no copies."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from mortal_steps.store.tensor_layout import Layout
+
+DTYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "I16": torch.int16,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I32": torch.int32,
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "I64": torch.int64,
+}
+"""torch's types by their names in a file."""
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def views(content: memoryview, layout: Layout) -> dict[str, torch.Tensor]:
+    """Each tensor by name; writing to it writes to `content`."""
+    return {
+        place.name: torch.frombuffer(
+            content, dtype=DTYPES[place.dtype], count=math.prod(place.shape), offset=place.start
+        ).view(place.shape)
+        if math.prod(place.shape)
+        else torch.empty(place.shape, dtype=DTYPES[place.dtype])
+        for place in layout.places
+    }

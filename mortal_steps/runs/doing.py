@@ -1,0 +1,131 @@
+"""The driver of a run hears what its stages do, and tells those who look on; see `activity`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mortal_steps.runs.activity import ACTIVITY_FILE, Activity, Work, write_activity
+
+logger = logging.getLogger(__name__)
+
+WRITE_EVERY_S = 1.0
+
+
+@dataclass(kw_only=True, slots=True)
+class _Calls:
+    """One `Work` that is counted."""
+
+    of: int
+    done: int
+    since: float
+    under_way: list[float]
+
+    def began(self) -> float:
+        return min(self.under_way, default=self.since)
+
+
+class Doing:
+    """Hears what a run's driver does, and writes it down for others."""
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[str, str, int], _Calls] = {}
+        self._pace_s: float | None = None
+        self._paused: str | None = None
+        self._paused_since: float | None = None
+        self._changed = True
+
+    @contextlib.contextmanager
+    def calling(self, stage: str, method: str, step: int, *, of: int = 1) -> Iterator[None]:
+        """One of `of` calls of the stage, for the time of the block."""
+        key, began = (stage, method, step), time.time()
+        calls = self._calls.setdefault(key, _Calls(of=of, done=0, since=began, under_way=[]))
+        calls.under_way.append(began)
+        self._changed = True
+        ended = 0
+        try:
+            yield
+            ended = 1
+        finally:
+            calls.under_way.remove(began)
+            calls.done, calls.since = min(calls.done + ended, of), time.time()
+            if calls.done == of and not calls.under_way:
+                self._calls.pop(key, None)
+            self._changed = True
+
+    @contextlib.contextmanager
+    def pausing(self, why: str) -> Iterator[None]:
+        """No step is begun for the time of the block."""
+        self._paused, self._paused_since, self._changed = why, time.time(), True
+        try:
+            yield
+        finally:
+            self._paused, self._paused_since, self._changed = None, None, True
+
+    def trained(self, done: int, pace_s: float | None) -> None:
+        """So many train steps are done; nobody waits for what is left of them."""
+        self._pace_s, self._changed = pace_s, True
+        for key in [key for key in self._calls if key[2] < done and not self._calls[key].under_way]:
+            del self._calls[key]
+
+    def now(self) -> Activity:
+        """What is under way."""
+        found = [
+            Work(
+                stage=stage,
+                method=method,
+                step=step,
+                done=calls.done,
+                of=calls.of,
+                since=calls.began(),
+            )
+            for (stage, method, step), calls in self._calls.items()
+        ]
+        return Activity(
+            written_at=time.time(),
+            pace_s=self._pace_s,
+            paused=self._paused,
+            paused_since=self._paused_since,
+            work=sorted(found, key=lambda work: work.since),
+        )
+
+    def waits_since(self) -> float | None:
+        """When the oldest of what is under way began; None where nothing is."""
+        waits = [calls.began() for calls in self._calls.values()]
+        if self._paused_since is not None:
+            waits.append(self._paused_since)
+        return min(waits, default=None)
+
+    @property
+    def pace_s(self) -> float | None:
+        """Seconds per train step, as last heard."""
+        return self._pace_s
+
+    async def keep_written(self, root: Path) -> None:
+        """Write the file in a run's directory whenever something has changed; for a task of its
+        own. Where that fails, nobody hears what the run does, and the run goes on."""
+        try:
+            while True:
+                if self._changed:
+                    self._changed = False
+                    write_activity(root, self.now())
+                await asyncio.sleep(WRITE_EVERY_S)
+        except OSError as error:
+            logger.warning("%s is not written any more: %s", root / ACTIVITY_FILE, error)
+
+
+@contextlib.asynccontextmanager
+async def shown_in(root: Path, doing: Doing) -> AsyncIterator[None]:
+    """Keep a run's file written for the time of the block; at its end it goes."""
+    writing = asyncio.create_task(doing.keep_written(root))
+    try:
+        yield
+    finally:
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        (root / ACTIVITY_FILE).unlink(missing_ok=True)

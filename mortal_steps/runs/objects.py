@@ -1,0 +1,80 @@
+"""What scripts gave to `MortalTrainer` as objects: rewards, rows and models.
+
+    runs/.objects/reward-3fa2c19b...pickle    each named after the digest of what it holds
+    runs/.objects/dataset-91c0...jsonl
+    runs/.objects/model-77ab.../
+
+Runs name them in config.toml, several runs the same one. A script writes them before there is a run
+that names them, so those that were given within the last day stay in any case. Models stay for
+ever: adapters refer to them, also where no run does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from mortal_steps.errors import StoreError
+from mortal_steps.store.identity import CONFIG_FILE
+
+logger = logging.getLogger(__name__)
+
+FOLDER = ".objects"
+BEFORE_A_RUN_S = 86400.0
+"""For how long an object may be given and not be named yet."""
+REMOVABLE = ("reward-*", "dataset-*", ".*")
+"""Names of those that may go; the last is what a kill has left."""
+
+
+def unused_objects(runs_dir: Path, *, without: Collection[str] = ()) -> list[Path]:
+    """Those that may go: no run names them, but for the runs of the ids in `without`. None where
+    it cannot be read what a run names."""
+    folder = runs_dir / FOLDER
+    if not folder.is_dir():
+        return []
+    try:
+        told = [path.read_bytes() for path in _settings(runs_dir, without)]
+    except OSError as error:
+        logger.warning("%s cannot be read, so every object stays", error.filename)
+        return []
+    before = time.time() - BEFORE_A_RUN_S
+    found = sorted(path for pattern in REMOVABLE for path in folder.glob(pattern))
+    old = [path for path in found if path.lstat().st_mtime < before]
+    return [path for path in old if not any(path.name.encode() in text for text in told)]
+
+
+def given_again(place: Path) -> None:
+    """A script gives an object that is there: it stays until there is a run that names it."""
+    os.utime(place)
+
+
+def remove_object(path: Path) -> None:
+    """Remove an unused one; raises `StoreError` where it is used after all, or cannot go."""
+    if path not in unused_objects(path.parents[1]):
+        raise StoreError("a run names it, or a script has given it again")
+    try:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"{error.filename} cannot be removed: {error.strerror}") from error
+
+
+def object_bytes(path: Path) -> int:
+    """What an object takes of the disk."""
+    taken = 0
+    for file in [path, *path.rglob("*")]:
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            taken += file.lstat().st_blocks * 512
+    return taken
+
+
+def _settings(runs_dir: Path, without: Collection[str]) -> Iterator[Path]:
+    found = runs_dir.glob(f"[!.]*/{CONFIG_FILE}")
+    return (path for path in found if path.parent.name not in without)

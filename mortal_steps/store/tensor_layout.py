@@ -1,0 +1,90 @@
+"""Where each tensor lies in a safetensors file: its header, written and read without the tensors.
+
+    8 bytes   length of the header
+    header    {"__metadata__": {"format": "pt"}, "a.weight": {"dtype": "F32", "shape": [2, 3],
+              "data_offsets": [0, 24]}, ...}, filled up with spaces to a multiple of 8
+    data      the tensors one after the other, the widest types first, then by name
+
+The order and the filling are those of the safetensors library, so that the bytes are the same.
+https://github.com/huggingface/safetensors#format
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mortal_steps.errors import CorruptFileError
+
+WIDTHS = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "I16": 2, "U16": 2, "F16": 2,
+    "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "F64": 8, "I64": 8, "U64": 8,
+}  # fmt: skip
+"""Bytes of each type's values, in the library's own order of types."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """One tensor of a file."""
+
+    name: str
+    dtype: str
+    """A key of `WIDTHS`."""
+    shape: tuple[int, ...]
+    start: int
+    """First byte, from the beginning of the file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """All of a file but the tensors' bytes."""
+
+    header: bytes
+    """What the file begins with, its length included."""
+    places: tuple[Place, ...]
+    size: int
+    """Bytes of the whole file."""
+
+
+def lay_out(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> Layout:
+    """The file of tensors with these names, types and shapes."""
+    ranks = {dtype: rank for rank, dtype in enumerate(WIDTHS)}
+    ordered = sorted(tensors, key=lambda tensor: (-ranks[tensor[1]], tensor[0].encode()))
+    entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    starts, offset = [], 0
+    for name, dtype, shape in ordered:
+        stop = offset + WIDTHS[dtype] * math.prod(shape)
+        entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, stop]}
+        starts.append(offset)
+        offset = stop
+    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    header = len(text).to_bytes(8, "little") + text
+    places = tuple(
+        Place(name=name, dtype=dtype, shape=shape, start=len(header) + start)
+        for (name, dtype, shape), start in zip(ordered, starts, strict=True)
+    )
+    return Layout(header=header, places=places, size=len(header) + offset)
+
+
+def read_layout(content: memoryview, origin: str) -> Layout:
+    """That of a file's content; raises `CorruptFileError`, which names the `origin`, for others."""
+    try:
+        begin = 8 + int.from_bytes(content[:8], "little")
+        header = bytes(content[:begin])
+        entries = json.loads(header[8:])
+        entries.pop("__metadata__", None)
+        places = []
+        for name, entry in entries.items():
+            start, stop = entry["data_offsets"]
+            shape = tuple(entry["shape"])
+            long = WIDTHS[entry["dtype"]] * math.prod(shape)
+            if not 0 <= start <= stop <= len(content) - begin or stop - start != long:
+                raise ValueError(f"{name} lies from {start} to {stop}")
+            place = Place(name=name, dtype=entry["dtype"], shape=shape, start=begin + start)
+            places.append(place)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptFileError(f"{origin} is no safetensors file: {error!r}") from None
+    return Layout(header=header, places=tuple(places), size=len(content))

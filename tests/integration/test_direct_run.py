@@ -1,0 +1,57 @@
+"""A whole run with `direct`, in real processes: the actor is killed while its weights travel."""
+
+import asyncio
+import os
+import signal
+
+from mortal_flows.stop import Stop
+from mortal_flows.training import Training
+from mortal_steps.orchestration import driver
+from mortal_steps.orchestration.batch_source import batch_source
+from mortal_steps.orchestration.opening import open_run
+from mortal_steps.orchestration.reporter import LogReporter
+from mortal_steps.orchestration.stages import PlainStages
+from mortal_steps.policy import journal
+from mortal_steps.report.recorder import Recorder
+from mortal_steps.store.segments import SHARED_MEMORY, prefix_of
+from tests.support.bare_flow import bare_in, go_on, project_config
+
+KILLED_AT = 2
+"""The version whose announcement the actor does not survive."""
+
+
+class Killing(PlainStages):
+    """Ends the actor between its announcement and the workers' copies."""
+
+    killed = 0
+
+    async def sync_weights(self, session, weights, worker):
+        if weights.version == KILLED_AT and not self.killed:
+            self.killed = int(weights.segment.name.split("-")[2])
+            os.kill(self.killed, signal.SIGKILL)
+        return await super().sync_weights(session, weights, worker)
+
+
+async def drive(run, stages):
+    async with driver.open_session(run) as session:
+        source, recorder = batch_source(run.config), Recorder(run)
+        await Training(session, stages, source, LogReporter(), Stop(), recorder).run()
+
+
+def test_a_run_whose_actor_is_killed_in_mid_sync_ends_with_the_bits_of_reload(tmp_path):
+    stages = Killing()
+    with bare_in(tmp_path):
+        reload = go_on(project_config(tmp_path))
+        config = project_config(tmp_path, **{"rollout.weight_sync": "direct"})
+        config = config.model_copy(update={"run_id": "direct"})
+        direct = open_run(config)
+        asyncio.run(drive(direct, stages))
+    assert stages.killed
+    assert direct.manifest.final.weights_sha256 == reload.manifest.final.weights_sha256
+    logs = [run.store.path("metrics.jsonl").read_bytes() for run in (direct, reload)]
+    assert logs[0] == logs[1]
+    published = [journal.find_result(run.store, KILLED_AT - 1).weights for run in (direct, reload)]
+    assert published[0] == published[1]
+    printed = "".join(path.read_text() for path in direct.store.path("logs").glob("rollout*"))
+    assert "shared memory" not in printed, "a worker read a folder where there was memory"
+    assert list(SHARED_MEMORY.glob(f"{prefix_of(direct.store.root)}*")) == []

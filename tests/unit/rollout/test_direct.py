@@ -1,0 +1,166 @@
+"""`direct` on the worker's side: what is in memory is proven, or else the folder is read."""
+
+from __future__ import annotations
+
+import logging
+import types
+from dataclasses import replace
+
+import pytest
+
+from mortal_steps.errors import CorruptFileError, EngineError, WeightsMismatchError
+from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.worker import RolloutWorker
+from mortal_steps.store import RunStore
+from mortal_steps.store.segments import SHARED_MEMORY, START, remove_segments
+from mortal_steps.types import SegmentRef
+from tests.support.damage import flip_a_byte
+from tests.support.rollout.cases import PARAMS, PROMPTS_IDS, seeds
+from tests.support.rollout.tiny_model import publish, share
+from tests.unit.rollout.test_worker import config
+
+
+@pytest.fixture
+def store(tmp_path):
+    yield RunStore(tmp_path)
+    remove_segments(tmp_path)
+
+
+@pytest.fixture
+def worker(store, model_a):
+    return RolloutWorker(
+        run_dir=str(store.root), config=config(weight_sync="direct"), model_path=str(model_a)
+    )
+
+
+@pytest.fixture
+def v1(store, model_b):
+    """In memory alone: its folder is not written yet."""
+    _, weights = share(store, publish(store, 1, model_b))
+    store.path("weights/v1").rename(store.path("weights/later"))
+    return weights
+
+
+def sampled(worker):
+    return worker._engine.sample(PROMPTS_IDS, seeds(len(PROMPTS_IDS)), PARAMS["plain"])
+
+
+def sampled_from_a_folder(store, model_a, model_b):
+    other = RolloutWorker(run_dir=str(store.root), config=config(), model_path=str(model_a))
+    other.sync_weights(weights=publish(store, 9, model_b))
+    return sampled(other)
+
+
+def damage(weights, offset):
+    with (SHARED_MEMORY / weights.segment.name).open("r+b") as file:
+        file.seek(offset)
+        (byte,) = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_weights_in_memory_are_those_of_the_folder_to_the_bit(store, worker, v1, model_a, model_b):
+    worker.sync_weights(weights=v1)
+    assert sampled(worker) == sampled_from_a_folder(store, model_a, model_b)
+
+
+def test_what_happens_to_the_memory_afterwards_changes_nothing(store, worker, v1):
+    worker.sync_weights(weights=v1)
+    before = sampled(worker)
+    with (SHARED_MEMORY / v1.segment.name).open("r+b") as file:
+        file.seek(START)
+        file.write(bytes(100_000))
+    assert sampled(worker) == before
+    remove_segments(store.root)
+    assert sampled(worker) == before
+
+
+@pytest.mark.parametrize("offset", [START + 2, START + 20_000, START + 200_000])
+def test_a_damaged_segment_is_refused_and_not_sampled_with(worker, v1, offset):
+    damage(v1, offset)
+    for _ in range(2):
+        with pytest.raises(CorruptFileError, match=f"{v1.segment.name}.*v1"):
+            worker.sync_weights(weights=v1)
+        assert worker._loaded is None
+
+
+def test_other_files_than_were_published_are_refused(store, worker, v1, model_a):
+    _, other = share(store, publish(store, 2, model_a))
+    with pytest.raises(CorruptFileError, match="its manifest is another one"):
+        worker.sync_weights(weights=replace(v1, segment=other.segment))
+
+
+def test_a_tensor_that_is_not_delivered_is_refused(worker, v1, monkeypatch):
+    worker.start()
+    engine, load = worker._engine, worker._engine._model.load_state_dict
+    skipped = "model.layers.1.mlp.down_proj.weight"
+
+    def all_but_one(tensors, strict):
+        load({name: t for name, t in tensors.items() if name != skipped}, strict=strict)
+
+    monkeypatch.setattr(engine._model, "load_state_dict", all_but_one)
+    with pytest.raises(WeightsMismatchError, match=r"weights v1.*canary_tolerance"):
+        worker.sync_weights(weights=v1)
+    assert worker._loaded is None
+
+
+def test_a_segment_that_holds_a_later_version_is_not_read(store, worker, model_a, model_b, caplog):
+    segment, v1 = share(store, publish(store, 1, model_b))
+    segment.try_to_lock()
+    segment.seal({}, ("model.safetensors", 8))
+    with caplog.at_level(logging.WARNING):
+        worker.sync_weights(weights=v1)
+    assert "v1 are in shared memory no longer" in caplog.text
+    assert sampled(worker) == sampled_from_a_folder(store, model_a, model_b)
+
+
+@pytest.mark.parametrize("gone", ["segment", "both"])
+def test_without_memory_the_folder_is_read_and_checked(store, worker, v1, gone):
+    remove_segments(store.root)
+    with pytest.raises(CorruptFileError, match=r"weights/v1.*missing"):
+        worker.sync_weights(weights=v1)
+    store.path("weights/later").rename(store.path("weights/v1"))
+    if gone == "both":
+        flip_a_byte(store.path("weights/v1/model.safetensors"))
+        with pytest.raises(CorruptFileError, match=r"model\.safetensors is damaged"):
+            worker.sync_weights(weights=v1)
+    else:
+        worker.sync_weights(weights=v1)
+        assert worker._loaded == v1
+
+
+def test_a_version_of_an_earlier_attempt_is_read_from_its_folder(store, worker, model_b, caplog):
+    with caplog.at_level(logging.INFO):
+        worker.sync_weights(weights=publish(store, 1, model_b))
+    assert "v1 are in no shared memory; reading their folder" in caplog.text
+
+
+def test_tensors_of_another_model_are_an_engine_error(store, worker, other_shape):
+    _, weights = share(store, publish(store, 1, other_shape))
+    with pytest.raises(EngineError, match="size mismatch"):
+        worker.sync_weights(weights=weights)
+
+
+def test_an_engine_that_takes_no_tensors_names_what_works(worker, v1):
+    worker.start()
+    worker._engine.load_tensors = types.MethodType(Engine.load_tensors, worker._engine)
+    with pytest.raises(EngineError, match="'reload', 'volume' or 'checkpoint'"):
+        worker.sync_weights(weights=v1)
+
+
+def test_a_failure_midway_is_recovered_with_the_folder(store, worker, model_b, caplog):
+    _, v1 = share(store, publish(store, 1, model_b))
+    worker.start()
+
+    def fail(tensors):
+        raise MemoryError("midway")
+
+    worker._engine.load_tensors = fail
+    worker.sync_weights(weights=v1)
+    assert "reading its folder" in caplog.text
+    assert worker._loaded == v1
+
+
+def test_where_a_version_lies_does_not_make_it_another(v1):
+    elsewhere = replace(v1, segment=SegmentRef(name="mortal-0-0-0", stamp="0"))
+    assert elsewhere == v1 == replace(v1, segment=None)

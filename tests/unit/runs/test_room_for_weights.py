@@ -1,0 +1,47 @@
+"""Shared memory is looked at before a run begins that needs it."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.room_for_weights import check_room_for_weights
+from mortal_steps.store.segments import SHARED_MEMORY, START
+
+
+@pytest.fixture
+def model(tmp_path):
+    """800 numbers, in half precision on the disk."""
+    save_file({"a": torch.zeros(400, dtype=torch.bfloat16)}, tmp_path / "model-1.safetensors")
+    save_file({"b": torch.zeros(20, 20, dtype=torch.bfloat16)}, tmp_path / "model-2.safetensors")
+    return tmp_path
+
+
+def config(model, sync="direct", **keys):
+    rollout = {"weight_sync": sync, "staleness": 1}
+    return RunConfig.model_validate(
+        {"model": {"name_or_path": str(model), **keys}, "rollout": rollout}
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "num_bytes"), [("float32", 3200), ("bfloat16", 1600), ("auto", None)]
+)
+def test_every_version_that_is_sampled_with_needs_room(model, monkeypatch, dtype, num_bytes):
+    nothing = shutil.disk_usage(SHARED_MEMORY)._replace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: nothing)
+    on_disk = sum(path.stat().st_size for path in model.glob("*.safetensors"))
+    needed = 2 * (START + (num_bytes or on_disk))
+    with pytest.raises(ConfigError, match=rf"needs {needed:,} bytes in /dev/shm, which has 0 free"):
+        check_room_for_weights(config(model, dtype=dtype))
+    check_room_for_weights(config(model, "reload"))
+
+
+def test_a_machine_with_room_passes(model):
+    check_room_for_weights(config(model))
+    check_room_for_weights(config("some/model-of-the-hub"))
