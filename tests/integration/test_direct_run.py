@@ -46,12 +46,14 @@ def test_a_run_whose_actor_is_killed_in_mid_sync_ends_with_the_bits_of_reload(tm
         config = config.model_copy(update={"run_id": "direct"})
         direct = open_run(config)
         asyncio.run(drive(direct, stages))
-    assert stages.killed
-    assert direct.manifest.final.weights_sha256 == reload.manifest.final.weights_sha256
-    logs = [run.store.path("metrics.jsonl").read_bytes() for run in (direct, reload)]
-    assert logs[0] == logs[1]
-    published = [journal.find_result(run.store, KILLED_AT - 1).weights for run in (direct, reload)]
-    assert published[0] == published[1]
-    printed = "".join(path.read_text() for path in direct.store.path("logs").glob("rollout*"))
-    assert "shared memory" not in printed, "a worker read a folder where there was memory"
-    assert list(SHARED_MEMORY.glob(f"{prefix_of(direct.store.root)}*")) == []
+        assert stages.killed
+        assert direct.manifest.final.weights_sha256 == reload.manifest.final.weights_sha256
+        logs = [run.store.path("metrics.jsonl").read_bytes() for run in (direct, reload)]
+        assert logs[0] == logs[1]
+        published = [
+            journal.find_result(run.store, KILLED_AT - 1).weights for run in (direct, reload)
+        ]
+        assert published[0] == published[1]
+        printed = "".join(path.read_text() for path in direct.store.path("logs").glob("rollout*"))
+        assert "shared memory" not in printed, "a worker read a folder where there was memory"
+        assert list(SHARED_MEMORY.glob(f"{prefix_of(direct.store.root)}*")) == []
