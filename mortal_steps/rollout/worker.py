@@ -71,13 +71,17 @@ class RolloutWorker:
         with nothing until a version loads.
         """
         began = time.perf_counter()
+        loads = self._loaded != weights
         self._engine_with(weights)
         busy = time.perf_counter() - began
+        # What is loaded already may have been pruned, and what was loaded out of memory may have
+        # no folder yet.
+        from_folder = loads and weights.segment is None
         return StageTiming(
             stage="sync_weights",
             step=weights.version,
             busy_s=busy,
-            num_bytes=self._store.folder_bytes(weights.path),
+            num_bytes=self._store.folder_bytes(weights.path) if from_folder else 0,
         )
 
     def generate(self, *, request: GenerateRequest) -> GenerationRef:

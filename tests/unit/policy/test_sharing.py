@@ -162,14 +162,14 @@ def test_nothing_counts_on_a_version_before_it_is_on_disk(run, monkeypatch, wait
 def test_a_state_given_up_leaves_the_folder_that_is_being_written(run, monkeypatch):
     actor = run.actor()
     actor.prepare(step=0)
-    may_end, replace_folder = threading.Event(), run_store._replace_folder
+    may_end, replace_folder = threading.Event(), run_store.replace_folder
 
     def slowly(source, target):
         if target.name == "v1":
             assert may_end.wait(60)
         replace_folder(source, target)
 
-    monkeypatch.setattr(run_store, "_replace_folder", slowly)
+    monkeypatch.setattr(run_store, "replace_folder", slowly)
     (result,) = run.train(actor, [0])
     actor._memory.held.stepper.train_step = lambda *_, **__: 1 / 0
     with pytest.raises(ZeroDivisionError):
