@@ -8,12 +8,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
 from mortal_steps.config.names import checked_name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Adapters:
+    """How an engine computes a LoRA adapter beside its base."""
+
+    ranks: tuple[int, ...] = ()
+    """That it makes room for, smallest first; empty: any."""
+    embeddings: bool = True
+    """Whether the input and the output embeddings may have one, too."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """`rollout.engine_options` that it is built with."""
+    rank_option: str | None = None
+    """The one of them that makes room for a rank."""
+
+    def room_for(self, rank: int) -> int | None:
+        """The rank to make room for; None where there is not as much."""
+        return next((room for room in self.ranks if room >= rank), None) if self.ranks else rank
+
+    def options_for(self, rank: int) -> dict[str, Any]:
+        """`rollout.engine_options` for adapters of a rank that there is room for."""
+        room = {self.rank_option: self.room_for(rank)} if self.rank_option else {}
+        return {**self.options, **room}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +59,8 @@ class EngineKind:
     node_python: str | None = None
     """Environment variable of the image for a single node: the interpreter that has the engine,
     where that is another one than the actor's."""
+    adapters: Adapters | None = None
+    """None: it is given whole models, unless the configuration says otherwise."""
     memory_option: str | None = None
     """Which of `rollout.engine_options` is the part of the GPU's memory that a worker takes."""
     preload: tuple[str, ...] = ()
@@ -51,6 +76,13 @@ TRAINING_MODULES = (
 """What the actor and rollout workers with transformers import."""
 VLLM_PYTHON = "MORTAL_VLLM_PYTHON"
 """Environment variable of an image with two environments: the interpreter of the one with vLLM."""
+VLLM_ADAPTERS = Adapters(
+    ranks=(1, 8, 16, 32, 64, 128, 256, 320, 512),
+    embeddings=False,
+    # One is computed with; the one before it may still be in memory while the next is read.
+    options={"enable_lora": True, "max_loras": 1, "max_cpu_loras": 2},
+    rank_option="max_lora_rank",
+)
 
 ENGINES: Mapping[str, EngineKind] = {
     "vllm": EngineKind(
@@ -60,12 +92,14 @@ ENGINES: Mapping[str, EngineKind] = {
         highest_temperature=2.0,
         modal_class="RolloutWorker",
         node_python=VLLM_PYTHON,
+        adapters=VLLM_ADAPTERS,
         memory_option="gpu_memory_utilization",
     ),
     "transformers": EngineKind(
         factory="mortal_steps.rollout.engines.transformers:TransformersEngine",
         corrects_importance=False,
         modal_class="TransformersRolloutWorker",
+        adapters=Adapters(),
         preload=TRAINING_MODULES,
     ),
 }

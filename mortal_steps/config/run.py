@@ -26,7 +26,7 @@ from mortal_steps.config.retention import RetentionConfig
 from mortal_steps.config.rewards import RewardCommits, RewardsConfig
 from mortal_steps.config.rollout import RolloutConfig
 from mortal_steps.config.section import LocalPath, Section
-from mortal_steps.config.training import TrainingConfig
+from mortal_steps.config.training import Published, TrainingConfig
 from mortal_steps.config.weight_sync import DIRECT, WEIGHT_SYNC
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -134,6 +134,15 @@ class RunConfig(Section):
         rewards = {"functions": functions, "weights": None, "terms": ()}
         return self.model_copy(update={"rewards": self.rewards.model_copy(update=rewards)})
 
+    def with_room_for_adapters(self) -> RunConfig:
+        """The same with the engine options that a LoRA adapter beside its base asks for."""
+        adapters = engine_kind(self.rollout.engine or ALWAYS_THERE).adapters
+        if adapters is None or not self.training.publishes_adapter:
+            return self
+        options = adapters.options_for(self.training.lora.r) | self.rollout.engine_options
+        rollout = self.rollout.model_copy(update={"engine_options": options})
+        return self.model_copy(update={"rollout": rollout})
+
     @property
     def reward_code(self) -> tuple[str, ...]:
         """Code of the user's that scores, in training or in evaluations."""
@@ -184,6 +193,7 @@ class RunConfig(Section):
             commit=commit,
             engine=engine,
             max_tokens=min(self.max_tokens, room // 2),
+            publish=self._published_by_default(engine),
             reward_commits=reward_commits,
         )
 
@@ -197,6 +207,7 @@ class RunConfig(Section):
             commit=begun.model.revision,
             engine=begun.rollout.engine,
             max_tokens=begun.rollout.max_tokens,
+            publish=begun.training.lora.publish,
             reward_commits=RewardCommits(
                 training=begun.rewards.commits_for(self.rewards),
                 evaluation=begun.for_evaluation().rewards.commits_for(
@@ -213,6 +224,12 @@ class RunConfig(Section):
             changed["evaluation"] = self.evaluation.model_copy(update={"functions": functions})
         return self.model_copy(update=changed)
 
+    def _published_by_default(self, engine: str) -> Published | None:
+        """What a LoRA run publishes; None for another, in which nobody asks."""
+        if not self.training.use_lora:
+            return None
+        return "adapter" if engine_kind(self.rollout.engine or engine).adapters else "merged"
+
     def _settle(
         self,
         *,
@@ -221,6 +238,7 @@ class RunConfig(Section):
         commit: str | None,
         engine: str | None,
         max_tokens: int | None,
+        publish: Published | None,
         reward_commits: RewardCommits,
     ) -> RunConfig:
         values = self.with_reward_commits(reward_commits).model_dump()
@@ -228,6 +246,8 @@ class RunConfig(Section):
         rollout["num_shards"] = self.rollout.num_shards or num_shards
         rollout["engine"] = self.rollout.engine or engine
         rollout["max_tokens"] = self.rollout.max_tokens or max_tokens
+        lora = values["training"]["lora"]
+        lora["publish"] = self.training.lora.publish or publish
         if not self.model.is_pinned:
             values["model"]["revision"] = commit or self.model.revision
         for role, place in values["compute"]["local"].items():

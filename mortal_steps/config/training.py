@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -25,6 +26,15 @@ LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", 
 GSPO (https://arxiv.org/abs/2507.18071) is no loss of its own: it is
 `importance_sampling_level = "sequence"` in `[training.trl]`.
 """
+
+Published = Literal["adapter", "merged"]
+"""What rollout workers are given of a LoRA run."""
+
+EMBEDDINGS = (
+    *("lm_head", "model.embed_tokens", "model.language_model.embed_tokens", "embed_out"),
+    *("gpt_neox.embed_in", "transformer.wte", "transformer.wpe", "transformer.word_embeddings"),
+)
+"""What models call their input and output embeddings."""
 
 OPTIONS_OF_TRL = AffectsByOption(
     {
@@ -55,8 +65,31 @@ class LoraConfig(Section):
         "all-linear"
     )
     """Modules that get an adapter: `all-linear`, or their names."""
+    publish: Annotated[Published | None, Affects.SAMPLING | Affects.STATE, Later()] = None
+    """What the rollout workers receive. `adapter`: the adapter alone, which they compute beside its
+    base; `merged`: the whole model, the adapter added to its weights. Default: adapter; merged for
+    an engine of your own, and in runs that began before there was this key."""
     merge_final: Annotated[bool, Affects.FINGERPRINT] = False
     """At the end, also save the model with the adapter merged in."""
+
+    def adapted_embeddings(self) -> list[str]:
+        """Those of the usual names of embeddings that `target_modules` stands for, as PEFT reads
+        it: a text is a regular expression, and `all-linear` leaves them out."""
+        targets = self.target_modules
+        if targets == "all-linear":
+            return []
+        if isinstance(targets, str):
+            return [name for name in EMBEDDINGS if re.fullmatch(targets, name)]
+        return [name for name in EMBEDDINGS if f".{name}".endswith(tuple(f".{t}" for t in targets))]
+
+    @field_validator("target_modules")
+    @classmethod
+    def _a_pattern(cls, targets: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        try:
+            re.compile(targets if isinstance(targets, str) else "")
+        except re.error as error:
+            raise ValueError(f"is no regular expression ({error}); write one, or names") from None
+        return targets
 
 
 class TrainingConfig(Section):
@@ -156,6 +189,11 @@ class TrainingConfig(Section):
     def rows(self) -> int:
         """Completions per train step."""
         return self.batch_size * self.num_generations
+
+    @property
+    def publishes_adapter(self) -> bool:
+        """Whether rollout workers receive a LoRA adapter alone."""
+        return self.use_lora and self.lora.publish == "adapter"
 
     @property
     def template_options(self) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def check(
             "data.eval_samples, data.eval_split or data.eval_source"
         )
     check_engine(config)
+    check_adapter(config)
     check_room_for_weights(config)
     batch_source(config)
     check_devices(config)
@@ -161,6 +162,28 @@ def check_engine(config: RunConfig) -> None:
                 f"{table}.temperature = {temperature:g}: {name} accepts at most {highest:g}; "
                 f"lower it, or use rollout.engine = {ALWAYS_THERE!r}"
             )
+
+
+def check_adapter(config: RunConfig) -> None:
+    """The engine can compute the LoRA adapter beside its base, where it is given no more."""
+    name, lora = config.rollout.engine or ALWAYS_THERE, config.training.lora
+    adapters = engine_kind(name).adapters
+    if adapters is None or not config.training.publishes_adapter:
+        return  # an engine of the user's own knows what it takes
+    merged = (
+        'set training.lora.publish = "merged", with which rollout workers receive whole models, or '
+        f"rollout.engine = {ALWAYS_THERE!r}"
+    )
+    if adapters.room_for(lora.r) is None:
+        raise ConfigError(
+            f"training.lora.r = {lora.r}: {name} takes adapters of rank {adapters.ranks[-1]} or "
+            f"less; {merged}"
+        )
+    if not adapters.embeddings and (found := lora.adapted_embeddings()):
+        raise ConfigError(
+            f"training.lora.target_modules adapts {found[0]}: {name} takes no adapters of "
+            f"embeddings; {merged}"
+        )
 
 
 def check_interpreters(config: RunConfig) -> None:

@@ -18,7 +18,7 @@ def check_room_for_weights(config: RunConfig) -> None:
 
     How large the model is, is known of a folder; of others the actor finds out before step 0.
     """
-    if config.rollout.weight_sync == DIRECT:
+    if config.rollout.weight_sync == DIRECT and not config.training.publishes_adapter:
         versions = config.rollout.staleness + 1
         check_shared_memory(versions * (START + _published_bytes(config)))
 

@@ -9,14 +9,15 @@ Private names used here: transformers `modeling_utils.remove_tied_weights_from_s
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from huggingface_hub import split_torch_state_dict_into_shards
-from peft import PeftModel
-from peft.utils import CONFIG_NAME
+from peft import PeftModel, get_peft_model_state_dict
+from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
@@ -57,6 +58,24 @@ def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> Digests:
     Returns digests.
     """
     return _save(model, folder, published_tensors(model))
+
+
+def save_adapter(model: PeftModel, folder: Path, base: Base) -> Digests:
+    """The adapter alone, as engines take it beside its base: the tensors that `save_trained`
+    writes, with a configuration that is the same on every machine.
+
+    Returns digests.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    name = model.active_adapter
+    # Base embeddings are never among what is trained; peft would look for theirs on the hub.
+    tensors = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
+    config = copy.copy(model.peft_config[name])
+    config.inference_mode = True
+    config.save_pretrained(str(folder))
+    _settle_adapter_config(folder / CONFIG_NAME, base)
+    digest = write_tensors(folder / SAFETENSORS_WEIGHTS_NAME, tensors)
+    return {SAFETENSORS_WEIGHTS_NAME: digest}
 
 
 def save_trained(

@@ -23,7 +23,9 @@ class Publisher:
         self._config = config
         self._probe: list[int] | None = None
         self._sync = BackgroundSync()
-        self._sharing = Sharing(store) if config.rollout.weight_sync == DIRECT else None
+        # An adapter is a small file, for which no memory needs to be shared.
+        shares = config.rollout.weight_sync == DIRECT and not config.training.publishes_adapter
+        self._sharing = Sharing(store) if shares else None
 
     def find(self, version: PolicyVersion) -> WeightsRef | None:
         """The version if it is published: on disk and whole, or in memory and on its way there."""

@@ -1,7 +1,8 @@
 """Published policy versions: `weights/v<n>/`, immutable, each with a probe to recognise it by.
 
     weights/v12/
-      config.json generation_config.json model.safetensors    a `from_pretrained` folder
+      config.json generation_config.json model.safetensors    a `from_pretrained` folder; or
+      adapter_config.json adapter_model.safetensors           a LoRA adapter without its base
       probe.json        {"token_ids": [5, 6, ...], "logprobs": [-1.2, ...]}
       manifest.json     digest of each file
 

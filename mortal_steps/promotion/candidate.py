@@ -2,7 +2,9 @@
 
 full training           final/
 LoRA with merge_final   final-merged/
-LoRA without            weights/v<last>/, where the adapter is merged in, and final/'s tokenizer
+LoRA without            merged/, made here from final/ and its base, and final/'s tokenizer
+
+Older code published merged models: of its runs it is weights/v<last>/, with the same bits.
 """
 
 from __future__ import annotations
@@ -10,16 +12,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from mortal_steps.errors import RunNotFoundError, StoreError
+from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.policy import weights
+from mortal_steps.policy.exporting import Export, export_in_process
 from mortal_steps.registry.versions import ModelFiles
+from mortal_steps.rollout.engines.adapter_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run, find_run
+from mortal_steps.runs.starting_model import base_folder
 from mortal_steps.store.files import digest_file
 from mortal_steps.types import FinalModel, PolicyVersion
 
-ADAPTER = "adapter_config.json"
-OF_AN_ADAPTER = (ADAPTER, "adapter_model.safetensors", "README.md")
+OF_AN_ADAPTER = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, "README.md")
+MERGED = "merged"
+"""Folder of a run, which it may be without at any time."""
 
 Files = Mapping[str, tuple[Path, str]]
 """Where each file is, and its digest as listed there, by its name."""
@@ -28,7 +34,8 @@ Files = Mapping[str, tuple[Path, str]]
 def candidate_files(run: Run) -> ModelFiles:
     """The files of a run's trained model.
 
-    Raises `StoreError` for a run that is not complete, or whose adapter is nowhere merged.
+    Raises `StoreError` for a run that is not complete, and `ModelError` where an adapter's base is
+    not to be had.
     """
     final = run.manifest.final
     if final is None or not run.is_complete():
@@ -51,18 +58,37 @@ def _model_files(run: Run, final: FinalModel) -> Files:
     if final.merged_path is not None:
         return _files(run, final.merged_path)
     files = _files(run, final.path)
-    if ADAPTER not in files:
+    if ADAPTER_CONFIG not in files:
         return files
     merged = weights.find(run.store, PolicyVersion(run.info.num_steps))
-    if merged is None:
-        raise StoreError(
-            f"run {run.info.run_id} has trained an adapter, and no model with it merged in is "
-            f"left: {run.store.path(weights.path_of(run.info.num_steps))} is gone; train with "
-            "training.lora.merge_final = true"
-        )
-    whole = _files(run, merged.path)
+    if merged is None or ADAPTER_CONFIG in _files(run, merged.path):
+        path = _merged(run, final)
+    else:
+        path = merged.path
+    whole = _files(run, path)
     beside = {name: files[name] for name in files if name not in OF_AN_ADAPTER}
     return {name: where for name, where in {**beside, **whole}.items() if name != PROBE_FILE}
+
+
+def _merged(run: Run, final: FinalModel) -> str:
+    """The folder where the run's adapter is merged into its base, made where it is not whole.
+
+    Raises `ModelError` where the base is not to be had, and `CorruptFileError` for the adapter.
+    """
+    try:
+        run.store.verify_folder(MERGED, run.store.folder_digest(MERGED))
+    except CorruptFileError:
+        adapter = run.store.verify_folder(final.path, final.sha256)
+        model = run.config.model
+        export = Export(
+            base=str(base_folder(run)),
+            dtype=model.dtype,
+            published_names=False,
+            trust_remote_code=model.trust_remote_code,
+        )
+        with run.store.committing_folder(MERGED) as folder:
+            export_in_process(adapter, folder, export)
+    return MERGED
 
 
 def _files(run: Run, folder: str) -> Files:

@@ -54,6 +54,8 @@ class RolloutWorker:
         self._tokenizer: Any = None
         self._loaded: WeightsRef | None = None
         """What the engine holds; None while that is unproven."""
+        self._num_bytes = 0
+        """Of the version that was loaded last."""
 
     def start(self) -> None:
         """Build the engine and the tokenizer; later calls do nothing.
@@ -71,17 +73,13 @@ class RolloutWorker:
         with nothing until a version loads.
         """
         began = time.perf_counter()
-        loads = self._loaded != weights
         self._engine_with(weights)
         busy = time.perf_counter() - began
-        # What is loaded already may have been pruned, and what was loaded out of memory may have
-        # no folder yet.
-        from_folder = loads and weights.segment is None
         return StageTiming(
             stage="sync_weights",
             step=weights.version,
             busy_s=busy,
-            num_bytes=self._store.folder_bytes(weights.path) if from_folder else 0,
+            num_bytes=self._num_bytes,
         )
 
     def generate(self, *, request: GenerateRequest) -> GenerationRef:
@@ -125,7 +123,7 @@ class RolloutWorker:
         self._engine = build(
             model_path=self._model_path,
             model=self._config.model,
-            rollout=self._config.rollout,
+            rollout=self._config.with_room_for_adapters().rollout,
             tokenizer=self._read_tokenizer,
         )
         self._read_tokenizer()
@@ -143,6 +141,7 @@ class RolloutWorker:
             shared = isinstance(sync, Direct) and sync.load_shared(engine, weights, tolerance)
             if not shared:
                 load_weights(self._store, engine, sync, weights, tolerance)
+            self._num_bytes = shared or self._store.folder_bytes(weights.path)
             self._loaded = weights
         return engine
 

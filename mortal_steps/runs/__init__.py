@@ -9,6 +9,7 @@
     activity   what it does just now, as `doing` hears of it           activity.json
     flow_log   what the process that drives it has logged              logs/flow.log
     costs      what it has cost                                        costs.jsonl
+    starting_model   the model that it began with, where it lies now
     view       all of these together, to look at: `view_run`, `RunView`
     run        the same to change: `find_run`, `Run`
     verify     every file against its digest, and the chain of steps

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import ModelConfig
+from mortal_steps.config.engines import VLLM_ADAPTERS
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.local_folder import read_context
 from mortal_steps.serving.folder import ServedModel
 
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM makes room for."""
 MIN_CACHE_BYTES = 64 << 20
 CACHED_SEQUENCES = 4
 """Of full length, that vLLM's key-value cache on a CPU has room for."""
@@ -175,10 +174,10 @@ def _rank(adapter: Path) -> int:
 
 
 def _room_for(rank: int) -> int:
-    found = next((room for room in LORA_RANKS if room >= rank), None)
+    found = VLLM_ADAPTERS.room_for(rank)
     if found is None:
         raise ConfigError(
-            f"training.lora.r = {rank}: vLLM takes adapters of rank {LORA_RANKS[-1]} or less; "
-            "serve the model with the adapter added to it: --merged"
+            f"training.lora.r = {rank}: vLLM takes adapters of rank {VLLM_ADAPTERS.ranks[-1]} or "
+            "less; serve the model with the adapter added to it: --merged"
         )
     return found

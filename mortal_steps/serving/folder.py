@@ -26,10 +26,10 @@ from typing import Any
 
 from mortal_steps.errors import StoreError
 from mortal_steps.policy import checkpoints
+from mortal_steps.policy.exporting import Export, export_in_process
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run
-from mortal_steps.serving.base import base_folder, tokenizer_files
-from mortal_steps.serving.export import Export, export_in_process
+from mortal_steps.runs.starting_model import base_folder, tokenizer_files
 from mortal_steps.serving.saved import SavedModel
 from mortal_steps.store.files import link_file
 

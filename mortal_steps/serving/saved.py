@@ -3,7 +3,7 @@
                      full training         LoRA
 final/               model                 adapter
 final-merged/        -                     model (with `merge_final`)
-weights/v12/         model                 model (the adapter is merged in)
+weights/v12/         model                 adapter, or model (`training.lora.publish`)
 checkpoints/step-12/ parameters            adapter
 
 A *model* is a folder that every engine loads, an *adapter* one that vLLM loads beside its base.
@@ -19,6 +19,7 @@ from typing import Literal
 
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.policy import checkpoints, weights
+from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,9 @@ def saved_models(run: Run) -> list[SavedModel]:
         found.append(_saved(end, "adapter" if lora else "model", final.path, final.sha256))
     known = {checkpoint.step: checkpoint.sha256 for checkpoint in run.manifest.checkpoints}
     for version in weights.published_versions(run.store):
-        found.append(_saved(version, "model", weights.path_of(version), None))
+        path = weights.path_of(version)
+        published: Kind = "adapter" if is_adapter(run.store.path(path)) else "model"
+        found.append(_saved(version, published, path, None))
     for step in checkpoints.saved_steps(run.store):
         kind: Kind = "adapter" if lora else "parameters"
         found.append(_saved(step, kind, checkpoints.path_of(step), known.get(step)))

@@ -26,7 +26,7 @@ from mortal_steps.errors import (
 )
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.opening import open_run
-from mortal_steps.orchestration.preflight import check_engine
+from mortal_steps.orchestration.preflight import check_adapter, check_engine
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.run import find_run
@@ -219,6 +219,29 @@ def test_vllm_has_a_highest_temperature():
             check_engine(parse_config(values))
         values["rollout"]["engine"] = "transformers"
         check_engine(parse_config(values))
+
+
+@pytest.mark.parametrize(
+    ("lora", "message"),
+    [
+        ({"r": 1024}, r"training\.lora\.r = 1024: vllm takes adapters of rank 512 or less"),
+        ({"target_modules": ["q_proj", "lm_head"]}, r"target_modules adapts lm_head"),
+        ({"target_modules": r"model\..*(q_proj|embed_tokens)"}, r"adapts model\.embed_tokens"),
+    ],
+)
+def test_an_adapter_that_vllm_cannot_take_is_to_be_merged(lora, message):
+    def check(engine, **more):
+        training = {"use_lora": True, "lora": {**lora, **more}}
+        config = parse_config({"rollout": {"engine": engine}, "training": training})
+        check_adapter(config.settled(cores=2))
+
+    with pytest.raises(ConfigError, match=message + r'.*set training\.lora\.publish = "merged"'):
+        check("vllm")
+    check("vllm", publish="merged")
+    check("vllm", r=512, target_modules=["q_proj", "gate_proj"])
+    check("vllm", r=512, target_modules="all-linear")
+    check("transformers")
+    check("engines:Own", publish="adapter")
 
 
 def test_a_run_id_must_be_a_folders_name(tmp_path):

@@ -1,30 +1,31 @@
-"""Work killed at one of its commits, and what that leaves."""
+"""Work killed at one of its commits or in another place, and what that leaves."""
 
 import os
 import signal
 from pathlib import Path
 
 
-def in_a_process_killed_at(nth, after, work):
-    """Fork, and kill the child with SIGKILL at its `nth` rename, before or after it."""
+def in_a_process_killed_at(nth, after, work, at=(Path, "rename")):
+    """Fork, and kill the child with SIGKILL at its `nth` rename, before or after it; or at the
+    `nth` call of another method than that, given by its class and its name."""
     child = os.fork()
     if child:
         _, status = os.waitpid(child, 0)
         return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
     count = 0
-    rename = Path.rename
+    method = getattr(*at)
 
-    def deadly(path, target):
+    def deadly(*given):
         nonlocal count
         count += 1
         if count == nth and not after:
             os.kill(os.getpid(), signal.SIGKILL)
-        renamed = rename(path, target)
+        done = method(*given)
         if count == nth:
             os.kill(os.getpid(), signal.SIGKILL)
-        return renamed
+        return done
 
-    Path.rename = deadly
+    setattr(*at, deadly)
     try:
         work()
     finally:

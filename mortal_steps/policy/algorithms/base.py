@@ -65,7 +65,8 @@ class Stepper(Protocol):
         ...
 
     def export_weights(self, folder: Path) -> dict[str, str]:
-        """Write the policy as a plain `from_pretrained` folder, for engines to sample with."""
+        """Write the policy for engines to sample with: a plain `from_pretrained` folder or, where
+        `training.publishes_adapter`, a LoRA adapter as PEFT writes it."""
         ...
 
     def save_final(self, folder: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.config import ModelConfig, RolloutConfig
-from mortal_steps.errors import EngineError
+from mortal_steps.errors import EngineError, WeightsMismatchError
 from mortal_steps.types import FinishReason, SamplingParams
 
 
@@ -46,7 +46,9 @@ class Engine(Protocol):
 
     @abstractmethod
     def load(self, folder: Path) -> None:
-        """Replace the weights, in place, by those of a published version's folder.
+        """Replace the weights, in place, by those of a published version's folder: a whole model,
+        or a LoRA adapter (`adapter_files.is_adapter`), which is computed with beside the model that
+        the engine was built with.
 
         Raises `EngineError` where the folder does not fit the model. Another error is a failure
         midway, after which `restart` may help. Until the next successful `load` or `restart` the
@@ -62,6 +64,13 @@ class Engine(Protocol):
             f"{type(self).__name__} takes weights from files alone: it has no load_tensors. Set "
             "rollout.weight_sync to 'reload', 'volume' or 'checkpoint'"
         )
+
+    def verify(self, folder: Path) -> None:
+        """Raise `WeightsMismatchError` where what is held is known not to be what is in the folder.
+
+        A new adapter changes next to nothing in the log-probabilities, so that these cannot tell
+        whether it was loaded. By default nothing: they are the proof.
+        """
 
     def restart(self, folder: Path) -> None:
         """Be built anew, with the weights in the folder. By default the same as `load`."""
@@ -112,6 +121,15 @@ class EngineFactory(Protocol):
     ) -> Engine:
         """The engine."""
         ...
+
+
+def other_tensors(folder: Path, names: Sequence[str]) -> WeightsMismatchError:
+    """What `Engine.verify` raises for tensors of these names."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return WeightsMismatchError(
+        f"the engine does not hold the adapter of {folder} (other or missing: {names[0]}{more}). "
+        'Try another rollout.weight_sync, or training.lora.publish = "merged"'
+    )
 
 
 def context_length(model_config: Any, max_model_len: int) -> int:

@@ -36,7 +36,9 @@ from transformers import (
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
-from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length
+from mortal_steps.rollout.engines.adapter_files import is_adapter, read_adapter_config
+from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length, other_tensors
+from mortal_steps.rollout.engines.transformers_adapter import AdaptedModel
 from mortal_steps.types import SamplingParams
 
 UNIFORMS_PER_BLOCK = 64
@@ -46,8 +48,9 @@ class TransformersEngine(Engine):
     """Samples with transformers on the GPU if there is one, else on the CPU.
 
     Weights are replaced in place, whatever way of syncing them is chosen: there is no server to
-    restart and nothing derived from them. `rollout.engine_options` are passed on to
-    `from_pretrained`. Raises `ModelError` where the model cannot be loaded.
+    restart and nothing derived from them. So are an adapter's, whose base stays.
+    `rollout.engine_options` are passed on to `from_pretrained`. Raises `ModelError` where the model
+    cannot be loaded.
     """
 
     def __init__(
@@ -65,6 +68,9 @@ class TransformersEngine(Engine):
             **rollout.engine_options,
         }
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._base_path = model_path
+        self._is_base = True
+        self._adapted: AdaptedModel | None = None
         try:
             self._model = self._read_model(model_path)
         except (OSError, ValueError, RuntimeError) as error:
@@ -85,7 +91,33 @@ class TransformersEngine(Engine):
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise EngineError(f"cannot load the weights in {folder}: {error}") from error
 
+    def verify(self, folder: Path) -> None:
+        """Compare an adapter's tensors, to the bit."""
+        if is_adapter(folder):
+            other = self._adapted.differing(folder) if self._adapted else ["all of it"]
+            if other:
+                raise other_tensors(folder, other)
+
     def _load(self, folder: Path) -> None:
+        if is_adapter(folder):
+            self._load_adapter(folder)
+        else:
+            self._load_model(folder)
+
+    def _load_adapter(self, folder: Path) -> None:
+        held = self._adapted
+        if held is None or held.config != read_adapter_config(folder):
+            if held is not None or not self._is_base:
+                self._model = self._read_model(self._base_path)
+            self._is_base = True
+            held = self._adapted = AdaptedModel(self._model, folder)
+        held.load(folder)
+
+    def _load_model(self, folder: Path) -> None:
+        self._is_base = False
+        if self._adapted is not None:
+            self._model, self._adapted = self._read_model(str(folder)), None
+            return
         own = {name: self._model.get_parameter(name) for name in self._names}
         files = sorted(folder.glob("model*.safetensors"))
         shapes = {name: shape for file in files for name, shape in _shapes(file).items()}
@@ -110,6 +142,9 @@ class TransformersEngine(Engine):
                 f"of {other[0]} ({len(other)} differ): transformers converts them while it reads a "
                 "file. Set rollout.weight_sync = 'reload'"
             )
+        if self._adapted is not None:
+            self._model, self._adapted = self._read_model(self._base_path), None
+        self._is_base = False
         try:
             self._model.load_state_dict(tensors, strict=False)
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""The `vllm` engine: an in-process `LLM`. The only module that imports vLLM.
+"""The `vllm` engine: an in-process `LLM`. This module and vllm_adapter.py alone import vLLM.
 
 What vLLM does by default and this engine does not:
 
@@ -25,7 +25,9 @@ from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
+from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length
+from mortal_steps.rollout.engines.vllm_adapter import WITNESS, VllmAdapters
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.types import SamplingParams
 
@@ -62,6 +64,9 @@ class VllmEngine(Engine):
         self._model_config = _read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
         self.max_model_len = context_length(self._model_config, model.max_model_len)
+        takes_adapters = bool(rollout.engine_options.get("enable_lora"))
+        # A sleeping engine would lose the base of its adapters.
+        self._sleeps = weight_sync(rollout).releases_memory and not takes_adapters
         self._options = {
             "tokenizer": model_path,
             "dtype": model.dtype,
@@ -71,23 +76,37 @@ class VllmEngine(Engine):
             "disable_log_stats": True,
             "use_tqdm_on_load": False,
             **(self._cpu_options(model.dtype) if self._on_cpu else {}),
-            "enable_sleep_mode": weight_sync(rollout).releases_memory and not self._on_cpu,
+            "enable_sleep_mode": self._sleeps and not self._on_cpu,
+            **({"worker_extension_cls": WITNESS} if takes_adapters else {}),
             **rollout.engine_options,
         }
         if self._on_cpu:
             self._options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
+        self._base_path = model_path
+        self._model_path: str | None = model_path
+        """What the weights were read from; None while they are undefined."""
+        self._adapters = VllmAdapters()
         self._llm = self._start(model_path)
         self._shapes = tensor_shapes(Path(model_path))
         dtype = self._llm.llm_engine.model_config.dtype
         self.dtype = str(dtype).removeprefix("torch.")
 
     def check(self, folder: Path) -> None:
-        """Raise `EngineError` if the folder's tensors are not the model's."""
+        """Raise `EngineError` if the folder's tensors are not the model's; an adapter's are checked
+        by vLLM itself."""
+        if is_adapter(folder):
+            return
         check_shapes(tensor_shapes(folder), self._shapes, tied=self._tied, folder=folder)
 
     def load(self, folder: Path) -> None:
-        """Replace the weights, and forget what was computed with the old ones."""
-        self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+        """Replace the weights, or the adapter beside those of the start, and forget what was
+        computed with the old ones."""
+        if not is_adapter(folder):
+            self._load_model(str(folder))
+        else:
+            if self._model_path != self._base_path:
+                self._load_model(self._base_path)
+            self._adapters.load(self._llm, folder)
         self._reset_prefix_cache()
 
     def load_tensors(self, tensors: Mapping[str, Any]) -> None:
@@ -95,24 +114,38 @@ class VllmEngine(Engine):
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         check_shapes(shapes, self._shapes, tied=self._tied, folder="shared memory")
         iterator = iter(tensors.items())
+        self._model_path = None
+        self._adapters.forget()
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iterator})
         self._reset_prefix_cache()
+
+    def verify(self, folder: Path) -> None:
+        """Compare an adapter's tensors, to the bit."""
+        if is_adapter(folder):
+            self._adapters.verify(self._llm, folder)
 
     def restart(self, folder: Path) -> None:
         """Start vLLM anew with the folder; raises `EngineError` if it does not start."""
         # A wedged engine may also refuse to shut down; a new one is wanted all the same.
         with contextlib.suppress(Exception):
             self.close()
-        self._llm = self._start(str(folder))
+        self._adapters.forget()
+        self._model_path = self._base_path if is_adapter(folder) else str(folder)
+        self._llm = self._start(self._model_path)
+        if is_adapter(folder):
+            self._adapters.load(self._llm, folder)
 
     def release_memory(self) -> None:
-        """Sleep, then take memory for weights alone; on CPU this only pauses the scheduler."""
-        self._llm.sleep(level=2)
-        self._llm.wake_up(tags=["weights"])
+        """Sleep, then take memory for weights alone; on CPU this only pauses the scheduler. The
+        base of adapters stays."""
+        if self._sleeps:
+            self._llm.sleep(level=2)
+            self._llm.wake_up(tags=["weights"])
 
     def resume_memory(self) -> None:
         """Take memory for keys and values again, and forget those of the old weights."""
-        self._llm.wake_up(tags=["kv_cache"])
+        if self._sleeps:
+            self._llm.wake_up(tags=["kv_cache"])
         self._reset_prefix_cache()
 
     def sample(
@@ -164,10 +197,19 @@ class VllmEngine(Engine):
 
             torch.cuda.empty_cache()
 
+    def _load_model(self, path: str) -> None:
+        """Read a whole model over the weights; vLLM forgets adapters with that."""
+        self._model_path = None
+        self._adapters.forget()
+        self._llm.collective_rpc("reload_weights", kwargs={"weights_path": path})
+        self._model_path = path
+
     def _generate(self, prompts_ids: Sequence[Sequence[int]], requests: list[Any]) -> list[Any]:
         prompts = [{"prompt_token_ids": list(prompt)} for prompt in prompts_ids]
         try:
-            outputs: list[Any] = self._llm.generate(prompts, requests, use_tqdm=False)
+            outputs: list[Any] = self._llm.generate(
+                prompts, requests, use_tqdm=False, lora_request=self._adapters.request
+            )
         except Exception as error:
             raise EngineError(f"vLLM refused a batch of {len(prompts)} prompts: {error}") from error
         return outputs

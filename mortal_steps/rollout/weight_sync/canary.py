@@ -1,10 +1,11 @@
 """Loading a published policy version, and proof that the engine really computes with it.
 
-Two checks guard against sampling with other weights than those asked for, which no metric shows:
+Three checks guard against sampling with other weights than those asked for, which no metric shows:
 
 1. The folder: every file has the digest that was recorded when the version was published. It is
    hashed beside loading, from the same pages in memory.
-2. The canary: the engine's logprobs of a fixed probe equal the actor's, written beside the weights.
+2. The tensors of an adapter: those that the engine holds are the folder's, to the bit.
+3. The canary: the engine's logprobs of a fixed probe equal the actor's, written beside the weights.
 
     probe.json  {"token_ids": [5, 6, 7, 30], "logprobs": [-4.1, -3.9, -2.2]}
                  logprobs[i] belongs to token_ids[i + 1], at temperature 1
@@ -42,10 +43,12 @@ def load_weights(
 
 
 def check_canary(engine: Engine, folder: Path, tolerance: float) -> None:
-    """Raise `WeightsMismatchError` unless the engine scores the probe as the actor did.
+    """Raise `WeightsMismatchError` unless the engine scores the probe as the actor did, with what
+    it finds in the folder (`Engine.verify`).
 
     `tolerance` is in nats, and at least 0.3 for models below single precision.
     """
+    engine.verify(folder)
     try:
         probe = (folder / PROBE_FILE).read_bytes()
     except OSError as error:

@@ -38,8 +38,9 @@ class Direct:
         with restarted_on_failure(engine, folder):
             engine.load(folder)
 
-    def load_shared(self, engine: Engine, weights: WeightsRef, tolerance: float) -> bool:
-        """Make the engine sample with `weights`; False where their folder has to be read.
+    def load_shared(self, engine: Engine, weights: WeightsRef, tolerance: float) -> int:
+        """Make the engine sample with `weights`; their bytes, or 0 where their folder has to be
+        read.
 
         Raises `CorruptFileError` for memory that does not hold what was published, `EngineError`
         for tensors that are not the model's, `WeightsMismatchError` if the canary fails.
@@ -48,7 +49,7 @@ class Direct:
             logger.info(
                 "weights v%d are in no shared memory; reading their folder", weights.version
             )
-            return False
+            return 0
         with opened(weights.segment) as shared:
             if shared is None:
                 logger.warning(
@@ -56,11 +57,11 @@ class Direct:
                     weights.version,
                     weights.segment.name,
                 )
-                return False
+                return 0
             return _load(engine, weights, shared, tolerance)
 
 
-def _load(engine: Engine, weights: WeightsRef, shared: Shared, tolerance: float) -> bool:
+def _load(engine: Engine, weights: WeightsRef, shared: Shared, tolerance: float) -> int:
     # Imported where tensors are: a worker's engine has to be the first to import torch.
     from mortal_steps.rollout.weight_sync.shared_tensors import views
 
@@ -82,13 +83,13 @@ def _load(engine: Engine, weights: WeightsRef, shared: Shared, tolerance: float)
             logger.warning(
                 "the engine failed to load %s; reading its folder", origin, exc_info=True
             )
-            return False
+            return 0
         if found.result() != digest:
             raise CorruptFileError(
                 f"{origin} is damaged: its tensors are not those that were published. Continue "
                 "with `mortal resume`, which reads them from their folder or makes them again"
             )
-    return True
+    return sum(map(len, (shared.payload, *shared.files.values())))
 
 
 def _checked(shared: Shared, weights: WeightsRef, origin: str) -> str:

@@ -15,7 +15,7 @@ from mortal_steps.store import run_store
 from mortal_steps.store.digests import digest_of_file
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_config
-from tests.support.policy.runs import NUM_STEPS, SETUPS, make_run, untimed
+from tests.support.policy.runs import ADAPTER, LORA, NUM_STEPS, SETUPS, make_run, untimed
 
 # --- checkpoints ----------------------------------------------------------------------------------
 
@@ -139,6 +139,23 @@ def test_the_final_model_is_the_trained_one(model_path, tmp_path, setup):
         card = run.store.path("final/README.md").read_text()
         assert f"adapter of `{model_path}`" in card
         assert "More Information Needed" not in card
+
+
+def test_whether_the_adapter_travels_alone_does_not_change_what_is_trained(model_path, tmp_path):
+    """Published alone it is the final one, file by file, and the digests of the steps are the same
+    as where whole models are published."""
+    digests = {}
+    for setup, training in {"merged": LORA, "adapter": ADAPTER}.items():
+        run = make_run(tmp_path / setup, make_config(**training), model_path)
+        actor = run.actor()
+        results = run.train(actor, range(NUM_STEPS))
+        digests[setup] = [result.weights_digest for result in results]
+        final = run.store.folder_files(actor.save_final().path)
+        published = run.store.folder_files(results[-1].weights.path)
+    assert digests["merged"] == digests["adapter"]
+    assert published.pop("probe.json")
+    assert published.keys() == {"adapter_config.json", "adapter_model.safetensors"}
+    assert {name: final[name] for name in published} == published
 
 
 def test_an_adapter_names_the_place_where_the_run_began_with_its_base(run, tmp_path, monkeypatch):

@@ -9,8 +9,10 @@ from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.promotion.comparison import Verdict, by_threshold, comparison_page
 from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Registry
+from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.runs.run import find_run
 from tests.support.bare_flow import InProcess, one_thread
+from tests.support.damage import flip_a_byte
 from tests.support.promotion import QUICK
 from tests.support.undisturbed import begun, undisturbed
 
@@ -143,9 +145,10 @@ def test_an_adapter_is_put_to_use_merged_in(registry, trained):
     names = {path.name for path in registry.store.path(comparison.candidate.version.path).iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= names
     assert not names & {"adapter_config.json", "probe.json"}
-    run.store.remove_folder("weights/v1")
-    with pytest.raises(StoreError, match=r"has trained an adapter.*merge_final = true"):
-        Gate(run, registry).bring_in()
+    assert is_adapter(run.store.path("weights/v1"))
+    assert run.store.path("merged/model.safetensors").exists()
+    flip_a_byte(run.store.path("merged/model.safetensors"))  # and so the registry's link to it
+    assert Gate(run, registry).bring_in() == comparison.candidate.version
 
 
 def test_what_cannot_be_compared_is_refused(runs, registry, trained):

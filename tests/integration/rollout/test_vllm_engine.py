@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -24,7 +25,8 @@ from mortal_steps.types import (
     WeightsRef,
 )
 from tests.support.paths import ROOT, VLLM_PYTHON
-from tests.support.rollout.cases import PARAMS, PROBE_IDS, PROMPTS_IDS
+from tests.support.rollout.adapters import make_adapter, publish_adapter, without_one_tensor
+from tests.support.rollout.cases import ADAPTER_SYNCS, PARAMS, PROBE_IDS, PROMPTS_IDS
 from tests.support.rollout.reference import completion_logprobs
 from tests.support.rollout.tiny_model import (
     build_tiny_model,
@@ -92,6 +94,28 @@ def run(folders, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def adapted(model_a):
+    """`model_a` with an adapter that is new, and with two that are trained."""
+    return {f"v{seed}": make_adapter(model_a, seed, spread=0.2 * (seed > 0)) for seed in range(3)}
+
+
+@pytest.fixture(scope="session")
+def adapters(adapted, model_b, other_shape, tmp_path_factory):
+    """Their folders, and what should be refused."""
+    store, broken = RunStore(tmp_path_factory.mktemp("adapters")), tmp_path_factory.mktemp("broken")
+    for version, model in enumerate(adapted.values()):
+        publish_adapter(store, version, model)
+    publish_adapter(store, 3, make_adapter(other_shape, 1))
+    whole = store.path("weights/v1")
+    return {
+        **{f"v{version}": store.path(f"weights/v{version}") for version in range(3)},
+        "other_shape": store.path("weights/v3"),
+        "zeroed": without_one_tensor(whole, broken / "zeroed", zeroed=True),
+        "fewer": without_one_tensor(whole, broken / "fewer", zeroed=False),
+        "whole": model_b,
+    }
+
+
 def shared(folders, tmp_path_factory):
     """A run with versions in shared memory alone."""
     store, weights = RunStore(tmp_path_factory.mktemp("direct")), {}
@@ -104,7 +128,7 @@ def shared(folders, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def found(vllm_python, folders, run, shared):
+def found(vllm_python, folders, adapters, run, shared):
     """What the driver printed."""
     store, requests, swapped = run
     direct = {
@@ -113,6 +137,7 @@ def found(vllm_python, folders, run, shared):
         "weights": TypeAdapter(dict[str, WeightsRef]).dump_python(shared[1], mode="json"),
     }
     given = {name: str(folder) for name, folder in folders.items()}
+    given |= {"adapters": {name: str(folder) for name, folder in adapters.items()}}
     worker = {
         "run_dir": str(store.root),
         "model_path": str(folders["model_a"]),
@@ -267,6 +292,51 @@ def test_the_engine_keeps_quiet(found):
     """What is left on stderr is our own warning about the update made to fail."""
     lines = [line for line in found["stderr"].splitlines() if line.strip()]
     assert not [line for line in lines if "WARNING" in line or "Warning" in line]
+
+
+# --- adapters -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ADAPTER_SYNCS)
+def test_an_adapter_beside_its_base_gives_pefts_numbers(found, adapted, model_b, method):
+    models = {**adapted, "whole": read_model(model_b)}
+    for name, version in zip(ADAPTER_SYNCS[method], found["adapters"][method], strict=True):
+        expected = logprobs_of(models[name], PROBE_IDS)
+        assert version["score"] == pytest.approx(expected, abs=1e-5), name
+        greedy = PARAMS["greedy"]
+        for prompt_ids, (tokens, logprobs, _) in zip(PROMPTS_IDS, version["sampled"], strict=True):
+            expected = completion_logprobs(models[name], prompt_ids, tokens, greedy)
+            assert logprobs == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_adapter_loads_to_the_same_bits_whatever_was_held_before(found):
+    reload, volume, checkpoint = (found["adapters"][method] for method in ADAPTER_SYNCS)
+    assert volume[1] == reload[1] == reload[4]  # after a whole model, too
+    assert volume[0] == reload[2] == checkpoint[0]
+    assert reload[1] != reload[2]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("not given", r"WeightsMismatchError: .*v2 .other or missing: model\.layers"),
+        ("new, not given", r"WeightsMismatchError: .*v0 .other or missing: model\.layers"),
+        ("reused number", r"WeightsMismatchError: .*v2 .other or missing: model\.layers"),
+        ("a tensor not delivered", r"WeightsMismatchError: .*missing: model\.layers\.1[\w.]*\)"),
+        ("a tensor left out", "EngineError: vLLM does not take the adapter"),
+        ("other shape", r"WeightsMismatchError: .*v3 .other or missing: model\.layers"),
+        ("prefixes not forgotten", "EngineError: vLLM did not empty its prefix cache"),
+        ("none", "^none$"),
+    ],
+)
+def test_an_adapter_that_is_not_the_one_asked_for_is_refused(found, fault, said):
+    assert re.search(said, found["adapters"]["faults"][fault])
+
+
+def test_stale_prefixes_of_another_adapter_are_never_read(found):
+    assert (
+        found["adapters"]["faults"]["stale prefixes"] == found["adapters"]["volume"][0]["sampled"]
+    )
 
 
 def test_shapes_are_compared_by_name(folders):

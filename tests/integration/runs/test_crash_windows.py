@@ -6,29 +6,36 @@ import pytest
 
 from mortal_steps.orchestration.opening import create_run
 from mortal_steps.policy.weights import weights_digest
+from mortal_steps.rollout.engines.adapter_files import is_adapter
+from mortal_steps.rollout.engines.transformers_adapter import AdaptedModel
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from tests.support.bare_flow import Killed, go_on, project_config
 from tests.support.commits import in_a_process_killed_at, leftovers
 
-NUM_KILLS = 6
+NUM_KILLS = {"full": 4, "adapter": 1}
+SETUPS = {"full": {}, "adapter": {"training.use_lora": "true", "training.lora.r": 2}}
 
 
-def test_a_run_killed_at_its_commits_ends_with_the_same_bits(project, patch):
-    config = project_config(project)
-    in_whole = config.model_copy(update={"runs_dir": str(project / "whole")})
-    in_killed = config.model_copy(update={"runs_dir": str(project / "killed")})
+@pytest.mark.parametrize("setup", SETUPS)
+def test_a_run_killed_at_its_commits_ends_with_the_same_bits(project, patch, setup):
+    config = project_config(project, **SETUPS[setup])
+    in_whole = config.model_copy(update={"runs_dir": str(project / setup / "whole")})
+    in_killed = config.model_copy(update={"runs_dir": str(project / setup / "killed")})
     whole = go_on(in_whole)
     with pytest.raises(Killed):
         go_on(in_killed, killed_after=0)
-    assert find_run(project / "killed", "run").status() == "interrupted"
-    root = project / "killed" / "run"
+    root = project / setup / "killed" / "run"
+    assert find_run(root.parent, "run").status() == "interrupted"
     choice = random.Random(3)
-    kills = 0
-    for _ in range(NUM_KILLS):
-        nth, after = choice.randint(1, 30), choice.random() < 0.5
-        kills += in_a_process_killed_at(nth, after, lambda: go_on(in_killed))
-    assert kills == NUM_KILLS
+    places = [(choice.randint(1, 30), choice.random() < 0.5) for _ in range(NUM_KILLS[setup])]
+    kills = [in_a_process_killed_at(*place, lambda: go_on(in_killed)) for place in places]
+    if setup == "adapter":  # before a worker takes over its tensors, and between that and the proof
+        assert is_adapter(whole.store.path("weights/v6"))
+        sync = (AdaptedModel, "load")
+        for after in (False, True):
+            kills.append(in_a_process_killed_at(2, after, lambda: go_on(in_killed), sync))
+    assert all(kills)
     killed = go_on(in_killed)
     assert killed.manifest.status == "completed"
     for name in ("metrics.jsonl", "evaluations.jsonl"):

@@ -26,13 +26,14 @@ from tests.support.policy.rollouts import make_batch
 NUM_STEPS = 5
 ACCUMULATED = {"gradient_accumulation_steps": 4, "num_iterations": 2, "beta": 0.05}
 LORA = {"use_lora": True, "lora": {"dropout": 0.2}}
+ADAPTER = {"use_lora": True, "lora": {"dropout": 0.2, "publish": "adapter"}}
 RLOO = {"algorithm": {"type": "rloo", "normalize_advantages": True}}
 SETUPS = {
     "full": {},
     "lora": LORA,
     "accumulated": ACCUMULATED,
-    "lora-accumulated": {**LORA, **ACCUMULATED},
-    "rloo": {**RLOO, **LORA, **ACCUMULATED},
+    "lora-accumulated": {**ADAPTER, **ACCUMULATED},
+    "rloo": {**RLOO, **ADAPTER, **ACCUMULATED},
     "moving-reference": {
         **ACCUMULATED,
         "trl": {

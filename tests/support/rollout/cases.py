@@ -29,6 +29,14 @@ PARAMS = {
     "stop": SamplingParams(max_tokens=100, temperature=1.2, stop=("a", "b", "cd", "7")),
     "to_the_end": SamplingParams(max_tokens=200, temperature=1.2),
 }
+RANK = 5
+"""Of adapters; vLLM makes room for 8."""
+ADAPTER_SYNCS = {
+    "reload": ("v0", "v1", "v2", "whole", "v1"),
+    "volume": ("v2", "v1"),
+    "checkpoint": ("v2",),
+}
+"""What the driver loads by each method, in this order."""
 
 
 def seeds(count: int) -> list[int]:

@@ -16,21 +16,34 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig
+from mortal_steps.config.engines import VLLM_ADAPTERS
 from mortal_steps.errors import EngineError, MortalError, WeightsMismatchError
 from mortal_steps.rollout.engines.base import SampledTokens
 from mortal_steps.rollout.engines.vllm import VllmEngine
 from mortal_steps.rollout.weight_sync.base import weight_sync
+from mortal_steps.rollout.weight_sync.canary import check_canary
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store.segments import SHARED_MEMORY, START
 from mortal_steps.types import GenerateRequest, SamplingParams, WeightsRef
-from tests.support.rollout.cases import PARAMS, PROBE_IDS, PROMPTS_IDS, seeds
+from tests.support.rollout.cases import (
+    ADAPTER_SYNCS,
+    PARAMS,
+    PROBE_IDS,
+    PROMPTS_IDS,
+    RANK,
+    seeds,
+)
+
+TOLERANCE = 1e-3
 
 
-def start(model: str, method: str = "volume", **chosen: Any) -> VllmEngine:
+def start(
+    model: str, method: str = "volume", options: dict[str, Any] | None = None, **chosen: Any
+) -> VllmEngine:
     return VllmEngine(
         model_path=model,
         model=ModelConfig(**chosen),
-        rollout=RolloutConfig(weight_sync=method),
+        rollout=RolloutConfig(weight_sync=method, engine_options=options or {}),
         tokenizer=lambda: None,  # vLLM reads its own
     )
 
@@ -115,6 +128,65 @@ def check_bfloat16(model: str) -> dict[str, Any]:
         "score": engine.score(PROBE_IDS),
     }
     engine.close()
+    return found
+
+
+def refusal(call: Any, *given: Any) -> str:
+    try:
+        call(*given)
+    except MortalError as error:
+        return f"{type(error).__name__}: {error}"
+    return "none"
+
+
+def check_adapters(model: str, folders: dict[str, str]) -> dict[str, Any]:
+    """Versions of an adapter by each method, a whole model in between; and what is refused."""
+    found: dict[str, Any] = {}
+    options = VLLM_ADAPTERS.options_for(RANK)
+    engine = start(model, "reload", options=options)
+    for method, versions in ADAPTER_SYNCS.items():
+        found[method] = []
+        for name in versions:
+            load(engine, folders[name], method)
+            if name != "whole":
+                check_canary(engine, Path(folders[name]), TOLERANCE)
+            sampled = sample(engine, PARAMS["greedy"])
+            found[method].append({"score": engine.score(PROBE_IDS), "sampled": sampled})
+    found["faults"] = check_adapter_faults(engine, folders)
+    engine.close()
+    return found
+
+
+def check_adapter_faults(engine: VllmEngine, folders: dict[str, str]) -> dict[str, str]:
+    """What the canary says where something went wrong with the load that it follows."""
+
+    def canary(name: str) -> str:
+        return refusal(check_canary, engine, Path(folders[name]), TOLERANCE)
+
+    found = {}
+    load(engine, folders["v1"])
+    found["not given"], found["new, not given"] = canary("v2"), canary("v0")
+    # Under the number of the adapter that is there, vLLM answers that it has it.
+    request = engine._adapters.request
+    reused = type(request)("another", request.lora_int_id, folders["v2"])
+    engine._llm.llm_engine.add_lora(reused)
+    engine._adapters.request = reused
+    found["reused number"] = canary("v2")
+    load(engine, folders["zeroed"])
+    found["a tensor not delivered"] = canary("v1")
+    found["a tensor left out"] = refusal(load, engine, folders["fewer"])
+    load(engine, folders["other_shape"])
+    found["other shape"] = canary("other_shape")
+    load(engine, folders["v1"])
+    found["none"] = canary("v1")
+    # Cached keys and values go by the adapter's name, so that those of another do no harm.
+    reset = engine._llm.reset_prefix_cache
+    engine._llm.reset_prefix_cache = lambda: True
+    load(engine, folders["v2"])
+    found["stale prefixes"] = sample(engine, PARAMS["greedy"])
+    engine._llm.reset_prefix_cache = lambda: False
+    found["prefixes not forgotten"] = refusal(load, engine, folders["v1"])
+    engine._llm.reset_prefix_cache = reset
     return found
 
 
@@ -209,6 +281,7 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     found["untied"] = check_sync("reload", engine, folders["untied_b"])
     engine.close()
     found["bfloat16"] = check_bfloat16(a)
+    found["adapters"] = check_adapters(a, folders["adapters"])
     found["worker"] = check_worker(folders["worker"])
     found["direct"] = check_direct(folders["direct"])
     return found

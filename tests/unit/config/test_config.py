@@ -255,6 +255,48 @@ def test_what_defaults_to_the_machine_is_settled_when_a_run_begins(values, cores
     assert RunConfig().settled_like(config).compute.local == local
 
 
+@pytest.mark.parametrize(
+    ("engine", "published"),
+    [("vllm", "adapter"), ("transformers", "adapter"), ("engines:Own", "merged")],
+)
+def test_what_a_lora_run_publishes_is_settled_when_it_begins(engine, published):
+    config = parse_config({"rollout": {"engine": engine}, "training": {"use_lora": True}})
+    begun = config.settled(cores=2)
+    assert begun.training.lora.publish == published
+    assert begun.training.publishes_adapter == (published == "adapter")
+    assert config.settled_like(begun) == begun
+    assert "publish" not in RunConfig().settled(cores=2).identity()["training"]["lora"]
+
+
+def test_a_lora_run_that_began_without_a_word_of_it_publishes_whole_models():
+    """Its recorded configuration has no such key, and its fingerprint knows of none."""
+    config = parse_config({"training": {"use_lora": True}})
+    assert not config.training.publishes_adapter
+    begun = parse_config({"training": {"use_lora": True}, "rollout": {"engine": "transformers"}})
+    again = config.settled_like(begun)
+    assert not again.training.publishes_adapter
+    assert again.training.lora.publish is None
+    assert "publish" not in again.identity()["training"]["lora"]
+
+
+def test_room_is_made_for_adapters_where_they_travel():
+    lora = {"use_lora": True, "lora": {"r": 17}}
+    config = parse_config({"rollout": {"engine": "vllm"}, "training": lora}).settled(cores=2)
+    asked = config.with_room_for_adapters().rollout.engine_options
+    assert asked == {
+        "enable_lora": True,
+        "max_loras": 1,
+        "max_cpu_loras": 2,
+        "max_lora_rank": 32,
+    }
+    wider = {"engine": "vllm", "engine_options": {"max_lora_rank": 64}}
+    config = parse_config({"rollout": wider, "training": lora}).settled(cores=2)
+    assert config.with_room_for_adapters().rollout.engine_options["max_lora_rank"] == 64
+    merged = {**lora, "lora": {"publish": "merged"}}
+    config = parse_config({"rollout": {"engine": "vllm"}, "training": merged}).settled(cores=2)
+    assert config.with_room_for_adapters() == config
+
+
 def test_engine_and_max_tokens_are_settled_when_a_run_begins():
     settled = RunConfig().settled(cores=2, engine="vllm", context=32768)
     assert (settled.rollout.engine, settled.rollout.max_tokens) == ("vllm", 1024)

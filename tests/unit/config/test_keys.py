@@ -75,6 +75,7 @@ LATER = {
     "rollout.source",
     "rollout.source_options",
     "training.deterministic",
+    "training.lora.publish",
 }
 """Keys that are part of a fingerprint only where they say something."""
 

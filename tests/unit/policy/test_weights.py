@@ -21,6 +21,7 @@ from tests.support.policy.rollouts import make_batch, make_config
 
 PROBE = [5, 6, 7, 30, 5, 6, 7, 30]
 LORA = {"use_lora": True, "lora": {"dropout": 0.2}}
+ADAPTER = {"use_lora": True, "lora": {"dropout": 0.2, "publish": "adapter"}}
 
 
 def make_stepper(model_path, folder, num_steps=2, **training):
@@ -73,6 +74,28 @@ def test_a_published_version_is_the_policy(model_path, tmp_path, store, training
     assert (logprobs_of(untrained, PROBE) - torch.tensor(probe["logprobs"])).abs().max() > 0.01
 
 
+def test_a_published_adapter_is_the_policy_beside_its_base(model_path, tmp_path, store):
+    """Its probe is scored with the adapter beside the base, as engines compute it."""
+    stepper = make_stepper(model_path, tmp_path / "out", **ADAPTER)
+    folder = store.path(weights.publish(store, stepper, 2, PROBE).path)
+    assert {path.name for path in folder.iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "probe.json",
+        "manifest.json",
+    }
+    config = json.loads((folder / "adapter_config.json").read_text())
+    assert config["target_modules"] == sorted(config["target_modules"])
+    named = make_config().model.name_or_path
+    assert (config["base_model_name_or_path"], config["inference_mode"]) == (named, True)
+    base = AutoModelForCausalLM.from_pretrained(model_path)
+    untrained = logprobs_of(base, PROBE)
+    loaded = PeftModel.from_pretrained(base, folder).eval()
+    probe = json.loads((folder / "probe.json").read_text())
+    assert logprobs_of(loaded, PROBE).tolist() == pytest.approx(probe["logprobs"], abs=1e-6)
+    assert (untrained - torch.tensor(probe["logprobs"])).abs().max() > 0.01
+
+
 def test_version_0_is_the_model_itself(model_path, tmp_path, store):
     for name, training in {"full": {}, "lora": LORA}.items():
         stepper = GRPOStepper(
@@ -105,7 +128,7 @@ def test_merging_an_adapter_equals_its_forward_and_leaves_the_live_model(model_p
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize("training", [{}, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize("training", [{}, LORA, ADAPTER], ids=["full", "lora", "adapter"])
 def test_scoring_and_exporting_leave_no_trace(model_path, tmp_path, training):
     config = make_config(**training)
     outcomes = []

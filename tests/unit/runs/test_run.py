@@ -21,6 +21,7 @@ def test_a_run_keeps_the_threads_and_shards_that_it_began_with(tmp_path, monkeyp
     unset["rollout"]["num_rollout_workers"] = 3
     config = type(config).model_validate(unset)
     monkeypatch.setattr(settling, "_cores", lambda: 3)
+    monkeypatch.setattr(settling, "_is_small", lambda model: False)
     begun = open_run(config)
     monkeypatch.setattr(settling, "_cores", lambda: 1)
     unset["rollout"]["num_rollout_workers"] = 1

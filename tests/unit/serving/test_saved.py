@@ -95,6 +95,15 @@ def test_an_adapter_is_served_beside_its_base_or_merged_into_it(tmp_path, merged
     assert choose(run, step, merged=merged).path == path
 
 
+def test_an_adapter_that_was_published_alone_is_served_as_one(tmp_path):
+    run = begun(tmp_path, lora=True)
+    with run.store.committing_folder("weights/v5") as folder:
+        (folder / "adapter_config.json").write_text("{}")
+    for merged in (False, True):
+        saved = choose(run, 5, merged=merged)
+        assert (saved.kind, saved.path) == ("adapter", "weights/v5")
+
+
 def test_damaged_weights_are_not_served(tmp_path, caplog):
     run = begun(tmp_path)
     commit(run, "weights/v5")

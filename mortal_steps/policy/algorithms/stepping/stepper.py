@@ -43,6 +43,7 @@ from mortal_steps.policy.algorithms.stepping.state import (
 from mortal_steps.policy.base_model import Base, named_base
 from mortal_steps.policy.export import (
     published_tensors,
+    save_adapter,
     save_model,
     save_settings,
     save_tokenizer,
@@ -229,10 +230,13 @@ class TrlStepper(ABC):
         return state_digests(self._trainer)
 
     def export_weights(self, folder: Path) -> dict[str, str]:
-        """Write the policy as a plain `from_pretrained` folder, an adapter merged into its base.
+        """Write the policy for engines to sample with: a plain `from_pretrained` folder, or a LoRA
+        adapter alone (`training.lora.publish`).
 
         These return digests of files that were hashed while they were written, by name.
         """
+        if self._config.training.publishes_adapter:
+            return save_adapter(self._trainer.model, folder, self._base)
         return save_model(self._trainer.model, folder)
 
     def policy_tensors(self) -> dict[str, torch.Tensor]:

@@ -1,6 +1,6 @@
 """A checkpoint as a model folder that every engine loads, by the actor's own way of writing one.
 
-    python -m mortal_steps.serving.export CHECKPOINT FOLDER '{"dtype": "float32", ...}'
+    python -m mortal_steps.policy.exporting CHECKPOINT FOLDER '{"dtype": "float32", ...}'
 
 The file has the bits that the actor published, or would have, after the same step.
 """

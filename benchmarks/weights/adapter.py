@@ -1,0 +1,223 @@
+"""Seconds from a trained LoRA adapter to a worker that computes with it, beside its base.
+
+    python -m benchmarks.weights.adapter
+    python -m benchmarks.weights.adapter --engine vllm --python .venv-vllm/bin/python
+
+The model has half a billion parameters, in Qwen2.5's shape and with random weights; the adapter is
+of rank 16, on the four projections of attention. A rollout worker in another process takes one
+version after the other. Sync is publish, load and verify; the canary's forward passes, one on each
+side, are told beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.jobs import ROOT
+from benchmarks.output import add_output_option, console, results_table, write_results
+
+GOAL_S = 0.1
+RANK = 16
+MODULES = ("q_proj", "k_proj", "v_proj", "o_proj")
+PROBE = [3 + (7 * place) % 70 for place in range(64)]
+SHAPE = {
+    "vocab_size": 151_936,
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": True,
+    "bos_token_id": None,
+}
+
+
+def main() -> None:
+    args = _parse()
+    with tempfile.TemporaryDirectory(prefix="adapter-", dir=args.place) as name:
+        folder = Path(name)
+        published = _publish(folder, args.rounds)
+        loaded = _load(args, folder, [row["path"] for row in published])
+    rows = [{**one, **other} for one, other in zip(published, loaded, strict=True)][1:]
+    _print_report(args.engine, rows)
+    write_results(args.output, {"goal_s": GOAL_S, "engine": args.engine, "rounds": rows})
+
+
+def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
+    """The first version is one more: whatever is slow for the first time is left out."""
+    import torch
+
+    from mortal_steps.policy import weights
+    from mortal_steps.policy.base_model import Base
+    from mortal_steps.policy.export import save_adapter
+    from mortal_steps.store import RunStore
+    from mortal_steps.store.syncing import BackgroundSync
+    from mortal_steps.types import PolicyVersion
+
+    torch.set_num_threads(2)
+    model = _build(folder / "base")
+
+    class Adapted:
+        score_s = score_cpu_s = 0.0
+
+        def export_weights(self, into: Path) -> dict[str, str]:
+            return save_adapter(model, into, Base(name="base"))
+
+        def score(self, token_ids: Sequence[int]) -> list[float]:
+            began, began_cpu = time.perf_counter(), time.process_time()
+            ids = torch.tensor([list(token_ids)])
+            with torch.no_grad():
+                logprobs = model(input_ids=ids).logits[0, :-1].log_softmax(-1)
+            self.score_s = time.perf_counter() - began
+            self.score_cpu_s = time.process_time() - began_cpu
+            return logprobs.gather(1, ids[0, 1:, None]).squeeze(1).tolist()
+
+    store, policy, rows = RunStore(folder / "run"), Adapted(), []
+    sync = BackgroundSync()  # to the disk, beside what follows, as in a run
+    for version in range(rounds + 1):
+        _train(model)
+        began, began_cpu = time.perf_counter(), time.process_time()
+        path = weights.publish(store, policy, PolicyVersion(version), PROBE, sync).path
+        whole_s, cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
+        rows.append(
+            {
+                "path": path,
+                "bytes": sum(file.stat().st_size for file in store.path(path).iterdir()),
+                "publish_s": whole_s - policy.score_s,
+                "publish_cpu_s": cpu_s - policy.score_cpu_s,
+                "score_s": policy.score_s,
+            }
+        )
+    sync.finish()
+    return rows
+
+
+def _build(folder: Path) -> Any:
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, Qwen2Config
+
+    from mortal_steps.config import NewModelConfig
+    from mortal_steps.policy.new_model import build_tokenizer
+
+    tokenizer = build_tokenizer(NewModelConfig())
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    model = AutoModelForCausalLM.from_config(Qwen2Config(**SHAPE, **ends))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    config = LoraConfig(task_type="CAUSAL_LM", r=RANK, target_modules=list(MODULES))
+    return get_peft_model(model, config).eval()
+
+
+def _train(model: Any) -> None:
+    """Other values for the adapter, as a train step would leave them."""
+    import torch
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter), alpha=0.01)
+
+
+def _load(args: argparse.Namespace, folder: Path, paths: Sequence[str]) -> list[dict[str, Any]]:
+    job = {"folder": str(folder), "engine": args.engine, "paths": list(paths)}
+    env = {**os.environ, "OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
+    command = [args.python, "-m", __spec__.name, "--worker", json.dumps(job)]
+    subprocess.run(command, check=True, cwd=ROOT, env=env)
+    found: list[dict[str, Any]] = json.loads((folder / "loaded.json").read_text())
+    return found
+
+
+def _worker(job: dict[str, Any]) -> None:
+    """The rollout worker, in the interpreter that has its engine."""
+    from mortal_steps.config import RunConfig
+    from mortal_steps.rollout.weight_sync.base import weight_sync
+    from mortal_steps.rollout.worker import RolloutWorker
+    from mortal_steps.store import RunStore
+    from mortal_steps.types import PolicyVersion, WeightsRef
+
+    folder = Path(job["folder"])
+    lora = {"r": RANK, "target_modules": MODULES, "publish": "adapter"}
+    config = RunConfig.model_validate(
+        {"rollout": {"engine": job["engine"]}, "training": {"use_lora": True, "lora": lora}}
+    )
+    run_dir, model_path = str(folder / "run"), str(folder / "base")
+    worker = RolloutWorker(run_dir=run_dir, config=config, model_path=model_path)
+    engine, sync = worker._started_engine(), weight_sync(config.rollout)
+    store, rows = RunStore(folder / "run"), []
+    for number, path in enumerate(job["paths"]):
+        digest = store.folder_digest(path)
+        weights = WeightsRef(version=PolicyVersion(number), path=path, sha256=digest)
+        rows.append(_sync(store, engine, sync, weights))
+    (folder / "loaded.json").write_text(json.dumps(rows))
+
+
+def _sync(store: Any, engine: Any, sync: Any, weights: Any) -> dict[str, float]:
+    """What `load_weights` does, the canary's forward pass timed by itself."""
+    began, began_cpu = time.perf_counter(), time.process_time()
+    folder = store.verify_folder(weights.path, weights.sha256)
+    engine.check(folder)
+    sync.load(engine, folder)
+    engine.verify(folder)
+    load_s, load_cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
+    began = time.perf_counter()
+    found = engine.score(PROBE)
+    canary_s = time.perf_counter() - began
+    expected = json.loads((folder / "probe.json").read_bytes())["logprobs"]
+    differs = max(abs(a - b) for a, b in zip(found, expected, strict=True))
+    return {
+        "load_s": load_s,
+        "load_cpu_s": load_cpu_s,
+        "canary_s": canary_s,
+        "differs_nats": differs,
+    }
+
+
+def _print_report(engine: str, rows: Sequence[dict[str, Any]]) -> None:
+    table = results_table(
+        f"seconds of an adapter's version with {engine}, medians of {len(rows)}",
+        *("MB", "publish", "load + verify", "sync", "fastest", "CPU", "canary: actor", "worker"),
+    )
+
+    def median(name: str) -> float:
+        return statistics.median(row[name] for row in rows)
+
+    syncs = [row["publish_s"] + row["load_s"] for row in rows]
+    cpu = [row["publish_cpu_s"] + row["load_cpu_s"] for row in rows]
+    table.add_row(
+        f"{median('bytes') / 1e6:.1f}",
+        *(f"{median(name):.3f}" for name in ("publish_s", "load_s")),
+        f"{statistics.median(syncs):.3f}",
+        f"{min(syncs):.3f}",
+        f"{statistics.median(cpu):.3f}",
+        *(f"{median(name):.3f}" for name in ("score_s", "canary_s")),
+    )
+    console.print(table)
+    console.print(f"goal: {GOAL_S} s")
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--engine", choices=("transformers", "vllm"), default="transformers")
+    parser.add_argument("--python", default=sys.executable, help="interpreter with the engine")
+    parser.add_argument("--place", default=None, help="folder for the files")
+    parser.add_argument("--rounds", type=int, default=7)
+    add_output_option(parser, "weights_adapter")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        _worker(json.loads(sys.argv[2]))
+    else:
+        main()

@@ -1,0 +1,59 @@
+"""A LoRA adapter beside its base in transformers, by PEFT."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+from safetensors.torch import load_file
+
+from mortal_steps.errors import EngineError
+from mortal_steps.rollout.engines.adapter_files import ADAPTER_WEIGHTS, read_adapter_config
+
+
+class AdaptedModel:
+    """A model whose modules compute with an adapter from now on, without dropout.
+
+    PEFT puts it into the model's own modules: whoever has the model generates with it.
+    """
+
+    def __init__(self, model: Any, folder: Path) -> None:
+        """Raises `ValueError` for an adapter that fits no module of the model."""
+        self.config = read_adapter_config(folder)
+        config = LoraConfig.from_pretrained(str(folder))
+        config.base_model_name_or_path = None  # as the actor calls it; peft would warn
+        adapted = get_peft_model(model, config).eval()
+        # The tensors that compute, by the names that they have in files.
+        self._held: dict[str, torch.Tensor] = get_peft_model_state_dict(
+            adapted, save_embedding_layers=False
+        )
+
+    @torch.no_grad()
+    def load(self, folder: Path) -> None:
+        """Take over the adapter's tensors; raises `EngineError` unless they are the same ones."""
+        held, given = self._held, load_file(folder / ADAPTER_WEIGHTS)
+        other = sorted(
+            name
+            for name in held.keys() | given.keys()
+            if name not in held or name not in given or held[name].shape != given[name].shape
+        )
+        if other:
+            raise EngineError(
+                f"the adapter in {folder} is not this model's: {other[0]} and "
+                f"{len(other) - 1} other tensors are missing on one side or of another shape"
+            )
+        for name, tensor in given.items():
+            held[name].copy_(tensor)
+
+    def differing(self, folder: Path) -> list[str]:
+        """Names of the folder's tensors that are not held as they are there, to the bit."""
+        held, given = self._held, load_file(folder / ADAPTER_WEIGHTS)
+        return sorted(
+            name
+            for name in held.keys() | given.keys()
+            if name not in held
+            or name not in given
+            or not torch.equal(held[name].cpu(), given[name].to(held[name].dtype))
+        )
