@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mortal import cli
+from mortal.cli.on_demand import PLACES
 from mortal.terminal.output import MOST_LINES, TRACEBACK, shortened
 from mortal.terminal.prefect_logs import is_news
 from mortal_steps.errors import WorkerError
@@ -24,10 +24,10 @@ from tests.support.project import write_project
 RED = "\x1b[31m"
 
 
-@pytest.mark.parametrize("command", [f.__name__ for panel in cli.COMMANDS.values() for f in panel])
+@pytest.mark.parametrize("command", list(PLACES))
 def test_on_a_narrow_terminal_the_help_names_each_option_in_full(mortal, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
-    code, output, _ = mortal(command.replace("_", "-"), "--help")
+    code, output, _ = mortal(command, "--help")
     assert code == 0 and "--help" in output
     assert "…" not in output
     assert max(map(len, output.splitlines())) <= 80

@@ -322,7 +322,7 @@ def test_a_kind_with_settings_is_taken_as_it_is():
         ({"runs_dir": ""}, "runs_dir = '': name a folder"),
         ({"config": [1]}, r"config = \[1\]: write keys and values"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
 def test_what_cannot_be_meant_is_refused(given, said, folder):
     with pytest.raises((ConfigError, RewardError), match=said):
