@@ -130,57 +130,19 @@ def _train(model: Any) -> None:
 
 
 def _load(args: argparse.Namespace, folder: Path, paths: Sequence[str]) -> list[dict[str, Any]]:
-    job = {"folder": str(folder), "engine": args.engine, "paths": list(paths)}
+    job = {
+        "folder": str(folder),
+        "engine": args.engine,
+        "paths": list(paths),
+        "lora": {"r": RANK, "target_modules": MODULES, "publish": "adapter"},
+        "probe": PROBE,
+    }
     env = {**os.environ, "OMP_NUM_THREADS": "2", "HF_HUB_OFFLINE": "1"}
-    command = [args.python, "-m", __spec__.name, "--worker", json.dumps(job)]
+    script = Path(__file__).with_name("adapter_worker.py")
+    command = [args.python, str(script), json.dumps(job)]
     subprocess.run(command, check=True, cwd=ROOT, env=env)
     found: list[dict[str, Any]] = json.loads((folder / "loaded.json").read_text())
     return found
-
-
-def _worker(job: dict[str, Any]) -> None:
-    """The rollout worker, in the interpreter that has its engine."""
-    from mortal_steps.config import RunConfig
-    from mortal_steps.rollout.weight_sync.base import weight_sync
-    from mortal_steps.rollout.worker import RolloutWorker
-    from mortal_steps.store import RunStore
-    from mortal_steps.types import PolicyVersion, WeightsRef
-
-    folder = Path(job["folder"])
-    lora = {"r": RANK, "target_modules": MODULES, "publish": "adapter"}
-    config = RunConfig.model_validate(
-        {"rollout": {"engine": job["engine"]}, "training": {"use_lora": True, "lora": lora}}
-    )
-    run_dir, model_path = str(folder / "run"), str(folder / "base")
-    worker = RolloutWorker(run_dir=run_dir, config=config, model_path=model_path)
-    engine, sync = worker._started_engine(), weight_sync(config.rollout)
-    store, rows = RunStore(folder / "run"), []
-    for number, path in enumerate(job["paths"]):
-        digest = store.folder_digest(path)
-        weights = WeightsRef(version=PolicyVersion(number), path=path, sha256=digest)
-        rows.append(_sync(store, engine, sync, weights))
-    (folder / "loaded.json").write_text(json.dumps(rows))
-
-
-def _sync(store: Any, engine: Any, sync: Any, weights: Any) -> dict[str, float]:
-    """What `load_weights` does, the canary's forward pass timed by itself."""
-    began, began_cpu = time.perf_counter(), time.process_time()
-    folder = store.verify_folder(weights.path, weights.sha256)
-    engine.check(folder)
-    sync.load(engine, folder)
-    engine.verify(folder)
-    load_s, load_cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
-    began = time.perf_counter()
-    found = engine.score(PROBE)
-    canary_s = time.perf_counter() - began
-    expected = json.loads((folder / "probe.json").read_bytes())["logprobs"]
-    differs = max(abs(a - b) for a, b in zip(found, expected, strict=True))
-    return {
-        "load_s": load_s,
-        "load_cpu_s": load_cpu_s,
-        "canary_s": canary_s,
-        "differs_nats": differs,
-    }
 
 
 def _print_report(engine: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -217,7 +179,4 @@ def _parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--worker"]:
-        _worker(json.loads(sys.argv[2]))
-    else:
-        main()
+    main()

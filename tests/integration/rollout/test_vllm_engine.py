@@ -116,6 +116,7 @@ def adapters(adapted, model_b, other_shape, tmp_path_factory):
     }
 
 
+@pytest.fixture(scope="session")
 def shared(folders, tmp_path_factory):
     """A run with versions in shared memory alone."""
     store, weights = RunStore(tmp_path_factory.mktemp("direct")), {}
