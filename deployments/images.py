@@ -52,7 +52,8 @@ reward_image = _project.add_local_python_source("mortal", "mortal_steps", "morta
 """Reward functions, which take `mortal.rewards` from MORTAL."""
 
 orchestrator_image = _project.add_local_python_source(
-    "mortal", "mortal_flows", "mortal_tasks", "mortal_steps", "mortal_deployments"
+    *("mortal", "mortal_flows", "mortal_tasks", "mortal_steps", "mortal_deployments"),
+    ignore=~modal.FilePatternMatcher("**/*.py", "**/*.sql"),  # the tables of its Prefect server
 )
 """The flow itself."""
 

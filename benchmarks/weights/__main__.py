@@ -32,9 +32,10 @@ from typing import Any
 from benchmarks.earlier import code_of
 from benchmarks.jobs import ROOT
 from benchmarks.output import add_output_option, console, results_table, write_results
+from mortal_steps.config.weight_sync import WEIGHT_SYNC
 
 SIZES = (0.09, 0.5, 1.5)
-METHODS = ("reload", "volume", "checkpoint")
+METHODS = tuple(WEIGHT_SYNC)
 PLACES = ("disk", "/dev/shm")
 GOAL = 1.5
 """Times a plain write and a plain read together."""
@@ -112,6 +113,7 @@ def _print_report(rounds: Sequence[Round]) -> None:
         "load + verify",
         "sync to disk",
         "canary",
+        "copy",
         "write + read",
         "times",
         "CPU",
@@ -133,6 +135,7 @@ def _print_report(rounds: Sequence[Round]) -> None:
             method,
             *(f"{_median(rows, name):.3f}" for name in ("publish_s", "load_s", "settle_s")),
             f"{_median(rows, 'score_s') + _median(rows, 'canary_s'):.3f}",
+            f"{_median(rows, 'plain_copy_s'):.3f}",
             f"{statistics.median(plain):.3f}",
             f"{statistics.median(map(ratio, rows)):.2f} (from {min(map(ratio, rows)):.2f})",
             f"{statistics.median(map(cpu_ratio, rows)):.2f}",

@@ -5,6 +5,7 @@ Run as a script, so that the packages of another commit can be measured with it 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -20,7 +21,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.config import RunConfig
 from mortal_steps.data.kept import keep_problems
-from mortal_steps.policy.export import save_model
+from mortal_steps.policy import export
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
@@ -37,7 +38,15 @@ class Policy:
 
     def export_weights(self, folder: Path) -> Any:
         """See `Stepper`."""
-        return save_model(self.model, folder)
+        return export.save_model(self.model, folder)
+
+    def policy_tensors(self) -> Any:
+        """See `Stepper`; older code has no such function."""
+        return export.published_tensors(self.model)
+
+    def export_settings(self, folder: Path) -> None:
+        """See `Stepper`."""
+        export.save_settings(self.model, folder)
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """See `Stepper`."""
@@ -118,9 +127,14 @@ def _method(job: dict[str, Any], method: str, place: Path, policy: Policy) -> li
         plain = {} if number == 0 else _plain(tensors, place / "plain")
         measured = _sync(publisher, policy, worker, number)
         store.remove_folder(f"weights/v{number}")
-        if number:  # the first one starts the engine's paths
+        if number:  # the first one starts the engine's paths, and takes new memory
             found.append({"method": method, **plain, **measured})
     worker.end()
+    if method == "direct":
+        # Imported where used: earlier code has no such module.
+        from mortal_steps.store.segments import remove_segments
+
+        remove_segments(store.root)
     return found
 
 
@@ -141,11 +155,21 @@ def _plain(tensors: Sequence[torch.Tensor], path: Path) -> dict[str, float]:
             while file.readinto(piece):
                 pass
 
+    copies = [torch.empty_like(tensor) for tensor in tensors]
+
+    def copy() -> None:
+        for target, tensor in zip(copies, tensors, strict=True):
+            target.copy_(tensor)
+
+    copy()  # the system gives memory when it is first written to
+    copy_s, _, _ = _timed(copy)
+    copies.clear()
     write_s, write_cpu_s, _ = _timed(write)
     read_s, read_cpu_s, _ = _timed(read)
     path.unlink()
     return {
         "num_bytes": sum(map(len, views)),
+        "plain_copy_s": copy_s,
         "plain_write_s": write_s,
         "plain_write_cpu_s": write_cpu_s,
         "plain_read_s": read_s,
@@ -157,7 +181,9 @@ def _sync(publisher: Publisher, policy: Policy, worker: Worker, version: int) ->
     began_io = _io()
     publish_s, publish_cpu_s, reference = _timed(lambda: publisher.publish(policy, version))
     ended_io = _io()
-    answer = worker.ask({"path": reference.path, "sha256": reference.sha256, "version": version})
+    segment = getattr(reference, "segment", None)
+    request = {"path": reference.path, "sha256": reference.sha256, "version": version}
+    answer = worker.ask(request | ({"segment": dataclasses.asdict(segment)} if segment else {}))
     finish = getattr(publisher, "finish", lambda: None)  # what older code does before it answers
     settle_s, _, _ = _timed(finish)
     return {
