@@ -21,19 +21,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import torch
-from transformers.utils import SAFE_WEIGHTS_NAME
-
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy import weights
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
-from mortal_steps.rollout.weight_sync.shared_tensors import NAMES, views
 from mortal_steps.store import RunStore
 from mortal_steps.store.digests import digest_of_bytes
 from mortal_steps.store.folders import FOLDER_MANIFEST, manifest_of
 from mortal_steps.store.segments import Segment, remove_segments
 from mortal_steps.store.tensor_layout import lay_out
 from mortal_steps.types import PolicyVersion, SegmentRef, WeightsRef
+
+SAFE_WEIGHTS_NAME = "model.safetensors"
+"""As in transformers."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ logger = logging.getLogger(__name__)
 class Shareable(Protocol):
     """A policy whose tensors can be had one by one; a `TrlStepper` is one."""
 
-    def policy_tensors(self) -> Mapping[str, torch.Tensor]:
+    def policy_tensors(self) -> Mapping[str, Any]:
         """The tensors of `export_weights`, by the names that they have in its file."""
         ...
 
@@ -85,6 +84,9 @@ class Sharing:
                 "and export_settings; give it these, or choose another rollout.weight_sync"
             )
         self.join()
+        # Imported where used: an actor that is only made needs no torch.
+        from mortal_steps.rollout.weight_sync.shared_tensors import views
+
         tensors = policy.policy_tensors()
         layout = lay_out(
             (name, _type_name(name, tensor), tuple(tensor.shape))
@@ -183,10 +185,12 @@ def _settings_of(policy: Shareable) -> dict[str, bytes]:
         return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def _type_name(name: str, tensor: torch.Tensor) -> str:
+def _type_name(name: str, tensor: Any) -> str:
+    from mortal_steps.rollout.weight_sync.shared_tensors import NAMES
+
     if tensor.dtype not in NAMES:
         raise ConfigError(
             f"rollout.weight_sync = 'direct': {name} is of type {tensor.dtype}, which is not "
             "shared in memory; choose another rollout.weight_sync, such as 'reload'"
         )
-    return NAMES[tensor.dtype]
+    return str(NAMES[tensor.dtype])

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, EngineError, WeightsMismatchError
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.worker import RolloutWorker
@@ -17,7 +18,6 @@ from mortal_steps.types import SegmentRef
 from tests.support.damage import flip_a_byte
 from tests.support.rollout.cases import PARAMS, PROMPTS_IDS, seeds
 from tests.support.rollout.tiny_model import publish, share
-from tests.unit.rollout.test_worker import config
 
 
 @pytest.fixture
@@ -39,6 +39,10 @@ def v1(store, model_b):
     _, weights = share(store, publish(store, 1, model_b))
     store.path("weights/v1").rename(store.path("weights/later"))
     return weights
+
+
+def config(**rollout):
+    return RunConfig.model_validate({"rollout": {"engine": "transformers", **rollout}})
 
 
 def sampled(worker):
