@@ -98,7 +98,8 @@ class Sharing:
             payload[: len(layout.header)] = layout.header
             for name, view in views(payload, layout).items():
                 view.copy_(tensors[name])
-            files, manifest = self._described(policy, payload, probe)
+            files, digests = self._described(policy, payload, probe)
+            manifest = manifest_of(digests)
             shared = {**files, FOLDER_MANIFEST: manifest}
             place = segment.seal(shared, (SAFE_WEIGHTS_NAME, layout.size))
         except BaseException:
@@ -108,7 +109,7 @@ class Sharing:
         self._announced[version] = _reference(version, manifest, place)
         content: dict[str, bytes | memoryview] = {**files, SAFE_WEIGHTS_NAME: payload}
         path = weights.path_of(version)
-        written = self._thread.submit(self._store.commit_folder, path, content, manifest)
+        written = self._thread.submit(self._store.commit_folder, path, content, digests)
         self._writing = (version, written)
         return self._announced[version]
 
@@ -136,8 +137,8 @@ class Sharing:
 
     def _described(
         self, policy: Shareable, payload: memoryview, probe: Sequence[int]
-    ) -> tuple[dict[str, bytes], bytes]:
-        """The small files of a version, and the manifest of all of them."""
+    ) -> tuple[dict[str, bytes], dict[str, str]]:
+        """The small files of a version, and the digests of all of them."""
         with ThreadPoolExecutor(1) as beside:
             digest = beside.submit(digest_of_bytes, payload)
             if not self._settings:  # the same for all versions
@@ -145,7 +146,7 @@ class Sharing:
             scored = {"token_ids": list(probe), "logprobs": policy.score(probe)}
             files = {**self._settings, PROBE_FILE: json.dumps(scored).encode()}
             digests = {name: digest_of_bytes(content) for name, content in files.items()}
-            return files, manifest_of({**digests, SAFE_WEIGHTS_NAME: digest.result()})
+            return files, {**digests, SAFE_WEIGHTS_NAME: digest.result()}
 
     def _segment_for(self, size: int, keep: Collection[int]) -> Segment:
         """A segment to write to: one whose version nobody samples with any more, or a new one."""

@@ -6,42 +6,16 @@ library writes has to be read again to be hashed, and it takes more than twice t
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
 from blake3 import blake3
 
+from mortal_steps.rollout.weight_sync.shared_tensors import NAMES
 from mortal_steps.store.digests import BLAKE3, num_threads
 from mortal_steps.store.hashing_file import HashingFile
-
-METADATA = {"format": "pt"}
-"""As transformers writes it."""
-
-NAMES = {
-    torch.bool: "BOOL",
-    torch.uint8: "U8",
-    torch.int8: "I8",
-    torch.float8_e5m2: "F8_E5M2",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e8m0fnu: "F8_E8M0",
-    torch.int16: "I16",
-    torch.uint16: "U16",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int32: "I32",
-    torch.uint32: "U32",
-    torch.float32: "F32",
-    torch.complex64: "C64",
-    torch.float64: "F64",
-    torch.int64: "I64",
-    torch.uint64: "U64",
-}
-"""What the format calls a type. Files have the later ones first."""
-
-_RANK = {dtype: rank for rank, dtype in enumerate(NAMES)}
+from mortal_steps.store.tensor_layout import lay_out
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> str:
@@ -65,23 +39,11 @@ def digest_of_tensors(tensors: Mapping[str, torch.Tensor]) -> str:
 
 def _pieces(tensors: Mapping[str, torch.Tensor]) -> Iterator[bytes | memoryview]:
     """The bytes of the file: its header, then each tensor."""
-    names = sorted(tensors, key=lambda name: (-_RANK[tensors[name].dtype], name.encode()))
-    header: dict[str, object] = {"__metadata__": METADATA}
-    end = 0
-    for name in names:
-        tensor = tensors[name]
-        begin, end = end, end + tensor.nbytes
-        header[name] = {
-            "dtype": NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [begin, end],
-        }
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    yield struct.pack("<Q", len(text)) + text
-    for name in names:
-        if tensors[name].numel():
-            yield _bytes_of(tensors[name])
+    layout = lay_out((name, NAMES[t.dtype], tuple(t.shape)) for name, t in tensors.items())
+    yield layout.header
+    for place in layout.places:
+        if tensors[place.name].numel():
+            yield _bytes_of(tensors[place.name])
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:

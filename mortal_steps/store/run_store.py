@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -195,27 +194,17 @@ class RunStore:
             self._verified.note(target / name, digest, self._verified.look(target / name))
 
     def commit_folder(
-        self, relative: str, files: Mapping[str, bytes | memoryview], manifest: bytes
+        self,
+        relative: str,
+        files: Mapping[str, bytes | memoryview],
+        digests: Mapping[str, str],
     ) -> None:
-        """The same for a folder whose files, and their manifest, lie in memory."""
-        target = self.path(relative)
-        beside = hidden_beside(target, "partial")
-        try:
-            beside.mkdir(parents=True)
-            for name, content in {**files, FOLDER_MANIFEST: manifest}.items():
-                path = beside / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with writing(path), path.open("wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-            for folder in {(beside / name).parent for name in files} | {beside}:
-                sync_to_disk(folder)
-            replace_folder(beside, target)
-        except BaseException:
-            shutil.rmtree(beside, ignore_errors=True)
-            raise
-        self._verified.forget(target)
+        """The same for a folder whose files lie in memory, each with its digest by its name."""
+        with self.committing_folder(relative, hashed=digests) as folder:
+            for name, content in files.items():
+                with writing(self.path(relative) / name):
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / name).write_bytes(content)
 
     def folder_digest(self, relative: str) -> str:
         """sha256 of a committed folder's manifest; raises `CorruptFileError` if there is none."""

@@ -22,26 +22,21 @@ from safetensors import SafetensorError, safe_open
 from transformers import (
     AutoModelForCausalLM,
     GenerationConfig,
-    LogitsProcessor,
     LogitsProcessorList,
-    MinPLogitsWarper,
     PreTrainedTokenizerBase,
     StoppingCriteria,
     StoppingCriteriaList,
     StopStringCriteria,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
 )
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
 from mortal_steps.rollout.engines.adapter_files import is_adapter, read_adapter_config
 from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length, other_tensors
+from mortal_steps.rollout.engines.seeded_draw import SeededDraw
+from mortal_steps.rollout.engines.tensor_shapes import tensor_shapes
 from mortal_steps.rollout.engines.transformers_adapter import AdaptedModel
 from mortal_steps.types import SamplingParams
-
-UNIFORMS_PER_BLOCK = 64
 
 
 class TransformersEngine(Engine):
@@ -120,15 +115,15 @@ class TransformersEngine(Engine):
             return
         own = {name: self._model.get_parameter(name) for name in self._names}
         files = sorted(folder.glob("model*.safetensors"))
-        shapes = {name: shape for file in files for name, shape in _shapes(file).items()}
+        shapes = tensor_shapes(folder)
         if shapes.keys() != own.keys():
             # Names that transformers converts while reading: the slow way.
             self._model = self._read_model(str(folder))
             return
         for name, tensor in own.items():
-            if shapes[name] != list(tensor.shape):
+            if shapes[name] != tuple(tensor.shape):
                 raise ValueError(
-                    f"{name} is {shapes[name]} there, {list(tensor.shape)} in the model"
+                    f"{name} is {shapes[name]} there, {tuple(tensor.shape)} in the model"
                 )
         for file in files:
             _copy_into(own, file)
@@ -226,78 +221,12 @@ class TransformersEngine(Engine):
             ) from error
 
 
-def _shapes(file: Path) -> dict[str, list[int]]:
-    with safe_open(file, framework="pt") as opened:
-        return {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
-
-
 @torch.no_grad()
 def _copy_into(own: dict[str, torch.Tensor], file: Path) -> None:
     """Out of the mapped file, one tensor after the other: never two sets of weights on a device."""
     with safe_open(file, framework="pt") as opened:
         for name in opened.keys():  # noqa: SIM118
             own[name].copy_(opened.get_tensor(name))
-
-
-class SeededDraw(LogitsProcessor):
-    """Draws each row's next token with the row's own uniforms and forces it on a greedy search.
-
-    `tokens` and `logprobs` collect, per step, a tensor of shape (B,).
-    """
-
-    def __init__(self, seeds: Sequence[int], params: SamplingParams) -> None:
-        self.tokens: list[torch.Tensor] = []
-        self.logprobs: list[torch.Tensor] = []
-        self._greedy = params.temperature == 0
-        self._filters = _filters(params)
-        self._streams = [np.random.Generator(np.random.Philox(key=seed)) for seed in seeds]
-        self._uniforms_BU = np.empty((len(seeds), 0))
-
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        """Scores (B, V) that are 0 at the drawn token and -inf elsewhere."""
-        processed_BV = self._filters(input_ids, scores)
-        # In double precision, so that a rounding error never hides an unlikely token.
-        logprobs_BV = processed_BV.double().log_softmax(dim=-1)
-        if self._greedy:
-            tokens_B1 = logprobs_BV.argmax(dim=-1, keepdim=True)
-        else:
-            tokens_B1 = invert_cdf(logprobs_BV, self._next_uniforms(scores.device))
-        self.tokens.append(tokens_B1.squeeze(1))
-        self.logprobs.append(logprobs_BV.gather(1, tokens_B1).squeeze(1))
-        return torch.full_like(scores, -torch.inf).scatter_(1, tokens_B1, 0.0)
-
-    def _next_uniforms(self, device: torch.device) -> torch.Tensor:
-        """The uniforms of the next position, one per row; drawn in blocks for few Python calls."""
-        position = len(self.tokens) % UNIFORMS_PER_BLOCK
-        if position == 0:
-            blocks = [stream.random(UNIFORMS_PER_BLOCK) for stream in self._streams]
-            self._uniforms_BU = np.stack(blocks)
-        return torch.from_numpy(self._uniforms_BU[:, position]).to(device)
-
-
-def invert_cdf(logprobs_BV: torch.Tensor, uniforms_B: torch.Tensor) -> torch.Tensor:
-    """The token where each row's cumulative probability first exceeds its uniform; shape (B, 1)."""
-    cumulative_BV = logprobs_BV.exp().cumsum(dim=-1)
-    total_B1 = cumulative_BV[:, -1:]
-    # Rounding may lift uniform x total to the total itself; just below it still has a token.
-    target_B1 = torch.minimum(uniforms_B[:, None] * total_B1, total_B1.nextafter(total_B1 * 0))
-    return torch.searchsorted(cumulative_BV, target_B1, right=True)
-
-
-def _filters(params: SamplingParams) -> LogitsProcessorList:
-    """Transformers' own warpers, those that do something, in the order base.py states."""
-    if params.temperature == 0:
-        return LogitsProcessorList()
-    filters: list[LogitsProcessor] = []
-    if params.temperature != 1:
-        filters.append(TemperatureLogitsWarper(params.temperature))
-    if params.min_p > 0:
-        filters.append(MinPLogitsWarper(params.min_p))
-    if params.top_k > 0:
-        filters.append(TopKLogitsWarper(params.top_k))
-    if params.top_p < 1:
-        filters.append(TopPLogitsWarper(params.top_p))
-    return LogitsProcessorList(filters)
 
 
 class _StopStringWatch(StoppingCriteria):

@@ -27,6 +27,7 @@ from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
 from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length
+from mortal_steps.rollout.engines.tensor_shapes import check_shapes, tensor_shapes
 from mortal_steps.rollout.engines.vllm_adapter import WITNESS, VllmAdapters
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.types import SamplingParams
@@ -36,8 +37,6 @@ logger = logging.getLogger(__name__)
 MIN_CPU_KV_CACHE_BYTES = 64 << 20
 CPU_KV_CACHE_SEQUENCES = 4
 """Sequences of full length that the key-value cache on a CPU has room for."""
-
-TensorShapes = dict[str, tuple[int, ...]]
 
 
 class VllmEngine(Engine):
@@ -288,45 +287,6 @@ def _read_model_config(model_path: str, trust_remote_code: bool) -> Any:
         return AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot read the model {model_path}: {error}") from error
-
-
-def tensor_shapes(folder: Path) -> TensorShapes:
-    """Name and shape of every tensor in the folder's safetensors; raises `EngineError`."""
-    from safetensors import SafetensorError, safe_open
-
-    shapes: TensorShapes = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(path, framework="numpy") as file:
-                names = file.keys()
-                shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in names}
-        except (OSError, SafetensorError) as error:
-            raise EngineError(f"{path} is no readable safetensors file: {error}") from error
-    if not shapes:
-        raise EngineError(f"{folder} has no *.safetensors; save the model in that format")
-    return shapes
-
-
-def check_shapes(
-    found: TensorShapes, wanted: TensorShapes, *, tied: bool, folder: Path | str
-) -> None:
-    """Raise `EngineError` unless both have the same tensors.
-
-    With tied embeddings a folder may or may not repeat the embedding as `lm_head.weight`.
-    """
-    optional = {"lm_head.weight"} if tied else set()
-    differing = sorted(
-        name
-        for name in (found.keys() | wanted.keys()) - optional
-        if found.get(name) != wanted.get(name)
-    )
-    if differing:
-        name = differing[0]
-        raise EngineError(
-            f"the weights in {folder} are not this model's: {name} is {found.get(name, 'missing')} "
-            f"there and {wanted.get(name, 'missing')} in the model ({len(differing)} tensors "
-            "differ)"
-        )
 
 
 def _sampled(output: Any) -> SampledTokens:

@@ -12,7 +12,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from mortal_steps.errors import EngineError
-from mortal_steps.rollout.engines.vllm import check_shapes, tensor_shapes
+from mortal_steps.rollout.engines.tensor_shapes import check_shapes, tensor_shapes
 from mortal_steps.store import RunStore
 from mortal_steps.store.segments import remove_segments
 from mortal_steps.types import (

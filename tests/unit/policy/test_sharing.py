@@ -111,7 +111,7 @@ def test_a_disk_that_is_full_is_heard_of_at_the_next_step(run, monkeypatch):
     actor.prepare(step=0)
     run.train(actor, [0])
 
-    def full(relative, files, manifest):
+    def full(relative, files, digests):
         raise DiskFullError(f"cannot write {relative}: the disk is full")
 
     with monkeypatch.context() as patch:
@@ -209,6 +209,6 @@ def test_a_policy_without_tensors_is_named(store):
 
 def test_a_model_of_strange_numbers_is_named(model_path, tmp_path, store):
     stepper = make_stepper(model_path, tmp_path / "out")
-    stepper.policy_tensors = lambda: {"a.weight": torch.zeros(2, dtype=torch.complex64)}
-    with pytest.raises(ConfigError, match=r"a\.weight is of type torch.complex64"):
+    stepper.policy_tensors = lambda: {"a.weight": torch.zeros(2, dtype=torch.complex128)}
+    with pytest.raises(ConfigError, match=r"a\.weight is of type torch.complex128"):
         Sharing(store).publish(stepper, 0, PROBE, keep=())

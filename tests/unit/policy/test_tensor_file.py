@@ -6,7 +6,8 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from mortal_steps.policy import export
-from mortal_steps.policy.tensor_file import NAMES, digest_of_tensors, write_tensors
+from mortal_steps.policy.tensor_file import digest_of_tensors, write_tensors
+from mortal_steps.rollout.weight_sync.shared_tensors import NAMES
 from mortal_steps.store.digests import digest_of_file
 from tests.support.parity.architectures import ARCHITECTURES, SHAPE
 

@@ -1,0 +1,81 @@
+"""How the `transformers` engine draws a token: with a uniform of its completion's own stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from transformers import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from mortal_steps.types import SamplingParams
+
+UNIFORMS_PER_BLOCK = 64
+
+
+class SeededDraw(LogitsProcessor):
+    """Draws each row's next token with the row's own uniforms and forces it on a greedy search.
+
+    `tokens` and `logprobs` collect, per step, a tensor of shape (B,).
+    """
+
+    def __init__(self, seeds: Sequence[int], params: SamplingParams) -> None:
+        self.tokens: list[torch.Tensor] = []
+        self.logprobs: list[torch.Tensor] = []
+        self._greedy = params.temperature == 0
+        self._filters = _filters(params)
+        self._streams = [np.random.Generator(np.random.Philox(key=seed)) for seed in seeds]
+        self._uniforms_BU = np.empty((len(seeds), 0))
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """Scores (B, V) that are 0 at the drawn token and -inf elsewhere."""
+        processed_BV = self._filters(input_ids, scores)
+        # In double precision, so that a rounding error never hides an unlikely token.
+        logprobs_BV = processed_BV.double().log_softmax(dim=-1)
+        if self._greedy:
+            tokens_B1 = logprobs_BV.argmax(dim=-1, keepdim=True)
+        else:
+            tokens_B1 = invert_cdf(logprobs_BV, self._next_uniforms(scores.device))
+        self.tokens.append(tokens_B1.squeeze(1))
+        self.logprobs.append(logprobs_BV.gather(1, tokens_B1).squeeze(1))
+        return torch.full_like(scores, -torch.inf).scatter_(1, tokens_B1, 0.0)
+
+    def _next_uniforms(self, device: torch.device) -> torch.Tensor:
+        """The uniforms of the next position, one per row; drawn in blocks for few Python calls."""
+        position = len(self.tokens) % UNIFORMS_PER_BLOCK
+        if position == 0:
+            blocks = [stream.random(UNIFORMS_PER_BLOCK) for stream in self._streams]
+            self._uniforms_BU = np.stack(blocks)
+        return torch.from_numpy(self._uniforms_BU[:, position]).to(device)
+
+
+def invert_cdf(logprobs_BV: torch.Tensor, uniforms_B: torch.Tensor) -> torch.Tensor:
+    """The token where each row's cumulative probability first exceeds its uniform; shape (B, 1)."""
+    cumulative_BV = logprobs_BV.exp().cumsum(dim=-1)
+    total_B1 = cumulative_BV[:, -1:]
+    # Rounding may lift uniform x total to the total itself; just below it still has a token.
+    target_B1 = torch.minimum(uniforms_B[:, None] * total_B1, total_B1.nextafter(total_B1 * 0))
+    return torch.searchsorted(cumulative_BV, target_B1, right=True)
+
+
+def _filters(params: SamplingParams) -> LogitsProcessorList:
+    """Transformers' own warpers, those that do something, in the order base.py states."""
+    if params.temperature == 0:
+        return LogitsProcessorList()
+    filters: list[LogitsProcessor] = []
+    if params.temperature != 1:
+        filters.append(TemperatureLogitsWarper(params.temperature))
+    if params.min_p > 0:
+        filters.append(MinPLogitsWarper(params.min_p))
+    if params.top_k > 0:
+        filters.append(TopKLogitsWarper(params.top_k))
+    if params.top_p < 1:
+        filters.append(TopPLogitsWarper(params.top_p))
+    return LogitsProcessorList(filters)
