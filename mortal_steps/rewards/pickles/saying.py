@@ -28,7 +28,12 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type
 NOT_SAID = frozenset(
     {
         "__abstractmethods__",
+        "__annotate__",
+        "__annotate_func__",
         "__annotations__",
+        "__annotations_cache__",
+        "__classdictcell__",
+        "__conditional_annotations__",
         "__dict__",
         "__firstlineno__",
         "__module__",
