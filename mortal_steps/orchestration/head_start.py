@@ -12,15 +12,16 @@ from mortal_steps.runs.run import Run
 
 
 def model_beside(run: Run) -> contextlib.AbstractContextManager[None]:
-    """Make the run's starting model beside the block, where there is one to make on this machine.
+    """Make the run's starting model beside the block, where one is to be built on this machine.
 
     It goes into the cache of models and nowhere else. The run, which makes it as well, waits for
     whoever has begun; if that fails or is ended, it begins anew, and tells what is wrong.
     """
     config, info = run.config, run.info
+    if config.compute.backend != "local" or config.model.new is None:
+        return contextlib.nullcontext()  # to know of another one, its files are read
     path = first_model(run.store, config, info.dataset_fingerprint)
-    to_make = path != config.model.name_or_path and not Path(path).exists()
-    if config.compute.backend != "local" or not to_make:
+    if Path(path).exists():
         return contextlib.nullcontext()
     actor = worker_specs(
         config,
