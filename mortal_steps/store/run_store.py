@@ -181,9 +181,11 @@ class RunStore:
             if sync is None:
                 for path in written:
                     sync_to_disk(path)
+                replace_folder(beside, target)
+                sync_to_disk(target.parent)
             else:
-                sync.start(written)
-            replace_folder(beside, target)
+                with sync.starting([*written, target.parent]):
+                    replace_folder(beside, target)
         except BaseException as error:
             shutil.rmtree(beside, ignore_errors=True)
             if is_full_disk(error):
@@ -290,13 +292,17 @@ class RunStore:
         self._verified.note(path, digest, look)
         return None
 
-    def remove_folder(self, relative: str) -> None:
-        """Delete a committed folder; it stops existing at once, whatever the deletion takes."""
+    def remove_folder(self, relative: str, *, sync: BackgroundSync | None = None) -> None:
+        """Delete a committed folder; it stops existing at once, whatever the deletion takes. With
+        `sync` its files are deleted afterwards, beside other work."""
         target = self.path(relative)
         if target.exists():
             doomed = hidden_beside(target, "removed")
             target.rename(doomed)
-            shutil.rmtree(doomed)
+            if sync is None:
+                shutil.rmtree(doomed)
+            else:
+                sync.remove(doomed)
         self._verified.forget(target)
 
     def numbered(self, relative: str) -> list[tuple[int, Path]]:

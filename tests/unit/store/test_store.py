@@ -232,6 +232,8 @@ def test_a_folder_synced_beside_other_work_is_there_at_once(store):
         with store.committing_folder(f"weights/v{version}", sync=sync) as folder:
             (folder / "model").write_bytes(b"weights")
         store.verify_folder(f"weights/v{version}", store.folder_digest(f"weights/v{version}"))
-        store.remove_folder(f"weights/v{version}")  # while it may still be synced
+        store.remove_folder(f"weights/v{version}", sync=sync)  # while it may still be synced
+        assert not store.path(f"weights/v{version}").exists()
     sync.finish()
     sync.finish()
+    assert os.listdir(store.path("weights")) == []
