@@ -126,7 +126,7 @@ class Memory:
     def _restored(self, saved: Checkpoint | None) -> Held:
         """The state that a checkpoint holds, or the first; what was held before is given up."""
         self._discard()
-        self._publisher.join()  # what is being written is no leftover
+        self._publisher.finish()  # what is being written or deleted is no leftover
         self._remove_leftovers()
         if saved is None:
             recovery.check_begins_here(self._store, 0)

@@ -45,6 +45,7 @@ from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.store import json_record
 from mortal_steps.store.digests import digest_like, digest_of_file
 from mortal_steps.store.files import (
+    delete_folder,
     failed_write,
     hidden_beside,
     is_full_disk,
@@ -300,7 +301,7 @@ class RunStore:
             doomed = hidden_beside(target, "removed")
             target.rename(doomed)
             if sync is None:
-                shutil.rmtree(doomed)
+                delete_folder(doomed)
             else:
                 sync.remove(doomed)
         self._verified.forget(target)
@@ -321,7 +322,7 @@ class RunStore:
             if leftover.suffix not in {".partial", ".removed", ".replaced"}:
                 continue
             if leftover.is_dir() and not leftover.is_symlink():
-                shutil.rmtree(leftover)
+                delete_folder(leftover)
             else:
                 leftover.unlink(missing_ok=True)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+
+from mortal_steps.store.files import delete_folder
 
 
 class BackgroundSync:
@@ -34,7 +35,9 @@ class BackgroundSync:
 
     def remove(self, folder: Path) -> None:
         """Delete a folder that nobody knows any more; returns at once."""
-        self._running.append(self._threads.submit(shutil.rmtree, folder))
+        # Not all that were removed since the last `finish`; but what failed is raised there.
+        self._running = [each for each in self._running if not each.done() or each.exception()]
+        self._running.append(self._threads.submit(delete_folder, folder))
 
     def finish(self) -> None:
         """Wait until all is on disk and gone; raises the `OSError` of what is not."""
