@@ -162,7 +162,10 @@ def _save(
     beside: Mapping[str, tuple[Path, str]] | None = None,
     settings: Settings | None = None,
 ) -> Digests:
-    write_settings(settings_of(model) if settings is None else settings, folder)
+    if settings is None:
+        save_settings(model, folder)
+    else:
+        write_settings(settings, folder)
     split = split_torch_state_dict_into_shards(
         tensors, filename_pattern=FILE_PATTERN, max_shard_size=LARGEST_FILE
     )

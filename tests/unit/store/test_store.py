@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from mortal_steps.errors import CorruptFileError, EngineError, StoreError
 from mortal_steps.store import RunStore, digests, run_store
-from mortal_steps.store.files import link_file, write_atomically
+from mortal_steps.store.files import delete_folder, link_file, write_atomically
 from mortal_steps.store.hashing_file import HashingFile
 from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import Completion, FileRef, PolicyVersion, Problem
@@ -237,3 +238,14 @@ def test_a_folder_synced_beside_other_work_is_there_at_once(store):
     sync.finish()
     sync.finish()
     assert os.listdir(store.path("weights")) == []
+
+
+def test_a_folder_may_be_deleted_twice_at_once(tmp_path):
+    with ThreadPoolExecutor(2) as threads:
+        for number in range(5):
+            doomed = tmp_path / str(number)
+            doomed.mkdir()
+            for name in range(200):
+                (doomed / str(name)).touch()
+            list(threads.map(delete_folder, [doomed, doomed]))
+            assert not doomed.exists()
