@@ -2,7 +2,7 @@
 
 The store is the truth and the state in memory a cache of it. A step goes
 
-    journal.json committed -> optimizer updates -> weights published -> result.json committed
+    [ journal.json committed | optimizer updates ] -> weights published -> result.json committed
 
 and whatever of that a kill cuts off is done over: with the same batch, the same seed and the same
 state before, it gives the same bits. A step with a committed result is never taken twice; if the
