@@ -4,10 +4,10 @@
     python -m benchmarks.planted_faults --learning-rates 1e-3 1e-6 --steps 6
 
 A fault is planted in what the sampler is given, once two syncs have gone well: nothing arrives, one
-tensor does not, or one value is off by its last bit. Stock `GRPOTrainer.train()` runs to the end of
-its steps or stops; MORTAL's worker refuses the version or takes it. `off by` is how far the
-sampler's log-probabilities of a probe are from the trainer's, in nats: at the end of TRL's steps, and
-of the version that MORTAL refuses. Its canary alone would let less than 0.001 pass.
+tensor does not, or one value is off by its last bit. Stock `GRPOTrainer.train()` runs to the end
+of its steps or stops; MORTAL's worker refuses the version or takes it. `off by` is how far the
+sampler's log-probabilities of a probe are from the trainer's, in nats: at the end of TRL's steps,
+and of the version that MORTAL refuses. Its canary alone would let less than 0.001 pass.
 
 Exit code 1 if MORTAL takes a version that it should refuse.
 """

@@ -23,7 +23,8 @@ TENSORS[True] = f"base_model.model.{TENSORS[False].removesuffix('weight')}lora_B
 def sync(
     model: str, folder: Path, *, lora: bool, fault: str, method: str, learning_rate: float
 ) -> Mapping[str, Any]:
-    """Sync to v0 and v1, and to v2 with the fault: whether it is refused, what was said, and what the probe alone tells (nats)."""
+    """Sync to v0 and v1, and to v2 with the fault: whether it is refused, what was said, and what
+    the probe alone tells, in nats."""
     training = {"use_lora": True, "lora": {"r": 4, "publish": "adapter"}} if lora else {}
     config = make_config(rollout={"weight_sync": method}, learning_rate=learning_rate, **training)
     run = make_run(folder, config, model, num_steps=4)

@@ -21,10 +21,11 @@ from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
+from transformers.utils import CONFIG_NAME as CONFIG_FILE
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 
 from mortal_steps.policy.base_model import Base
-from mortal_steps.policy.tensor_file import digest_of_tensors, write_tensors
+from mortal_steps.policy.tensor_file import cast, digest_of_tensors, write_tensors
 from mortal_steps.store.files import link_file
 
 MODEL_CARD = "README.md"
@@ -52,17 +53,22 @@ Digests = dict[str, str]
 """`blake3:<hex>` of files, by name."""
 
 
-def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> Digests:
+def save_model(
+    model: PreTrainedModel | PeftModel, folder: Path, dtype: torch.dtype | None = None
+) -> Digests:
     """A plain `from_pretrained` folder (no tokenizer); an adapter is added to its base weights.
+    With `dtype` its tensors are cast.
 
     Returns digests.
     """
-    return _save(model, folder, published_tensors(model))
+    return _save(model, folder, published_tensors(model), dtype=dtype)
 
 
-def save_adapter(model: PeftModel, folder: Path, base: Base) -> Digests:
+def save_adapter(
+    model: PeftModel, folder: Path, base: Base, dtype: torch.dtype | None = None
+) -> Digests:
     """The adapter alone, as engines take it beside its base: the tensors that `save_trained`
-    writes, with a configuration that is the same on every machine.
+    writes, with a configuration that is the same on every machine. With `dtype` they are cast.
 
     Returns digests.
     """
@@ -74,7 +80,7 @@ def save_adapter(model: PeftModel, folder: Path, base: Base) -> Digests:
     config.inference_mode = True
     config.save_pretrained(str(folder))
     _settle_adapter_config(folder / CONFIG_NAME, base)
-    digest = write_tensors(folder / SAFETENSORS_WEIGHTS_NAME, tensors)
+    digest = write_tensors(folder / SAFETENSORS_WEIGHTS_NAME, tensors, dtype)
     return {SAFETENSORS_WEIGHTS_NAME: digest}
 
 
@@ -123,10 +129,18 @@ def published_tensors(
     return tensors if own_names else dict(revert_weight_conversion(base, tensors))
 
 
-def save_settings(model: PreTrainedModel | PeftModel, folder: Path) -> None:
+def save_settings(
+    model: PreTrainedModel | PeftModel, folder: Path, dtype: torch.dtype | None = None
+) -> None:
     """The files that `save_model` writes beside the tensors: configurations, and the code of a
     model's own class."""
     _base_of(model).save_pretrained(folder, state_dict={})
+    if dtype is not None:
+        path = folder / CONFIG_FILE
+        config = json.loads(path.read_text(encoding="utf-8"))
+        config["dtype"] = str(dtype).removeprefix("torch.")
+        text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+        path.write_text(text, encoding="utf-8")
 
 
 def _base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
@@ -138,8 +152,9 @@ def _save(
     folder: Path,
     tensors: dict[str, torch.Tensor],
     beside: Mapping[str, tuple[Path, str]] | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Digests:
-    save_settings(model, folder)
+    save_settings(model, folder, dtype)
     split = split_torch_state_dict_into_shards(
         tensors, filename_pattern=FILE_PATTERN, max_shard_size=LARGEST_FILE
     )
@@ -152,9 +167,11 @@ def _save(
             if (folder / name).samefile(there[0]):  # and not a copy
                 digests[name] = there[1]
         else:
-            digests[name] = write_tensors(folder / name, part)
+            digests[name] = write_tensors(folder / name, part, dtype)
     if split.is_sharded:
         size = {"total_parameters": _base_of(model).num_parameters(), **split.metadata}
+        if dtype is not None:
+            size["total_size"] = sum(cast(tensor, dtype).nbytes for tensor in tensors.values())
         index = {"metadata": size, "weight_map": split.tensor_to_filename}
         text = json.dumps(index, indent=2, sort_keys=True) + "\n"
         (folder / SAFE_WEIGHTS_INDEX_NAME).write_text(text, encoding="utf-8")
