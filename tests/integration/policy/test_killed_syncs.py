@@ -44,7 +44,7 @@ def train_until_killed(run, stage):
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("setup", ["full", "lora-accumulated"])
+@pytest.mark.parametrize("setup", ["full", "cast", "lora-accumulated"])
 def test_a_kill_in_mid_sync_changes_no_bit(model_path, tmp_path, uninterrupted, setup, stage):
     expected = uninterrupted(setup)
     run = make_run(tmp_path, make_config(**SETUPS[setup]), model_path)

@@ -181,9 +181,9 @@ def check_vllm(check: Check) -> dict[str, Any]:
     return found
 
 
-def config_of(engine: str, kind: str, method: str) -> RunConfig:
+def config_of(engine: str, kind: str, method: str, dtype: str | None = None) -> RunConfig:
     training = {"use_lora": kind == "adapter", "lora": {"r": RANK, "publish": "adapter"}}
-    rollout = {"engine": engine, "weight_sync": method}
+    rollout = {"engine": engine, "weight_sync": method, "dtype": dtype}
     return RunConfig.model_validate({"rollout": rollout, "training": training})
 
 
@@ -196,10 +196,10 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         given, engine, delivery = job[kind], None, None
         versions = TypeAdapter(list[WeightsRef]).validate_python(given["versions"])
         found[kind] = {}
-        for method in METHODS:
+        for method in job.get("methods", METHODS):
             worker = RolloutWorker(
                 run_dir=given["run_dir"],
-                config=config_of(job["engine"], kind, method),
+                config=config_of(job["engine"], kind, method, job.get("dtype")),
                 model_path=given["base"],
             )
             worker._engine = engine
@@ -208,7 +208,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
             delivery = delivery or Delivery(engine)
             check = Check(worker, kind, versions, delivery)
             found[kind][method] = check.all(method)
-            if method == "volume" and job["engine"] == "vllm":
+            found[kind][method]["dtype"] = engine.dtype
+            if method == "volume" and job["engine"] == "vllm" and "dtype" not in job:
                 found[kind]["vllm"] = check_vllm(check)
         assert engine is not None
         engine.close()
