@@ -7,7 +7,8 @@ A fault is planted in what the sampler is given, once two syncs have gone well: 
 tensor does not, or one value is off by its last bit. Stock `GRPOTrainer.train()` runs to the end
 of its steps or stops; MORTAL's worker refuses the version or takes it. `off by` is how far the
 sampler's log-probabilities of a probe are from the trainer's, in nats: at the end of TRL's steps,
-and of the version that MORTAL refuses. Its canary alone would let less than 0.001 pass.
+and of the version that MORTAL refuses, whose canary alone would let less than 0.001 pass. TRL's
+metric is `sampling_logp_difference/max`, before the fault and at the end.
 
 Exit code 1 if MORTAL takes a version that it should refuse.
 """
@@ -40,7 +41,6 @@ def main() -> None:
     add_output_option(parser, "planted_faults")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         model = Path(folder) / "model"
         build_model(model, NewModelConfig(), seed=0)
@@ -58,15 +58,26 @@ def _measure(
     trl = None
     if fault != FAULTS[-1]:
         trl = stock.train(model, Path(tempfile.mkdtemp(dir=root)), steps=steps, **chosen)
+    logging.disable(logging.WARNING)  # MORTAL's actor trains on made-up rollouts
     refusals = {
         method: mortal.sync(model, Path(tempfile.mkdtemp(dir=root)), method=method, **chosen)
         for method in WEIGHT_SYNC
     }
+    logging.disable(logging.NOTSET)
     return {**chosen, "trl": trl, "mortal": refusals}
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    names = ("trained", "learning rate", "fault", "stock TRL", "off by", "MORTAL", "probe off by")
+    names = (
+        "trained",
+        "learning rate",
+        "fault",
+        "stock TRL",
+        "off by",
+        "its metric",
+        "MORTAL",
+        "off by",
+    )
     table = results_table("Faults between trainer and sampler", *names, left=names)
     for row in rows:
         trl, found = row["trl"], row["mortal"]
@@ -77,6 +88,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
             row["fault"],
             f"trains {trl['steps']} steps, says {trl['said'] or 'nothing'}" if trl else "not run",
             f"{trl['off_by']:.2g}" if trl else "",
+            "{:.1g}, then {:.1g}".format(*trl["metric"]) if trl else "",
             f"refused by {len(refused)} of {len(found)} ways, at the first sync",
             f"{max(answer['off_by'] for answer in found.values()):.2g}",
         )

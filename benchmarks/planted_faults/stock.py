@@ -6,9 +6,11 @@ stands there: no GPU is needed, and a fault can be planted in what it is given.
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from trl import GRPOConfig, GRPOTrainer
 TENSOR = "layers.1.mlp.down_proj"
 """Part of the name of the tensor that is not delivered."""
 PROBE = [5, 6, 7, 30, 8, 9, 40, 12]
+METRIC = "sampling/sampling_logp_difference/max"
 FIRST_FAULT = 2
 """Syncs that go well before."""
 
@@ -120,18 +123,37 @@ def train(
         trainer.use_vllm, trainer.vllm_generation = True, sampler
         trainer._last_loaded_step = -1
         already = len(warned)
-        trainer.train()
+        with _heard() as logged:
+            trainer.train()
+    warnings_of_it = [str(warning.message) for warning in warned[already:]]
+    differences = [row[METRIC] for row in trainer.state.log_history if METRIC in row]
     return {
         "steps": trainer.state.global_step,
         "off_by": sampler.off_by(),
-        "said": [str(warning.message) for warning in warned[already:] if _is_about_it(warning)],
+        "metric": [differences[FIRST_FAULT - 1], differences[-1]],
+        "said": [text for text in (*warnings_of_it, *logged) if _is_about_it(text)],
     }
+
+
+@contextmanager
+def _heard() -> Iterator[list[str]]:
+    """What is logged as a warning or worse."""
+    said: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    loggers = [logging.getLogger(name) for name in (None, "trl", "transformers", "accelerate")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        yield said
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
 
 
 def _adapter() -> LoraConfig:
     return LoraConfig(task_type="CAUSAL_LM", r=4, target_modules="all-linear")
 
 
-def _is_about_it(warning: warnings.WarningMessage) -> bool:
-    text = str(warning.message).lower()
-    return any(word in text for word in ("weight", "stale", "sync", "logprob", "mismatch"))
+def _is_about_it(text: str) -> bool:
+    return any(word in text.lower() for word in ("weight", "stale", "sync", "logprob", "mismatch"))
