@@ -30,7 +30,7 @@ from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length, other_tensors
 from mortal_steps.rollout.engines.tensor_shapes import check_shapes, tensor_shapes
 from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
-from mortal_steps.rollout.engines.vllm_cpu import cpu_options, keep_weights_plain
+from mortal_steps.rollout.engines.vllm_cpu import cpu_options, keep_weights_plain, require_libnuma
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.types import SamplingParams
 
@@ -60,6 +60,7 @@ class VllmEngine(Engine):
         self._vllm = _import_vllm()
         self._on_cpu = self._vllm.platforms.current_platform.is_cpu()
         if self._on_cpu:
+            require_libnuma()
             keep_weights_plain()
         self._model_config = _read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)

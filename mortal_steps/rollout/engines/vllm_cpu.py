@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
+
+from mortal_steps.errors import EngineError
 
 MIN_KV_CACHE_BYTES = 64 << 20
 KV_CACHE_SEQUENCES = 4
@@ -23,6 +26,19 @@ def cpu_options(model_config: Any, max_model_len: int) -> dict[str, Any]:
             MIN_KV_CACHE_BYTES, KV_CACHE_SEQUENCES * per_token * max_model_len
         ),
     }
+
+
+def require_libnuma() -> None:
+    """Raise `EngineError` without it: vLLM's compiled part is then missing, and vLLM does not say
+    so."""
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError as error:
+        raise EngineError(
+            f"vLLM on a CPU needs the library libnuma ({error}): install it (Debian and Ubuntu: "
+            "apt-get install libnuma1; Fedora: numactl-libs), or set rollout.engine = "
+            "'transformers'"
+        ) from error
 
 
 def keep_weights_plain() -> None:
