@@ -11,7 +11,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-weights bench-startup bench-rewards bench-rewards-parallel bench-reward-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-weights bench-startup bench-rewards bench-rewards-parallel bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -125,6 +125,9 @@ bench-rewards-parallel: venv  ## 512 completions, a function that waits 50 ms fo
 
 bench-reward-faults: venv  ## Faults of rewards, judges and sandboxes: is a score invented? Table and picture (STEPS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reward_faults $(if $(STEPS),--steps $(STEPS))
+
+bench-planted-faults: venv  ## Faults between trainer and sampler: stock TRL trains on, MORTAL refuses
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.planted_faults
 
 bench-parity: venv  ## 200 drawn configurations: stock TRL, the actor, the actor killed (SEED=, COUNT=, ALGORITHM=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --algorithm $(or $(ALGORITHM),grpo)

@@ -99,7 +99,8 @@ class Training:
 
     async def _start(self, progress: ProgressLine) -> ActorReady:
         """The starting model, the actor at the run's step, the first rollout worker."""
-        model, info = self._session.config.model, self._run.info
+        config, info = self._session.config, self._run.info
+        model, sampled = config.model, config.sampling_type
         if model.new or model.warm_start:
             progress.note("making the starting model, unless it is in the cache")
             self._recorder.timing(await self._stages.warm_start(self._session, info.train_problems))
@@ -113,7 +114,9 @@ class Training:
         self._recorder.timing(ready.timing)
         progress.note(
             f"training {ready.num_parameters:,} parameters on {info.num_problems:,} problems"
-            f"{f' {ready.place}' if ready.place else ''}, step {ready.step} to {info.num_steps}"
+            f"{f' {ready.place}' if ready.place else ''}"
+            f"{f', sampling in {sampled}' if sampled else ''}"
+            f", step {ready.step} to {info.num_steps}"
         )
         return ready
 

@@ -11,11 +11,18 @@ import subprocess
 import sys
 from typing import Literal
 
+from mortal_steps.compute.forking import GPUS
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.config.gpus import gpu_count
 from mortal_steps.errors import ConfigError
 
+BFLOAT16 = """
+import torch
+print(torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False))
+"""
+WITHOUT_BFLOAT16 = ("T4",)
+"""GPUs on Modal that have no bfloat16."""
 COUNT = "import torch; print(torch.cuda.device_count())"
 NONE = ("", "-1")
 """How CUDA_VISIBLE_DEVICES says that a process shall see no GPU."""
@@ -56,6 +63,31 @@ def sharing_gpus(config: RunConfig) -> RunConfig:
     options = {**config.rollout.engine_options, key: share}
     rollout = config.rollout.model_copy(update={"engine_options": options})
     return config.model_copy(update={"rollout": rollout})
+
+
+def have_bfloat16(config: RunConfig) -> bool:
+    """Whether actor and rollout workers compute on GPUs that have bfloat16."""
+    if config.compute.backend == "modal":
+        gpus = [config.compute.gpu_of(role) or "" for role in ("actor", "rollout")]
+        return not any(gpu.partition(":")[0].upper() in WITHOUT_BFLOAT16 for gpu in gpus)
+    if not any(map(os.path.exists, GPUS)):
+        return False  # without an import of torch, which takes seconds
+    return all(_has_bfloat16(config, role) for role in ("actor", "rollout"))
+
+
+def _has_bfloat16(config: RunConfig, role: Literal["actor", "rollout"]) -> bool:
+    place = getattr(config.compute.local, role)
+    environment = {**os.environ, **place.env}
+    if place.devices:
+        environment["CUDA_VISIBLE_DEVICES"] = place.devices[0]
+    asked = subprocess.run(
+        [place.python or sys.executable, "-c", BFLOAT16],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return asked.returncode == 0 and asked.stdout.strip() == "True"
 
 
 def _share(config: RunConfig) -> float | None:

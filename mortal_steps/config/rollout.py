@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,9 @@ from mortal_steps.config.marks import Affects, Decides, Later, Trl
 from mortal_steps.config.section import Options, Section
 from mortal_steps.config.weight_sync import WeightSyncName
 
+SamplingType = Literal["float32", "bfloat16", "float16"]
+"""Data type of a sampler's weights."""
+
 
 class RolloutConfig(Section):
     """`[rollout]`: how completions are sampled."""
@@ -20,6 +23,14 @@ class RolloutConfig(Section):
     """Inference engine: `vllm`, `transformers` or, on this machine, an engine of your own, written
     as `module:name`. Default: vllm if it is installed for the rollout workers when the run begins
     (on Modal it is), otherwise transformers."""
+    dtype: Annotated[
+        SamplingType | Literal["auto"] | None, Affects.SAMPLING | Affects.STATE, Later()
+    ] = None
+    """Data type that rollout workers sample in. The actor casts the weights to it once, when it
+    publishes them; training, checkpoints and the final model keep `model.dtype`. Default (`auto`):
+    bfloat16 where both the actor and the rollout workers of a new run have a GPU and float32
+    weights are trained under bf16 autocast; otherwise `model.dtype`, as in runs that began before
+    there was this key."""
     num_rollout_workers: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
     """Number of rollout worker processes. Default: 2; single-node mode has exactly 1. The number of
     workers does not affect a run's bits."""

@@ -24,7 +24,7 @@ from mortal_steps.config.marks import Affects, Decides, Trl
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.retention import RetentionConfig
 from mortal_steps.config.rewards import RewardCommits, RewardsConfig
-from mortal_steps.config.rollout import RolloutConfig
+from mortal_steps.config.rollout import RolloutConfig, SamplingType
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.config.training import Published, TrainingConfig
 from mortal_steps.config.weight_sync import DIRECT, WEIGHT_SYNC
@@ -168,6 +168,21 @@ class RunConfig(Section):
         return tuple(dict.fromkeys((*self.rewards.folders, *self.for_evaluation().rewards.folders)))
 
     @property
+    def sampling_type(self) -> SamplingType | None:
+        """Type that the weights are published in, where that is not the one they are trained in."""
+        chosen = self.rollout.dtype
+        if chosen is None or chosen == "auto" or chosen == self.model.dtype:
+            return None
+        return chosen
+
+    @property
+    def sampled_model(self) -> ModelConfig:
+        """The model as rollout workers load it."""
+        if self.sampling_type is None:
+            return self.model
+        return self.model.model_copy(update={"dtype": self.sampling_type})
+
+    @property
     def corrects_importance(self) -> bool:
         """Whether TRL's importance-sampling correction is on.
 
@@ -177,6 +192,7 @@ class RunConfig(Section):
         stale = self.rollout.sync_weights_every > 1 or self.rollout.staleness > 0
         engine = engine_kind(self.rollout.engine or ALWAYS_THERE)
         differs = engine.corrects_importance or self.rollout.source != GENERATE
+        differs = differs or self.sampling_type is not None
         return chosen if chosen is not None else stale or differs
 
     def settled(
@@ -185,14 +201,15 @@ class RunConfig(Section):
         cores: int,
         commit: str | None = None,
         engine: str = ALWAYS_THERE,
+        dtype: SamplingType | None = None,
         context: int | None = None,
         reward_commits: RewardCommits = RewardCommits(),  # noqa: B008 - immutable
     ) -> RunConfig:
         """The same with values for what defaults to the machine and the model.
 
-        The machine has `cores` CPU cores and, for rollout workers, this `engine`; the model is of
-        that `commit` of the hub, and takes `context` tokens (None: unknown). Reward models are of
-        `reward_commits`.
+        The machine has `cores` CPU cores and, for rollout workers, this `engine` and `dtype`; the
+        model is of that `commit` of the hub, and takes `context` tokens. Reward models are of
+        `reward_commits`. None: unknown or, as a `dtype`, the model's.
         """
         actor = 1 if self.rollout.staleness else min(cores, MOST_THREADS)
         room = min(self.model.max_model_len, context or self.model.max_model_len)
@@ -201,6 +218,7 @@ class RunConfig(Section):
             threads={"actor": actor, "rollout": 1, "reward": 1},
             commit=commit,
             engine=engine,
+            dtype=dtype,
             max_tokens=min(self.max_tokens, room // 2),
             publish=self._published_by_default(engine),
             reward_commits=reward_commits,
@@ -215,6 +233,7 @@ class RunConfig(Section):
             threads={role: at.threads for role, at in roles.items()},
             commit=begun.model.revision,
             engine=begun.rollout.engine,
+            dtype=begun.rollout.dtype,
             max_tokens=begun.rollout.max_tokens,
             publish=begun.training.lora.publish,
             reward_commits=RewardCommits(
@@ -246,6 +265,7 @@ class RunConfig(Section):
         threads: Mapping[str, int | None],
         commit: str | None,
         engine: str | None,
+        dtype: str | None,
         max_tokens: int | None,
         publish: Published | None,
         reward_commits: RewardCommits,
@@ -254,6 +274,8 @@ class RunConfig(Section):
         rollout = values["rollout"]
         rollout["num_shards"] = self.rollout.num_shards or num_shards
         rollout["engine"] = self.rollout.engine or engine
+        if self.rollout.dtype in (None, "auto"):
+            rollout["dtype"] = dtype
         rollout["max_tokens"] = self.rollout.max_tokens or max_tokens
         lora = values["training"]["lora"]
         lora["publish"] = self.training.lora.publish or publish

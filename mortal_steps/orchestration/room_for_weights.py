@@ -10,7 +10,7 @@ from mortal_steps.config.weight_sync import DIRECT
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.store.segments import START, check_shared_memory
 
-BYTES_OF = {"float32": 4, "bfloat16": 2}
+BYTES_OF = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def check_room_for_weights(config: RunConfig) -> None:
@@ -27,7 +27,8 @@ def _published_bytes(config: RunConfig) -> int:
     if config.model.new is not None or is_hub_model(config.model):
         return 0
     files = list(Path(config.model.name_or_path).glob("*.safetensors"))
-    if config.model.dtype == "auto":
+    dtype = config.sampled_model.dtype
+    if dtype == "auto":
         return sum(path.stat().st_size for path in files)
     from safetensors import safe_open
 
@@ -36,4 +37,4 @@ def _published_bytes(config: RunConfig) -> int:
         with safe_open(path, framework="numpy") as file:
             names = file.keys()
             values += sum(math.prod(file.get_slice(name).get_shape()) for name in names)
-    return values * BYTES_OF[config.model.dtype]
+    return values * BYTES_OF[dtype]

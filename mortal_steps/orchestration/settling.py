@@ -9,9 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mortal_steps.compute.devices import have_bfloat16
 from mortal_steps.config import ModelConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, engine_kind
 from mortal_steps.config.rewards import RewardCommits
+from mortal_steps.config.rollout import SamplingType
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_context, weight_files
 
@@ -34,6 +36,7 @@ def settle(config: RunConfig) -> RunConfig:
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
         engine=_find_engine(config),
+        dtype=_find_sampling_type(config),
         context=find_context(model),
         reward_commits=find_reward_commits(config),
     )
@@ -83,6 +86,16 @@ def _find_engine(config: RunConfig) -> str:
     return next(name for name, kind in ENGINES.items() if _has_engine(python, kind))
 
 
+def _find_sampling_type(config: RunConfig) -> SamplingType | None:
+    """What the sampler's type defaults to; None: the model's, or it is not left open."""
+    own = config.rollout.engine is not None and config.rollout.engine not in ENGINES
+    asked, options = config.rollout.dtype in (None, "auto"), config.training.trl
+    autocasts = options.get("bf16") is not False and not options.get("fp16")
+    if not asked or own or not autocasts or config.model.dtype != "float32":
+        return None
+    return "bfloat16" if have_bfloat16(config) else None
+
+
 def _has_engine(python: str, kind: EngineKind) -> bool:
     if kind.needs is None:
         return True
@@ -109,6 +122,12 @@ def _tell(config: RunConfig, settled: RunConfig) -> None:
             others = [kind.needs for kind in ENGINES.values() if kind.needs]
             has = f"does not have {' or '.join(others)}"
         logger.warning("rollout.engine = %r: %s %s", chosen, rollout_interpreter(config), has)
+    if settled.rollout.dtype != config.rollout.dtype and settled.sampling_type:
+        logger.warning(
+            "rollout.dtype = %r: float32 weights are trained under bf16 autocast on a GPU, and "
+            "rollout workers sample with copies of this type",
+            settled.rollout.dtype,
+        )
     sampled, trained = settled.max_tokens, settled.training.max_completion_length
     if sampled > trained:
         logger.warning(

@@ -22,10 +22,11 @@ from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
+from transformers.utils import CONFIG_NAME as CONFIG_FILE
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 
 from mortal_steps.policy.base_model import Base
-from mortal_steps.policy.tensor_file import digest_of_tensors, write_tensors
+from mortal_steps.policy.tensor_file import cast, digest_of_tensors, write_tensors
 from mortal_steps.store.files import link_file
 
 MODEL_CARD = "README.md"
@@ -56,19 +57,25 @@ Settings = Mapping[str, bytes]
 
 
 def save_model(
-    model: PreTrainedModel | PeftModel, folder: Path, settings: Settings | None = None
+    model: PreTrainedModel | PeftModel,
+    folder: Path,
+    settings: Settings | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Digests:
     """A plain `from_pretrained` folder (no tokenizer); an adapter is added to its base weights.
-    With `settings` (`settings_of`), the files beside the tensors are these.
+    With `dtype` its tensors are cast. With `settings` (`settings_of` this model and type), the files
+    beside the tensors are these.
 
     Returns digests.
     """
-    return _save(model, folder, published_tensors(model), settings=settings)
+    return _save(model, folder, published_tensors(model), settings=settings, dtype=dtype)
 
 
-def save_adapter(model: PeftModel, folder: Path, base: Base) -> Digests:
+def save_adapter(
+    model: PeftModel, folder: Path, base: Base, dtype: torch.dtype | None = None
+) -> Digests:
     """The adapter alone, as engines take it beside its base: the tensors that `save_trained`
-    writes, with a configuration that is the same on every machine.
+    writes, with a configuration that is the same on every machine. With `dtype` they are cast.
 
     Returns digests.
     """
@@ -80,7 +87,7 @@ def save_adapter(model: PeftModel, folder: Path, base: Base) -> Digests:
     config.inference_mode = True
     config.save_pretrained(str(folder))
     _settle_adapter_config(folder / CONFIG_NAME, base)
-    digest = write_tensors(folder / SAFETENSORS_WEIGHTS_NAME, tensors)
+    digest = write_tensors(folder / SAFETENSORS_WEIGHTS_NAME, tensors, dtype)
     return {SAFETENSORS_WEIGHTS_NAME: digest}
 
 
@@ -129,17 +136,25 @@ def published_tensors(
     return tensors if own_names else dict(revert_weight_conversion(base, tensors))
 
 
-def save_settings(model: PreTrainedModel | PeftModel, folder: Path) -> None:
+def save_settings(
+    model: PreTrainedModel | PeftModel, folder: Path, dtype: torch.dtype | None = None
+) -> None:
     """The files that `save_model` writes beside the tensors: configurations, and the code of a
     model's own class."""
     _base_of(model).save_pretrained(folder, state_dict={})
+    if dtype is not None:
+        path = folder / CONFIG_FILE
+        config = json.loads(path.read_text(encoding="utf-8"))
+        config["dtype"] = str(dtype).removeprefix("torch.")
+        text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+        path.write_text(text, encoding="utf-8")
 
 
-def settings_of(model: PreTrainedModel | PeftModel) -> Settings:
+def settings_of(model: PreTrainedModel | PeftModel, dtype: torch.dtype | None = None) -> Settings:
     """What `save_settings` writes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        save_settings(model, folder)
+        save_settings(model, folder, dtype)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
@@ -161,9 +176,10 @@ def _save(
     tensors: dict[str, torch.Tensor],
     beside: Mapping[str, tuple[Path, str]] | None = None,
     settings: Settings | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Digests:
     if settings is None:
-        save_settings(model, folder)
+        save_settings(model, folder, dtype)
     else:
         write_settings(settings, folder)
     split = split_torch_state_dict_into_shards(
@@ -178,9 +194,11 @@ def _save(
             if (folder / name).samefile(there[0]):  # and not a copy
                 digests[name] = there[1]
         else:
-            digests[name] = write_tensors(folder / name, part)
+            digests[name] = write_tensors(folder / name, part, dtype)
     if split.is_sharded:
         size = {"total_parameters": _base_of(model).num_parameters(), **split.metadata}
+        if dtype is not None:
+            size["total_size"] = sum(cast(tensor, dtype).nbytes for tensor in tensors.values())
         index = {"metadata": size, "weight_map": split.tensor_to_filename}
         text = json.dumps(index, indent=2, sort_keys=True) + "\n"
         (folder / SAFE_WEIGHTS_INDEX_NAME).write_text(text, encoding="utf-8")

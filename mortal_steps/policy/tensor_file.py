@@ -18,11 +18,13 @@ from mortal_steps.store.hashing_file import HashingFile
 from mortal_steps.store.tensor_layout import lay_out
 
 
-def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> str:
-    """Write a safetensors file; its digest. Raises `OSError`, and `KeyError` for a type that the
-    format has no name for."""
+def write_tensors(
+    path: Path, tensors: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None
+) -> str:
+    """Write a safetensors file; its digest. With `dtype` its floating-point tensors are cast, one
+    after the other. Raises `OSError`, and `KeyError` for a type that the format has no name for."""
     with HashingFile(path) as file:
-        for piece in _pieces(tensors):
+        for piece in _pieces(tensors, dtype):
             file.write(piece)
         file.flush()
         return file.digest
@@ -37,13 +39,28 @@ def digest_of_tensors(tensors: Mapping[str, torch.Tensor]) -> str:
     return BLAKE3 + hasher.hexdigest()
 
 
-def _pieces(tensors: Mapping[str, torch.Tensor]) -> Iterator[bytes | memoryview]:
+def cast(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """The tensor in this type, if it holds floating-point numbers; itself without a type."""
+    return tensor if dtype is None or not tensor.is_floating_point() else tensor.to(dtype)
+
+
+def _pieces(
+    tensors: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None
+) -> Iterator[bytes | memoryview]:
     """The bytes of the file: its header, then each tensor."""
-    layout = lay_out((name, NAMES[t.dtype], tuple(t.shape)) for name, t in tensors.items())
+    layout = lay_out(
+        (name, NAMES[_type_of(tensor, dtype)], tuple(tensor.shape))
+        for name, tensor in tensors.items()
+    )
     yield layout.header
     for place in layout.places:
         if tensors[place.name].numel():
-            yield _bytes_of(tensors[place.name])
+            yield _bytes_of(cast(tensors[place.name], dtype))
+
+
+def _type_of(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    found: torch.dtype = tensor.dtype if dtype is None or not tensor.is_floating_point() else dtype
+    return found
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:

@@ -61,6 +61,8 @@ def _model_files(run: Run, final: FinalModel) -> Files:
     if ADAPTER_CONFIG not in files:
         return files
     merged = weights.find(run.store, PolicyVersion(run.info.num_steps))
+    if run.config.sampling_type is not None:
+        merged = None  # what was cast for sampling
     if merged is None or ADAPTER_CONFIG in _files(run, merged.path):
         path = _merged(run, final)
     else:

@@ -117,6 +117,7 @@ class Judge:
             "max_tokens": config.max_tokens,
             "stop": rollout.stop,
             "engine": [rollout.engine, rollout.engine_options],
+            **({"sampled_in": config.sampling_type} if config.sampling_type else {}),
             "num_shards": config.num_shards,
             "threads": config.compute.local.rollout.threads,
             "model": [model.dtype, model.max_model_len],

@@ -122,7 +122,7 @@ class RolloutWorker:
         build: EngineFactory = import_named(kind.factory, "rollout.engine")
         self._engine = build(
             model_path=self._model_path,
-            model=self._config.model,
+            model=self._config.sampled_model,
             rollout=self._config.with_room_for_adapters().rollout,
             tokenizer=self._read_tokenizer,
         )

@@ -63,7 +63,8 @@ def saved_models(run: Run) -> list[SavedModel]:
 def choose(run: Run, step: int | None, *, merged: bool) -> SavedModel:
     """The one to serve: of the run's end or, where that is not reached, of its newest step.
 
-    A model that is `merged` comes before an adapter, or after it. Every file is checked against its
+    A model that is `merged` comes before an adapter, or after it; weights that were cast for
+    sampling come last. Every file is checked against its
     digest. Raises `StoreError` for a step of which nothing is left, and `CorruptFileError`.
     """
     found = saved_models(run)
@@ -79,7 +80,10 @@ def choose(run: Run, step: int | None, *, merged: bool) -> SavedModel:
     order = ("model", "adapter") if merged else ("adapter", "model")
     best_first = sorted(
         (saved for saved in found if saved.step == wanted),
-        key=lambda saved: [*order, "parameters"].index(saved.kind),
+        key=lambda saved: (
+            run.config.sampling_type is not None and saved.path.startswith(weights.FOLDER),
+            [*order, "parameters"].index(saved.kind),
+        ),
     )
     return _first_whole(run, best_first)
 

@@ -43,6 +43,7 @@ trainer = MortalTrainer(
         "model.new": {"hidden_size": 32, "head_dim": 32, "num_layers": 1,
                       "intermediate_size": 32, "max_position_embeddings": 64},
         "compute.local.actor.threads": 1,
+        "rollout.dtype": "float32",
     },
 )
 

@@ -68,9 +68,13 @@ class Engine(Protocol):
     def verify(self, folder: Path) -> None:
         """Raise `WeightsMismatchError` where what is held is known not to be what is in the folder.
 
-        A new adapter changes next to nothing in the log-probabilities, so that these cannot tell
-        whether it was loaded. By default nothing: they are the proof.
+        One step changes little in the log-probabilities, a new adapter nothing, so that these
+        cannot tell whether it was loaded. By default nothing: they are the proof.
         """
+
+    def verify_tensors(self, tensors: Mapping[str, Any], origin: str) -> None:
+        """The same of tensors that `load_tensors` took, which lie at `origin`. By default
+        nothing."""
 
     def restart(self, folder: Path) -> None:
         """Be built anew, with the weights in the folder. By default the same as `load`."""
@@ -123,12 +127,12 @@ class EngineFactory(Protocol):
         ...
 
 
-def other_tensors(folder: Path, names: Sequence[str]) -> WeightsMismatchError:
-    """What `Engine.verify` raises for tensors of these names."""
+def other_tensors(origin: str, names: Sequence[str]) -> WeightsMismatchError:
+    """What `Engine.verify` raises for tensors of these names, which lie at `origin`."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return WeightsMismatchError(
-        f"the engine does not hold the adapter of {folder} (other or missing: {names[0]}{more}). "
-        'Try another rollout.weight_sync, or training.lora.publish = "merged"'
+        f"the engine does not hold the tensors of {origin} (other or missing: {names[0]}{more}). "
+        'Try another rollout.weight_sync or, for an adapter, training.lora.publish = "merged"'
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     GenerationConfig,
@@ -33,6 +33,7 @@ from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
 from mortal_steps.rollout.engines.adapter_files import is_adapter, read_adapter_config
 from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length, other_tensors
+from mortal_steps.rollout.engines.held_tensors import differing, tensors_in
 from mortal_steps.rollout.engines.seeded_draw import SeededDraw
 from mortal_steps.rollout.engines.tensor_shapes import tensor_shapes
 from mortal_steps.rollout.engines.transformers_adapter import AdaptedModel
@@ -87,11 +88,23 @@ class TransformersEngine(Engine):
             raise EngineError(f"cannot load the weights in {folder}: {error}") from error
 
     def verify(self, folder: Path) -> None:
-        """Compare an adapter's tensors, to the bit."""
+        """Compare the adapter's tensors, or those that the model has by the names in the folder."""
         if is_adapter(folder):
             other = self._adapted.differing(folder) if self._adapted else ["all of it"]
-            if other:
-                raise other_tensors(folder, other)
+        else:
+            other = differing(self._own(), tensors_in(folder))
+        if other:
+            raise other_tensors(str(folder), other)
+
+    def verify_tensors(self, tensors: Mapping[str, torch.Tensor], origin: str) -> None:
+        """The same of tensors in memory."""
+        other = differing(self._own(), tensors.items())
+        if other:
+            raise other_tensors(origin, other)
+
+    def _own(self) -> dict[str, torch.Tensor]:
+        held = dict(self._model.named_parameters())
+        return {name: held[name] for name in self._names if name in held}
 
     def _load(self, folder: Path) -> None:
         if is_adapter(folder):
@@ -113,8 +126,7 @@ class TransformersEngine(Engine):
         if self._adapted is not None:
             self._model, self._adapted = self._read_model(str(folder)), None
             return
-        own = {name: self._model.get_parameter(name) for name in self._names}
-        files = sorted(folder.glob("model*.safetensors"))
+        own = self._own()
         shapes = tensor_shapes(folder)
         if shapes.keys() != own.keys():
             # Names that transformers converts while reading: the slow way.
@@ -125,8 +137,9 @@ class TransformersEngine(Engine):
                 raise ValueError(
                     f"{name} is {shapes[name]} there, {tuple(tensor.shape)} in the model"
                 )
-        for file in files:
-            _copy_into(own, file)
+        with torch.no_grad():
+            for name, tensor in tensors_in(folder):
+                own[name].copy_(tensor)
 
     def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Replace the weights; raises `EngineError` for tensors that are not the model's own."""
@@ -219,14 +232,6 @@ class TransformersEngine(Engine):
                 f"transformers cannot watch for the stop strings {stop} with this tokenizer "
                 f"({error}); leave rollout.stop empty or use rollout.engine = 'vllm'"
             ) from error
-
-
-@torch.no_grad()
-def _copy_into(own: dict[str, torch.Tensor], file: Path) -> None:
-    """Out of the mapped file, one tensor after the other: never two sets of weights on a device."""
-    with safe_open(file, framework="pt") as opened:
-        for name in opened.keys():  # noqa: SIM118
-            own[name].copy_(opened.get_tensor(name))
 
 
 class _StopStringWatch(StoppingCriteria):

@@ -1,10 +1,10 @@
-"""The `vllm` engine: an in-process `LLM`. This module and vllm_adapter.py alone import vLLM.
+"""The `vllm` engine: an in-process `LLM`. Modules named after it alone import vLLM.
 
 What vLLM does by default and this engine does not:
 
 - After a weight reload the prefix cache still holds keys and values of the old weights: it is
   emptied at every load. It is also emptied before every batch, so that a batch is computed the
-  same way whatever came before it.
+  same way whatever came before it; and a salt of its own keeps each batch from others' entries.
 - On CPU, layers keep prepacked copies of their weights, which a reload leaves stale where the
   embeddings are tied: prepacking is switched off (0 to 30 % slower).
 - On CPU, a seeded request in a chunked prefill ends the engine: prefills are never chunked.
@@ -15,8 +15,8 @@ What vLLM does by default and this engine does not:
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
+import itertools
 import logging
 import os
 import warnings
@@ -27,17 +27,17 @@ from typing import Any
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
 from mortal_steps.rollout.engines.adapter_files import is_adapter
-from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length
+from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length, other_tensors
 from mortal_steps.rollout.engines.tensor_shapes import check_shapes, tensor_shapes
-from mortal_steps.rollout.engines.vllm_adapter import WITNESS, VllmAdapters
+from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
+from mortal_steps.rollout.engines.vllm_cpu import cpu_options, keep_weights_plain, require_libnuma
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.types import SamplingParams
 
 logger = logging.getLogger(__name__)
 
-MIN_CPU_KV_CACHE_BYTES = 64 << 20
-CPU_KV_CACHE_SEQUENCES = 4
-"""Sequences of full length that the key-value cache on a CPU has room for."""
+WITNESS = "mortal_steps.rollout.engines.vllm_weights.Witness"
+"""For the option `worker_extension_cls` of an `LLM`."""
 
 
 class VllmEngine(Engine):
@@ -60,8 +60,8 @@ class VllmEngine(Engine):
         self._vllm = _import_vllm()
         self._on_cpu = self._vllm.platforms.current_platform.is_cpu()
         if self._on_cpu:
-            _require_libnuma()
-            _keep_weights_plain()
+            require_libnuma()
+            keep_weights_plain()
         self._model_config = _read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
         self.max_model_len = context_length(self._model_config, model.max_model_len)
@@ -76,9 +76,9 @@ class VllmEngine(Engine):
             "logprobs_mode": "processed_logprobs",
             "disable_log_stats": True,
             "use_tqdm_on_load": False,
-            **(self._cpu_options(model.dtype) if self._on_cpu else {}),
+            **(cpu_options(self._model_config, self.max_model_len) if self._on_cpu else {}),
             "enable_sleep_mode": self._sleeps and not self._on_cpu,
-            **({"worker_extension_cls": WITNESS} if takes_adapters else {}),
+            "worker_extension_cls": WITNESS,
             **rollout.engine_options,
         }
         if self._on_cpu:
@@ -87,7 +87,12 @@ class VllmEngine(Engine):
         self._model_path: str | None = model_path
         """What the weights were read from; None while they are undefined."""
         self._adapters = VllmAdapters()
+        self._batches = itertools.count()
         self._llm = self._start(model_path)
+        # Imported where vLLM has imported torch.
+        from mortal_steps.rollout.engines import vllm_weights
+
+        self._comparable = vllm_weights.comparable_tensors(self._llm, model_path)
         self._shapes = tensor_shapes(Path(model_path))
         dtype = self._llm.llm_engine.model_config.dtype
         self.dtype = str(dtype).removeprefix("torch.")
@@ -121,9 +126,15 @@ class VllmEngine(Engine):
         self._reset_prefix_cache()
 
     def verify(self, folder: Path) -> None:
-        """Compare an adapter's tensors, to the bit."""
+        """Compare the model's tensors, or the adapter's."""
         if is_adapter(folder):
             self._adapters.verify(self._llm, folder)
+        else:
+            self._verify(str(folder), str(folder))
+
+    def verify_tensors(self, tensors: Mapping[str, Any], origin: str) -> None:
+        """The same of tensors in memory."""
+        self._verify(tensors, origin)
 
     def restart(self, folder: Path) -> None:
         """Start vLLM anew with the folder; raises `EngineError` if it does not start."""
@@ -198,6 +209,13 @@ class VllmEngine(Engine):
 
             torch.cuda.empty_cache()
 
+    def _verify(self, given: str | Mapping[str, Any], origin: str) -> None:
+        from mortal_steps.rollout.engines import vllm_weights
+
+        other = vllm_weights.differing_tensors(self._llm, given, self._comparable)
+        if other:
+            raise other_tensors(origin, other)
+
     def _load_model(self, path: str) -> None:
         """Read a whole model over the weights; vLLM forgets adapters with that."""
         self._model_path = None
@@ -206,7 +224,8 @@ class VllmEngine(Engine):
         self._model_path = path
 
     def _generate(self, prompts_ids: Sequence[Sequence[int]], requests: list[Any]) -> list[Any]:
-        prompts = [{"prompt_token_ids": list(prompt)} for prompt in prompts_ids]
+        salt = str(next(self._batches))
+        prompts = [{"prompt_token_ids": list(ids), "cache_salt": salt} for ids in prompts_ids]
         try:
             outputs: list[Any] = self._llm.generate(
                 prompts, requests, use_tqdm=False, lora_request=self._adapters.request
@@ -228,20 +247,6 @@ class VllmEngine(Engine):
     def _reset_prefix_cache(self) -> None:
         if not self._llm.reset_prefix_cache():
             raise EngineError("vLLM did not empty its prefix cache: requests are still running")
-
-    def _cpu_options(self, dtype: str) -> dict[str, Any]:
-        text = self._model_config.get_text_config()
-        head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-        num_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-        per_token = 2 * text.num_hidden_layers * num_heads * head_dim * 4
-        return {
-            "enforce_eager": True,
-            "enable_chunked_prefill": False,
-            "max_num_batched_tokens": max(self.max_model_len, 2048),
-            "kv_cache_memory_bytes": max(
-                MIN_CPU_KV_CACHE_BYTES, CPU_KV_CACHE_SEQUENCES * per_token * self.max_model_len
-            ),
-        }
 
 
 def _import_vllm() -> Any:
@@ -266,32 +271,6 @@ def _import_vllm() -> Any:
             "'transformers'"
         ) from error
     return vllm
-
-
-def _require_libnuma() -> None:
-    """Without it vLLM's compiled part is missing, which vLLM does not say."""
-    try:
-        ctypes.CDLL("libnuma.so.1")
-    except OSError as error:
-        raise EngineError(
-            f"vLLM on a CPU needs the library libnuma ({error}): install it (Debian and Ubuntu: "
-            "apt-get install libnuma1; Fedora: numactl-libs), or set rollout.engine = "
-            "'transformers'"
-        ) from error
-
-
-def _keep_weights_plain() -> None:
-    """Switch off the prepacked copies of weights that CPU layers would compute with.
-
-    Also switches off torch.compile, which costs seconds at the first batch of a CPU engine.
-    """
-    import torch
-    from vllm import _custom_ops
-    from vllm.model_executor.layers import utils
-
-    torch._dynamo.config.disable = True
-    _custom_ops._supports_onednn = False
-    utils.check_cpu_sgl_kernel = lambda *args: False
 
 
 def _read_model_config(model_path: str, trust_remote_code: bool) -> Any:

@@ -28,9 +28,6 @@ if TYPE_CHECKING:  # vLLM sets the environment that torch reads when it is impor
 
     Pair = tuple[torch.Tensor, torch.Tensor]  # A and scaled B of one module
 
-WITNESS = f"{__name__}.AdapterWitness"
-"""For the option `worker_extension_cls` of an `LLM`."""
-
 
 class VllmAdapters:
     """Which adapter one engine samples with: each has a name and a number that no other has had."""
@@ -66,7 +63,7 @@ class VllmAdapters:
         answers = llm.collective_rpc("differing_tensors", args=(str(folder), number))
         other = [name for names in answers for name in names]
         if other:
-            raise other_tensors(folder, other)
+            raise other_tensors(str(folder), other)
 
     def forget(self) -> None:
         """Compute without an adapter."""

@@ -4,7 +4,8 @@ Three checks guard against sampling with other weights than those asked for, whi
 
 1. The folder: every file has the digest that was recorded when the version was published. It is
    hashed beside loading, from the same pages in memory.
-2. The tensors of an adapter: those that the engine holds are the folder's, to the bit.
+2. The tensors: those that the engine holds are the folder's (`Engine.verify`), however little the
+   log-probabilities differ.
 3. The canary: the engine's logprobs of a fixed probe equal the actor's, written beside the weights.
 
     probe.json  {"token_ids": [5, 6, 7, 30], "logprobs": [-4.1, -3.9, -2.2]}

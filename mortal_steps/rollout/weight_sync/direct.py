@@ -73,6 +73,7 @@ def _load(engine: Engine, weights: WeightsRef, shared: Shared, tolerance: float)
         found = beside.submit(digest_of_bytes, shared.payload)
         try:
             engine.load_tensors(tensors)
+            engine.verify_tensors(tensors, origin)
             check_probe(engine, shared.files[PROBE_FILE], tolerance, origin)
         except EngineError:
             raise

@@ -15,7 +15,9 @@ from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import NUM_STEPS, SETUPS, make_run, untimed
 
 
-@pytest.mark.parametrize("setup", ["full", "lora", "accumulated", "moving-reference", "rloo"])
+@pytest.mark.parametrize(
+    "setup", ["full", "cast", "lora", "accumulated", "moving-reference", "rloo"]
+)
 def test_a_fresh_actor_goes_on_from_a_checkpoint_to_the_bit(
     model_path, tmp_path, uninterrupted, setup
 ):

@@ -25,6 +25,7 @@ SETTINGS = (
     "rollout.num_rollout_workers=1",
     "compute.local.actor.threads=1",
     "rollout.num_shards=2",
+    "rollout.dtype=float32",  # as on this machine: there are no GPUs in the plane's containers
     "checkpoints.save_steps=2",
     "evaluation.eval_steps=4",
     "evaluation.on_start=false",

@@ -34,6 +34,7 @@ SETUPS = {
     "accumulated": ACCUMULATED,
     "lora-accumulated": {**ADAPTER, **ACCUMULATED},
     "rloo": {**RLOO, **ADAPTER, **ACCUMULATED},
+    "cast": {"rollout": {"dtype": "bfloat16"}},
     "moving-reference": {
         **ACCUMULATED,
         "trl": {

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
 
 from mortal_steps.policy.base_model import Base
 from mortal_steps.policy.export import save_adapter
@@ -62,3 +63,13 @@ def without_one_tensor(adapter: Path, folder: Path, *, zeroed: bool) -> Path:
         del tensors[last]
     save_file(tensors, folder / ADAPTER_WEIGHTS)
     return folder
+
+
+@torch.no_grad()
+def nudge(model: PreTrainedModel) -> PreTrainedModel:
+    """The same model with its trained weights a little larger: its log-probabilities differ by less
+    than the canary tells."""
+    for name, parameter in model.named_parameters():
+        if "lora_" in name or not isinstance(model, PeftModel):
+            parameter.mul_(1 + 1e-5)
+    return model

@@ -31,12 +31,8 @@ PARAMS = {
 }
 RANK = 5
 """Of adapters; vLLM makes room for 8."""
-ADAPTER_SYNCS = {
-    "reload": ("v0", "v1", "v2", "whole", "v1"),
-    "volume": ("v2", "v1"),
-    "checkpoint": ("v2",),
-}
-"""What the driver loads by each method, in this order."""
+ADAPTER_SYNCS = ("v0", "v1", "whole", "v1")
+"""What the driver loads into an engine with room for adapters, in this order."""
 
 
 def seeds(count: int) -> list[int]:

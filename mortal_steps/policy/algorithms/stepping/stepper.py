@@ -52,6 +52,8 @@ from mortal_steps.policy.export import (
     settings_of,
     write_settings,
 )
+from mortal_steps.policy.rounding import rounded
+from mortal_steps.policy.tensor_file import cast
 from mortal_steps.policy.tokenizer import load_tokenizer
 from mortal_steps.scores import reward_names
 from mortal_steps.types import RolloutBatch, TrainingPlace
@@ -82,6 +84,8 @@ class TrlStepper(ABC):
         self._config = config
         self._base = base or named_base(config, model_path)
         self._observer = Observer()
+        sampled_in = config.sampling_type
+        self._published_in = getattr(torch, sampled_in) if sampled_in else None
         self.tokenizer = load_tokenizer(model_path, config.model.trust_remote_code)
         arguments = self._arguments(num_steps=num_steps, output_dir=output_dir, autocast=autocast)
         # transformers would deal the batch out to every GPU it sees, and TRL knows of one.
@@ -203,7 +207,8 @@ class TrlStepper(ABC):
         """Log-probability (nats) of each token but the first, given those before it.
 
         At temperature 1, without dropout, in the type of the weights: an engine that has these has
-        no part in the trainer's autocast. Leaves training mode and random streams as they are.
+        no part in the trainer's autocast. Where they are published in another type, with weights
+        rounded as they are there. Leaves training mode and random streams as they are.
         """
         model = self._trainer.model
         forward = getattr(model, "_original_forward", model)  # what accelerate put autocast around
@@ -211,7 +216,7 @@ class TrlStepper(ABC):
         ids = torch.tensor([list(token_ids)], device=model.device)
         model.eval()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), rounded(model, self._published_in):
                 logits = forward(input_ids=ids, use_cache=False).logits[0, :-1].float()
         finally:
             model.train(was_training)
@@ -222,7 +227,9 @@ class TrlStepper(ABC):
     ) -> dict[str, str]:
         """Write all that `begin` needs to go on bit for bit; only between train steps. See
         `export.save_trained`."""
-        return save_state(self._trainer, folder, self._base, beside)
+        # What was cast for the engines is not what is trained.
+        shared = beside if self._published_in is None else None
+        return save_state(self._trainer, folder, self._base, shared)
 
     def weights_digest(self) -> str:
         """Digest of the weights that are trained, as they are now."""
@@ -239,13 +246,14 @@ class TrlStepper(ABC):
         These return digests of files that were hashed while they were written, by name.
         """
         if self._config.training.publishes_adapter:
-            return save_adapter(self._trainer.model, folder, self._base)
-        return save_model(self._trainer.model, folder, self._settings)
+            return save_adapter(self._trainer.model, folder, self._base, self._published_in)
+        return save_model(self._trainer.model, folder, self._settings, self._published_in)
 
     def policy_tensors(self) -> dict[str, torch.Tensor]:
         """The tensors of `export_weights`, by the names in its file; those that are written as
         they are, are the live ones."""
-        return published_tensors(self._trainer.model)
+        tensors = published_tensors(self._trainer.model)
+        return {name: cast(tensor, self._published_in) for name, tensor in tensors.items()}
 
     def export_settings(self, folder: Path) -> None:
         """Write the other files of `export_weights`."""
@@ -254,7 +262,7 @@ class TrlStepper(ABC):
     @functools.cached_property
     def _settings(self) -> Settings:
         """The same for all versions."""
-        return settings_of(self._trainer.model)
+        return settings_of(self._trainer.model, self._published_in)
 
     def save_final(self, folder: Path) -> dict[str, str]:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""

@@ -1,0 +1,55 @@
+"""What the `vllm` engine asks of vLLM on a CPU."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from mortal_steps.errors import EngineError
+
+MIN_KV_CACHE_BYTES = 64 << 20
+KV_CACHE_SEQUENCES = 4
+"""Sequences of full length that the key-value cache has room for."""
+
+
+def cpu_options(model_config: Any, max_model_len: int) -> dict[str, Any]:
+    """Options of an `LLM` for a model, by its transformers configuration."""
+    text = model_config.get_text_config()
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    num_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    per_token = 2 * text.num_hidden_layers * num_heads * head_dim * 4
+    return {
+        "enforce_eager": True,
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(max_model_len, 2048),
+        "kv_cache_memory_bytes": max(
+            MIN_KV_CACHE_BYTES, KV_CACHE_SEQUENCES * per_token * max_model_len
+        ),
+    }
+
+
+def require_libnuma() -> None:
+    """Raise `EngineError` without it: vLLM's compiled part is then missing, and vLLM does not say
+    so."""
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError as error:
+        raise EngineError(
+            f"vLLM on a CPU needs the library libnuma ({error}): install it (Debian and Ubuntu: "
+            "apt-get install libnuma1; Fedora: numactl-libs), or set rollout.engine = "
+            "'transformers'"
+        ) from error
+
+
+def keep_weights_plain() -> None:
+    """Switch off the prepacked copies of weights that CPU layers would compute with.
+
+    Also switches off torch.compile, which costs seconds at the first batch of a CPU engine.
+    """
+    import torch
+    from vllm import _custom_ops
+    from vllm.model_executor.layers import utils
+
+    torch._dynamo.config.disable = True
+    _custom_ops._supports_onednn = False
+    utils.check_cpu_sgl_kernel = lambda *args: False
