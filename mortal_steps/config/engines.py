@@ -74,6 +74,8 @@ TRAINING_MODULES = (
     "mortal_steps.rollout.engines.transformers",
 )
 """What the actor and rollout workers with transformers import."""
+VLLM_MODULES = ("mortal_steps.rollout.engines.vllm_imports",)
+"""What rollout workers with vLLM import, in an interpreter that has it."""
 VLLM_PYTHON = "MORTAL_VLLM_PYTHON"
 """Environment variable of an image with two environments: the interpreter of the one with vLLM."""
 VLLM_ADAPTERS = Adapters(
@@ -94,6 +96,7 @@ ENGINES: Mapping[str, EngineKind] = {
         node_python=VLLM_PYTHON,
         adapters=VLLM_ADAPTERS,
         memory_option="gpu_memory_utilization",
+        preload=VLLM_MODULES,
     ),
     "transformers": EngineKind(
         factory="mortal_steps.rollout.engines.transformers:TransformersEngine",

@@ -1,4 +1,5 @@
-"""The `vllm` engine: an in-process `LLM`. This module and vllm_adapter.py alone import vLLM.
+"""The `vllm` engine: an in-process `LLM`. This module, vllm_adapter.py and vllm_imports.py alone
+import vLLM.
 
 What vLLM does by default and this engine does not:
 
@@ -56,7 +57,7 @@ class VllmEngine(Engine):
         tokenizer: Callable[[], Any],
     ) -> None:
         """vLLM reads the tokenizer itself; `tokenizer` is not called."""
-        self._vllm = _import_vllm()
+        self._vllm = import_vllm()
         self._on_cpu = self._vllm.platforms.current_platform.is_cpu()
         if self._on_cpu:
             _keep_weights_plain()
@@ -242,7 +243,7 @@ class VllmEngine(Engine):
         }
 
 
-def _import_vllm() -> Any:
+def import_vllm() -> Any:
     """Import vLLM with the environment that it and torch read at import.
 
     Raises `EngineError` where it cannot be imported. Should be called before torch is imported,
