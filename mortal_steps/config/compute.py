@@ -38,8 +38,8 @@ class RoleConfig(Section):
     def _has_one_environment(self) -> Self:
         if self.fork and self.devices:
             raise ValueError(
-                f"fork = true and devices = {list(self.devices)} exclude each other: what is forked "
-                "from one process has its CUDA_VISIBLE_DEVICES. Leave out one of the two"
+                f"fork = true and devices = {list(self.devices)} exclude each other: all that is "
+                "forked from one process has its CUDA_VISIBLE_DEVICES. Leave out one of the two"
             )
         return self
 
