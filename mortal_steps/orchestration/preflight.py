@@ -162,6 +162,11 @@ def check_engine(config: RunConfig) -> None:
                 f"{table}.temperature = {temperature:g}: {name} accepts at most {highest:g}; "
                 f"lower it, or use rollout.engine = {ALWAYS_THERE!r}"
             )
+    if config.rollout.seeds == "engine" and not engine_kind(name).one_seed:
+        raise ConfigError(
+            f'rollout.seeds = "engine": {name} draws each completion with a seed of its own, at no '
+            'cost; leave rollout.seeds at "request", or use rollout.engine = "vllm"'
+        )
 
 
 def check_adapter(config: RunConfig) -> None:

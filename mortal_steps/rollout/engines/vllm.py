@@ -31,6 +31,7 @@ from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_len
 from mortal_steps.rollout.engines.tensor_shapes import check_shapes, tensor_shapes
 from mortal_steps.rollout.engines.vllm_adapter import WITNESS, VllmAdapters
 from mortal_steps.rollout.weight_sync.base import weight_sync
+from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
 
 logger = logging.getLogger(__name__)
@@ -86,6 +87,7 @@ class VllmEngine(Engine):
         self._model_path: str | None = model_path
         """What the weights were read from; None while they are undefined."""
         self._adapters = VllmAdapters()
+        self._one_seed = rollout.seeds == "engine"
         self._llm = self._start(model_path)
         self._shapes = tensor_shapes(Path(model_path))
         dtype = self._llm.llm_engine.model_config.dtype
@@ -154,7 +156,8 @@ class VllmEngine(Engine):
         seeds: Sequence[int],
         params: SamplingParams,
     ) -> list[SampledTokens]:
-        """One completion per entry; vLLM batches them as memory allows."""
+        """One completion per entry; vLLM batches them as memory allows. With `rollout.seeds =
+        "engine"`, all of them are drawn from a stream that is seeded with all seeds together."""
         requests = [
             self._vllm.SamplingParams(
                 max_tokens=params.max_tokens,
@@ -166,7 +169,7 @@ class VllmEngine(Engine):
                 include_stop_str_in_output=True,
                 # Stop strings are found in text; without any, no text is needed.
                 detokenize=bool(params.stop),
-                seed=seed,
+                seed=None if self._one_seed else seed,
                 logprobs=0,
                 flat_logprobs=True,
                 skip_clone=True,
@@ -174,6 +177,8 @@ class VllmEngine(Engine):
             for seed in seeds
         ]
         self._reset_prefix_cache()
+        if self._one_seed:
+            self._llm.collective_rpc(_seed_worker, args=(derive_seed("engine", *seeds),))
         outputs = self._generate(prompts_ids, requests)
         return [_sampled(output.outputs[0]) for output in outputs]
 
@@ -279,6 +284,13 @@ def _keep_weights_plain() -> None:
     torch._dynamo.config.disable = True
     _custom_ops._supports_onednn = False
     utils.check_cpu_sgl_kernel = lambda *args: False
+
+
+def _seed_worker(worker: Any, seed: int) -> None:
+    """Seed whatever requests without a seed are drawn from: the streams of torch and of numpy."""
+    from vllm.utils.torch_utils import set_random_seed
+
+    set_random_seed(seed % 2**32)
 
 
 def _read_model_config(model_path: str, trust_remote_code: bool) -> Any:

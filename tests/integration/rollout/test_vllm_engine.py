@@ -172,6 +172,16 @@ def test_seeds_are_reproducible_across_order_and_batch(found):
     assert params["plain"] == found["volume"][0]["sampled"]
 
 
+def test_one_seed_for_a_shard_repeats_the_shard(found, folders):
+    first, again, other, later, of_a_new_engine = found["one_seed"]
+    assert first == again == later == of_a_new_engine
+    assert first != other
+    # The same prompt twice in a batch.
+    assert first[0] != first[2]
+    assert first != found["params"]["plain"], "no request has a seed of its own"
+    assert_logprobs(folders["model_a"], first, PARAMS["plain"])
+
+
 def test_completions_end_as_they_should(found, tokenizer):
     stop = PARAMS["stop"].stop
     for token_ids, _, reason in found["params"]["to_the_end"]:

@@ -190,6 +190,21 @@ def check_adapter_faults(engine: VllmEngine, folders: dict[str, str]) -> dict[st
     return found
 
 
+def check_one_seed(model: str) -> list[list[list[Any]]]:
+    """The same shard twice, another one between them, and the first from a new engine."""
+    params, count = PARAMS["plain"], len(PROMPTS_IDS)
+    given = RolloutConfig(weight_sync="volume", seeds="engine")
+    found = []
+    for orders in ((1, 1, -1, 1), (1,)):
+        engine = VllmEngine(
+            model_path=model, model=ModelConfig(), rollout=given, tokenizer=lambda: None
+        )
+        for order in orders:
+            found.append(plain(engine.sample(PROMPTS_IDS, seeds(count)[::order], params)))
+        engine.close()
+    return found
+
+
 def check_worker(worker: dict[str, Any]) -> dict[str, Any]:
     """A whole worker: two versions, each shard sampled twice."""
     ready = RolloutWorker(
@@ -280,6 +295,7 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     engine = start(folders["untied_a"], "reload")
     found["untied"] = check_sync("reload", engine, folders["untied_b"])
     engine.close()
+    found["one_seed"] = check_one_seed(a)
     found["bfloat16"] = check_bfloat16(a)
     found["adapters"] = check_adapters(a, folders["adapters"])
     found["worker"] = check_worker(folders["worker"])
