@@ -1,5 +1,4 @@
-"""The `vllm` engine: an in-process `LLM`. This module, vllm_adapter.py and vllm_imports.py alone
-import vLLM.
+"""The `vllm` engine: an in-process `LLM`. Only the modules `vllm_...` beside this one import vLLM.
 
 What vLLM does by default and this engine does not:
 
@@ -17,9 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
-import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,11 +26,14 @@ from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length
 from mortal_steps.rollout.engines.tensor_shapes import check_shapes, tensor_shapes
 from mortal_steps.rollout.engines.vllm_adapter import WITNESS, VllmAdapters
+from mortal_steps.rollout.engines.vllm_library import (
+    import_vllm,
+    keep_weights_plain,
+    seed_worker,
+)
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
-
-logger = logging.getLogger(__name__)
 
 MIN_CPU_KV_CACHE_BYTES = 64 << 20
 CPU_KV_CACHE_SEQUENCES = 4
@@ -61,7 +60,7 @@ class VllmEngine(Engine):
         self._vllm = import_vllm()
         self._on_cpu = self._vllm.platforms.current_platform.is_cpu()
         if self._on_cpu:
-            _keep_weights_plain()
+            keep_weights_plain()
         self._model_config = _read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
         self.max_model_len = context_length(self._model_config, model.max_model_len)
@@ -83,6 +82,12 @@ class VllmEngine(Engine):
         }
         if self._on_cpu:
             self._options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
+            if self._options["enable_chunked_prefill"] and rollout.seeds == "request":
+                raise EngineError(
+                    "rollout.engine_options.enable_chunked_prefill = True: on a CPU, vLLM ends at "
+                    "the first chunk of a prompt whose completion has a seed of its own. Leave it "
+                    'out, or set rollout.seeds = "engine"'
+                )
         self._base_path = model_path
         self._model_path: str | None = model_path
         """What the weights were read from; None while they are undefined."""
@@ -178,7 +183,7 @@ class VllmEngine(Engine):
         ]
         self._reset_prefix_cache()
         if self._one_seed:
-            self._llm.collective_rpc(_seed_worker, args=(derive_seed("engine", *seeds),))
+            self._llm.collective_rpc(seed_worker, args=(derive_seed("engine", *seeds),))
         outputs = self._generate(prompts_ids, requests)
         return [_sampled(output.outputs[0]) for output in outputs]
 
@@ -246,51 +251,6 @@ class VllmEngine(Engine):
                 MIN_CPU_KV_CACHE_BYTES, CPU_KV_CACHE_SEQUENCES * per_token * self.max_model_len
             ),
         }
-
-
-def import_vllm() -> Any:
-    """Import vLLM with the environment that it and torch read at import.
-
-    Raises `EngineError` where it cannot be imported. Should be called before torch is imported,
-    which reads its log level once.
-    """
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    level = os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    logging.getLogger("vllm").setLevel(level)
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")
-    try:
-        import vllm
-        import vllm.platforms
-    except ImportError as error:
-        raise EngineError(
-            f"rollout.engine = 'vllm', but this Python cannot import vLLM ({error}); name an "
-            "interpreter that can with compute.local.rollout.python, or set rollout.engine = "
-            "'transformers'"
-        ) from error
-    return vllm
-
-
-def _keep_weights_plain() -> None:
-    """Switch off the prepacked copies of weights that CPU layers would compute with.
-
-    Also switches off torch.compile, which costs seconds at the first batch of a CPU engine.
-    """
-    import torch
-    from vllm import _custom_ops
-    from vllm.model_executor.layers import utils
-
-    torch._dynamo.config.disable = True
-    _custom_ops._supports_onednn = False
-    utils.check_cpu_sgl_kernel = lambda *args: False
-
-
-def _seed_worker(worker: Any, seed: int) -> None:
-    """Seed whatever requests without a seed are drawn from: the streams of torch and of numpy."""
-    from vllm.utils.torch_utils import set_random_seed
-
-    set_random_seed(seed % 2**32)
 
 
 def _read_model_config(model_path: str, trust_remote_code: bool) -> Any:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import importlib
 
-from mortal_steps.rollout.engines.vllm import import_vllm
+from mortal_steps.rollout.engines.vllm_library import import_vllm
 
 ON_ANY_DEVICE = (
     "vllm.entrypoints.llm",
     "vllm.v1.engine.llm_engine",
     "vllm.v1.core.sched.scheduler",
     "mortal_steps.rollout.worker",
+    "mortal_steps.rollout.engines.vllm",
 )
 ON_CPU = (
     "vllm.v1.worker.cpu_worker",

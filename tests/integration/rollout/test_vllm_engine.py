@@ -208,6 +208,27 @@ def test_a_reload_leaves_no_stale_prefix(found, folders):
     assert_logprobs(folders["model_b"], found["prefix_cache"]["fresh"], greedy, [prompt])
 
 
+def test_a_shard_has_the_same_bits_whatever_the_prefix_cache_held(found):
+    """Completions of a group share the keys and values of their prompt. Were they there before the
+    shard, its log-probabilities would be rounded in another way."""
+    shared = found["common_prompts"]
+    assert shared["first"] == shared["again"] == found["common_prompts_anew"]
+    assert shared["first"] != shared["another"]
+    assert shared["first"] != shared["warm"]
+    for (tokens, logprobs, _), (others, other_logprobs, _) in zip(
+        shared["first"], shared["warm"], strict=True
+    ):
+        assert tokens == others
+        assert logprobs == pytest.approx(other_logprobs, abs=1e-5)
+
+
+def test_chunked_prefills_on_a_cpu_are_refused_at_the_start(found):
+    assert re.match(
+        r"EngineError: rollout\.engine_options\.enable_chunked_prefill = True: on a CPU",
+        found["chunked_prefill"],
+    )
+
+
 def test_a_failed_load_is_named_or_recovered(found, folders):
     failures = found["failures"]
     assert "are not this model's" in failures["other_shape"]

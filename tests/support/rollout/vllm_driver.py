@@ -18,7 +18,6 @@ from pydantic import TypeAdapter
 from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig
 from mortal_steps.config.engines import VLLM_ADAPTERS
 from mortal_steps.errors import EngineError, MortalError, WeightsMismatchError
-from mortal_steps.rollout.engines.base import SampledTokens
 from mortal_steps.rollout.engines.vllm import VllmEngine
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import check_canary
@@ -33,6 +32,7 @@ from tests.support.rollout.cases import (
     RANK,
     seeds,
 )
+from tests.support.rollout.vllm_shards import check_common_prompts, check_one_seed, plain
 
 TOLERANCE = 1e-3
 
@@ -52,10 +52,6 @@ def load(engine: VllmEngine, folder: str, method: str = "volume") -> None:
     """As a rollout worker does, but for the proofs."""
     engine.check(Path(folder))
     weight_sync(RolloutConfig(weight_sync=method)).load(engine, Path(folder))
-
-
-def plain(sampled: list[SampledTokens]) -> list[list[Any]]:
-    return [[list(s.token_ids), list(s.logprobs), s.finish_reason] for s in sampled]
 
 
 def sample(engine: VllmEngine, params: SamplingParams) -> list[list[Any]]:
@@ -190,21 +186,6 @@ def check_adapter_faults(engine: VllmEngine, folders: dict[str, str]) -> dict[st
     return found
 
 
-def check_one_seed(model: str) -> list[list[list[Any]]]:
-    """The same shard twice, another one between them, and the first from a new engine."""
-    params, count = PARAMS["plain"], len(PROMPTS_IDS)
-    given = RolloutConfig(weight_sync="volume", seeds="engine")
-    found = []
-    for orders in ((1, 1, -1, 1), (1,)):
-        engine = VllmEngine(
-            model_path=model, model=ModelConfig(), rollout=given, tokenizer=lambda: None
-        )
-        for order in orders:
-            found.append(plain(engine.sample(PROMPTS_IDS, seeds(count)[::order], params)))
-        engine.close()
-    return found
-
-
 def check_worker(worker: dict[str, Any]) -> dict[str, Any]:
     """A whole worker: two versions, each shard sampled twice."""
     ready = RolloutWorker(
@@ -283,9 +264,11 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     engine = start(a, "volume")
     found["volume"] = check_sync("volume", engine, b, a)
     found["params"] = check_params(engine)
+    found["common_prompts"] = check_common_prompts(engine)
     found["prefix_cache"] = check_stale_prefix_cache(engine, b)
     engine.close()
     engine = start(a, "reload")
+    found["common_prompts_anew"] = check_common_prompts(engine)["first"]
     found["reload"] = check_sync("reload", engine, b, a)
     found["failures"] = check_failures(engine, b, folders["other_shape"], folders["empty"])
     engine.close()
@@ -295,6 +278,8 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     engine = start(folders["untied_a"], "reload")
     found["untied"] = check_sync("reload", engine, folders["untied_b"])
     engine.close()
+    chunked = {"enable_chunked_prefill": True}
+    found["chunked_prefill"] = refusal(start, a, "volume", chunked)
     found["one_seed"] = check_one_seed(a)
     found["bfloat16"] = check_bfloat16(a)
     found["adapters"] = check_adapters(a, folders["adapters"])
