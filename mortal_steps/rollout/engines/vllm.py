@@ -29,6 +29,7 @@ from mortal_steps.rollout.engines.vllm_adapter import WITNESS, VllmAdapters
 from mortal_steps.rollout.engines.vllm_library import (
     import_vllm,
     keep_weights_plain,
+    require_libnuma,
     seed_worker,
 )
 from mortal_steps.rollout.weight_sync.base import weight_sync
@@ -60,6 +61,7 @@ class VllmEngine(Engine):
         self._vllm = import_vllm()
         self._on_cpu = self._vllm.platforms.current_platform.is_cpu()
         if self._on_cpu:
+            require_libnuma()
             keep_weights_plain()
         self._model_config = _read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)

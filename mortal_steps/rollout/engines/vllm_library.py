@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import warnings
@@ -32,6 +33,18 @@ def import_vllm() -> Any:
             "'transformers'"
         ) from error
     return vllm
+
+
+def require_libnuma() -> None:
+    """Without it vLLM's compiled part is missing, which vLLM does not say."""
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError as error:
+        raise EngineError(
+            f"vLLM on a CPU needs the library libnuma ({error}): install it (Debian and Ubuntu: "
+            "apt-get install libnuma1; Fedora: numactl-libs), or set rollout.engine = "
+            "'transformers'"
+        ) from error
 
 
 def keep_weights_plain() -> None:
