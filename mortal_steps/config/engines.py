@@ -49,9 +49,8 @@ class EngineKind:
     """Module that the workers' interpreter must have; None: MORTAL itself brings it along."""
     install: str = ""
     """How to get an interpreter that has it."""
-    one_seed: bool = True
-    """Whether it can draw all completions of a call from one seed (`rollout.seeds = "engine"`).
-    An engine of a user's own is not asked."""
+    one_seed: bool = False
+    """Whether it can draw all completions of a call from one seed (`rollout.seeds = "engine"`)."""
     corrects_importance: bool = True
     """Whether its log-probabilities differ from the trainer's by more than rounding, so that TRL's
     importance-sampling correction is on by default."""
@@ -94,6 +93,7 @@ ENGINES: Mapping[str, EngineKind] = {
         factory="mortal_steps.rollout.engines.vllm:VllmEngine",
         needs="vllm",
         install="`make vllm-env` makes one",
+        one_seed=True,
         highest_temperature=2.0,
         modal_class="RolloutWorker",
         node_python=VLLM_PYTHON,
@@ -103,7 +103,6 @@ ENGINES: Mapping[str, EngineKind] = {
     ),
     "transformers": EngineKind(
         factory="mortal_steps.rollout.engines.transformers:TransformersEngine",
-        one_seed=False,
         corrects_importance=False,
         modal_class="TransformersRolloutWorker",
         adapters=Adapters(),

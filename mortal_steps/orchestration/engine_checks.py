@@ -20,8 +20,8 @@ def check_engine(config: RunConfig) -> None:
             )
     if config.rollout.seeds == "engine" and not engine_kind(name).one_seed:
         raise ConfigError(
-            f'rollout.seeds = "engine": {name} draws each completion with a seed of its own, at no '
-            'cost; leave rollout.seeds at "request", or use rollout.engine = "vllm"'
+            f'rollout.seeds = "engine": {name} gives each completion a seed of its own. Leave '
+            'rollout.seeds at "request", or use rollout.engine = "vllm"'
         )
 
 

@@ -224,9 +224,10 @@ def test_vllm_has_a_highest_temperature():
 def test_one_seed_for_a_shard_is_for_engines_that_can():
     values = {"rollout": {"engine": "vllm", "seeds": "engine"}}
     check_engine(parse_config(values))
-    values["rollout"]["engine"] = "transformers"
-    with pytest.raises(ConfigError, match=r'rollout\.seeds = "engine": transformers draws each'):
-        check_engine(parse_config(values))
+    for name in ("transformers", "own_engine:OwnEngine"):
+        values["rollout"]["engine"] = name
+        with pytest.raises(ConfigError, match=rf'rollout\.seeds = "engine": {name} gives each'):
+            check_engine(parse_config(values))
 
 
 @pytest.mark.parametrize(
