@@ -72,6 +72,7 @@ LATER = {
     "data.on_long",
     "evaluation.functions",
     "rewards.terms",
+    "rollout.seeds",
     "rollout.source",
     "rollout.source_options",
     "training.deterministic",
