@@ -11,7 +11,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-weights bench-startup bench-rewards bench-rewards-parallel bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-engine-restart bench-sampling bench-store bench-weights bench-startup bench-rewards bench-rewards-parallel bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -107,6 +107,12 @@ bench-dataset: venv  ## A run on a million rows: time and memory until its first
 
 bench-resume: venv  ## How long a killed run takes to come back, at step 20 and at step 500
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resume_time
+
+bench-engine-restart: venv vllm-env  ## From kill -9 of a rollout worker to the first token after, forked and not (ENGINES=, ROUNDS=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.engine_restart $(if $(ENGINES),--engines $(ENGINES)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+bench-sampling: vllm-env  ## vLLM on a CPU: one seed per completion or per shard, with the prefix cache and without
+	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m benchmarks.sampling
 
 bench-weights: venv  ## Publish, load and verify weights beside a plain write and read (SIZES=, METHODS=, BEFORE=COMMIT)
 	$(BIN)/python -m benchmarks.weights $(if $(SIZES),--sizes $(SIZES)) $(if $(METHODS),--methods $(METHODS)) $(if $(BEFORE),--before $(BEFORE))

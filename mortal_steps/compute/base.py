@@ -59,6 +59,8 @@ class WorkerSpec:
     preload: tuple[str, ...] = ()
     """Modules that workers of this process share: one process imports them, each worker is forked
     from it. Empty: each worker is an interpreter of its own."""
+    fork: bool | None = None
+    """Whether workers that name modules are forked; None: on a machine without a GPU."""
 
     def threading(self) -> dict[str, str]:
         """Environment variables that decide how a worker's threads compute."""

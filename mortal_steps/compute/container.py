@@ -6,6 +6,7 @@ prints goes to its log file, the protocol has a socket of its own.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -17,6 +18,7 @@ import threading
 from typing import Any, NoReturn
 
 from mortal_steps.compute.failure import as_mortal_error
+from mortal_steps.errors import MortalError
 from mortal_steps.system.frames import Answer, Construct, receive_frame, send_frame
 from mortal_steps.system.scratch import remove_own_scratch
 
@@ -48,6 +50,14 @@ def serve_owner(descriptor: int) -> None:
                 worker.close()
         # The owner may have died, and the thread that watches it ends with this one.
         remove_own_scratch()
+
+
+def refuse_owner(descriptor: int, error: MortalError) -> None:
+    """Answer the order for a worker with this error."""
+    with socket.socket(fileno=descriptor) as connection, contextlib.suppress(EOFError):
+        receive_frame(connection)
+        send_frame(connection, Answer(number=0, error=error))
+    remove_own_scratch()
 
 
 def _serve(connection: socket.socket, worker: Any) -> None:

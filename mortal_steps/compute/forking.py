@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.forkserver import STATUS, ForkOrder
-from mortal_steps.errors import WorkerLostError
+from mortal_steps.errors import ComputeError, WorkerLostError
 
 MOST_SERVERS = 3
 """That are kept, one for each role at most; further ones go when none of their workers lives."""
@@ -174,10 +174,11 @@ def fork_server(spec: WorkerSpec, environment: Mapping[str, str]) -> ForkServer 
     """The server that a worker with this environment is forked from, started where there is none.
 
     None for a worker that has to be started as an interpreter of its own: its spec names no
-    modules or devices of its own, or this machine cannot do it.
-    Raises `OSError` for an interpreter that cannot be started.
+    modules or devices of its own, or says so, or this machine cannot do it.
+    Raises `OSError` for an interpreter that cannot be started, `ComputeError` for a worker that is
+    to be forked on a system that cannot.
     """
-    if not spec.preload or spec.devices or not _can_fork():
+    if not spec.preload or spec.devices or not _forks(spec.fork):
         return None
     python = spec.python or sys.executable
     shared = {name: value for name, value in environment.items() if _matters(name)}
@@ -198,10 +199,21 @@ def _matters(name: str) -> bool:
     return not any(fnmatch.fnmatchcase(name, each) for each in (*OF_A_WORKER, *OF_NO_IMPORT))
 
 
+def _forks(wanted: bool | None) -> bool:
+    if wanted is None:
+        return _can_fork() and not any(map(os.path.exists, GPUS))
+    if wanted and not _can_fork():
+        raise ComputeError(
+            "compute.local: fork = true needs Linux 5.3 or newer, for handles of processes; leave "
+            "it out, and each worker is an interpreter of its own"
+        )
+    return wanted
+
+
 @functools.cache
 def _can_fork() -> bool:
     """Handles of processes are Linux's; elsewhere libraries do not expect to be forked, either."""
-    if not hasattr(os, "pidfd_open") or any(map(os.path.exists, GPUS)):
+    if not hasattr(os, "pidfd_open"):
         return False
     try:
         os.close(os.pidfd_open(os.getpid()))

@@ -88,4 +88,5 @@ def _spec(
         devices=place.devices,
         env=place.env,
         preload=preload,
+        fork=place.fork,
     )

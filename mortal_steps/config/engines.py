@@ -49,6 +49,8 @@ class EngineKind:
     """Module that the workers' interpreter must have; None: MORTAL itself brings it along."""
     install: str = ""
     """How to get an interpreter that has it."""
+    one_seed: bool = False
+    """Whether it can draw all completions of a call from one seed (`rollout.seeds = "engine"`)."""
     corrects_importance: bool = True
     """Whether its log-probabilities differ from the trainer's by more than rounding, so that TRL's
     importance-sampling correction is on by default."""
@@ -75,6 +77,8 @@ TRAINING_MODULES = (
     "mortal_steps.rollout.engines.transformers",
 )
 """What the actor and rollout workers with transformers import."""
+VLLM_MODULES = ("mortal_steps.rollout.engines.vllm_imports",)
+"""What rollout workers with vLLM import, in an interpreter that has it."""
 VLLM_PYTHON = "MORTAL_VLLM_PYTHON"
 """Environment variable of an image with two environments: the interpreter of the one with vLLM."""
 VLLM_ADAPTERS = Adapters(
@@ -90,11 +94,13 @@ ENGINES: Mapping[str, EngineKind] = {
         factory="mortal_steps.rollout.engines.vllm:VllmEngine",
         needs="vllm",
         install="`make vllm-env` makes one",
+        one_seed=True,
         highest_temperature=2.0,
         modal_class="RolloutWorker",
         node_python=VLLM_PYTHON,
         adapters=VLLM_ADAPTERS,
         memory_option="gpu_memory_utilization",
+        preload=VLLM_MODULES,
     ),
     "transformers": EngineKind(
         factory="mortal_steps.rollout.engines.transformers:TransformersEngine",

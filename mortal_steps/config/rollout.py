@@ -55,6 +55,10 @@ class RolloutConfig(Section):
     every token."""
     stop: Annotated[tuple[str, ...], Affects.SAMPLING] = ()
     """Strings that end a completion."""
+    seeds: Annotated[Literal["request", "engine"], Affects.SAMPLING, Later()] = "request"
+    """What the random numbers of a completion depend on. `request`: each completion has a seed of
+    its own, so that its tokens do not depend on what is sampled beside it. `engine`: one seed for
+    all completions of a shard, which then repeats as a whole or not at all (vllm alone)."""
     weight_sync: Annotated[WeightSyncName, Affects.FINGERPRINT] = "reload"
     """How the engine receives new weights. `reload`: the memory of the old ones is released first;
     `volume`: the new ones are read over them; `checkpoint`: a new engine starts; `direct`: the new

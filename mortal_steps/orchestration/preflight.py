@@ -27,6 +27,7 @@ from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, read_context
 from mortal_steps.orchestration.batch_source import batch_source
+from mortal_steps.orchestration.engine_checks import check_adapter, check_engine
 from mortal_steps.orchestration.room_for_weights import check_room_for_weights
 from mortal_steps.orchestration.settling import lacks, rollout_interpreter
 from mortal_steps.rewards.code_execution.environment import COLUMNS
@@ -148,41 +149,6 @@ def check_model(config: RunConfig) -> None:
         raise ConfigError(
             f"rollout.max_tokens = {config.max_tokens} leaves no room for a prompt: the context is "
             f"{context} tokens (the smaller of model.max_model_len and the model's own limit)"
-        )
-
-
-def check_engine(config: RunConfig) -> None:
-    """The engine samples as it is asked to."""
-    name = config.rollout.engine or ALWAYS_THERE
-    highest = engine_kind(name).highest_temperature
-    asked = {"rollout": config.rollout.temperature, "evaluation": config.evaluation.temperature}
-    for table, temperature in asked.items():
-        if temperature > highest:
-            raise ConfigError(
-                f"{table}.temperature = {temperature:g}: {name} accepts at most {highest:g}; "
-                f"lower it, or use rollout.engine = {ALWAYS_THERE!r}"
-            )
-
-
-def check_adapter(config: RunConfig) -> None:
-    """The engine can compute the LoRA adapter beside its base, where it is given no more."""
-    name, lora = config.rollout.engine or ALWAYS_THERE, config.training.lora
-    adapters = engine_kind(name).adapters
-    if adapters is None or not config.training.publishes_adapter:
-        return  # an engine of the user's own knows what it takes
-    merged = (
-        'set training.lora.publish = "merged", with which rollout workers receive whole models, or '
-        f"rollout.engine = {ALWAYS_THERE!r}"
-    )
-    if adapters.room_for(lora.r) is None:
-        raise ConfigError(
-            f"training.lora.r = {lora.r}: {name} takes adapters of rank {adapters.ranks[-1]} or "
-            f"less; {merged}"
-        )
-    if not adapters.embeddings and (found := lora.adapted_embeddings()):
-        raise ConfigError(
-            f"training.lora.target_modules adapts {found[0]}: {name} takes no adapters of "
-            f"embeddings; {merged}"
         )
 
 

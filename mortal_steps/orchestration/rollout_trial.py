@@ -15,6 +15,7 @@ from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.data.problems import load_problems
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration import preflight
+from mortal_steps.orchestration.engine_checks import check_engine
 from mortal_steps.orchestration.settling import settle
 from mortal_steps.policy.base_model import base_model_path
 from mortal_steps.rollout.trial import SampledProblems
@@ -56,7 +57,7 @@ def try_rollout(
     config = settle(config)
     preflight.check_model(config)
     preflight.check_interpreters(config)
-    preflight.check_engine(config)
+    check_engine(config)
     with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
         store = RunStore(Path(folder))
         # What is built for the trial goes with it.

@@ -81,7 +81,8 @@ class Completion(Terse):
     finish_reason: FinishReason
     """Why sampling ended; of the last turn."""
     seed: int
-    """Seed of this completion's random stream, 0 <= seed < 2**63; of the first turn."""
+    """Seed of this completion's random stream, 0 <= seed < 2**63; of the first turn. With
+    `rollout.seeds = "engine"`, one of those that the shard's only stream is seeded with."""
     policy_version: PolicyVersion
     """Version of the weights that sampled it."""
     message: Annotated[Mapping[str, Any] | None, UNLESS_SAID] = None

@@ -25,8 +25,8 @@ from mortal_steps.errors import (
     StoreError,
 )
 from mortal_steps.orchestration import preflight
+from mortal_steps.orchestration.engine_checks import check_adapter, check_engine
 from mortal_steps.orchestration.opening import open_run
-from mortal_steps.orchestration.preflight import check_adapter, check_engine
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.run import find_run
@@ -219,6 +219,15 @@ def test_vllm_has_a_highest_temperature():
             check_engine(parse_config(values))
         values["rollout"]["engine"] = "transformers"
         check_engine(parse_config(values))
+
+
+def test_one_seed_for_a_shard_is_for_engines_that_can():
+    values = {"rollout": {"engine": "vllm", "seeds": "engine"}}
+    check_engine(parse_config(values))
+    for name in ("transformers", "own_engine:OwnEngine"):
+        values["rollout"]["engine"] = name
+        with pytest.raises(ConfigError, match=rf'rollout\.seeds = "engine": {name} gives each'):
+            check_engine(parse_config(values))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The `vllm` engine: an in-process `LLM`. Modules named after it alone import vLLM.
+"""The `vllm` engine: an in-process `LLM`. Only the modules `vllm_...` beside this one import vLLM.
 
 What vLLM does by default and this engine does not:
 
@@ -17,9 +17,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-import logging
-import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,10 +28,10 @@ from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_len
 from mortal_steps.rollout.engines.tensor_shapes import check_shapes, tensor_shapes
 from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
 from mortal_steps.rollout.engines.vllm_cpu import cpu_options, keep_weights_plain, require_libnuma
+from mortal_steps.rollout.engines.vllm_library import import_vllm, seed_worker
 from mortal_steps.rollout.weight_sync.base import weight_sync
+from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
-
-logger = logging.getLogger(__name__)
 
 WITNESS = "mortal_steps.rollout.engines.vllm_weights.Witness"
 """For the option `worker_extension_cls` of an `LLM`."""
@@ -57,7 +54,7 @@ class VllmEngine(Engine):
         tokenizer: Callable[[], Any],
     ) -> None:
         """vLLM reads the tokenizer itself; `tokenizer` is not called."""
-        self._vllm = _import_vllm()
+        self._vllm = import_vllm()
         self._on_cpu = self._vllm.platforms.current_platform.is_cpu()
         if self._on_cpu:
             require_libnuma()
@@ -83,11 +80,18 @@ class VllmEngine(Engine):
         }
         if self._on_cpu:
             self._options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
+            if self._options["enable_chunked_prefill"] and rollout.seeds == "request":
+                raise EngineError(
+                    "rollout.engine_options.enable_chunked_prefill = True: on a CPU, vLLM ends at "
+                    "the first chunk of a prompt whose completion has a seed of its own. Leave it "
+                    'out, or set rollout.seeds = "engine"'
+                )
         self._base_path = model_path
         self._model_path: str | None = model_path
         """What the weights were read from; None while they are undefined."""
         self._adapters = VllmAdapters()
         self._batches = itertools.count()
+        self._one_seed = rollout.seeds == "engine"
         self._llm = self._start(model_path)
         # Imported where vLLM has imported torch.
         from mortal_steps.rollout.engines import vllm_weights
@@ -166,7 +170,8 @@ class VllmEngine(Engine):
         seeds: Sequence[int],
         params: SamplingParams,
     ) -> list[SampledTokens]:
-        """One completion per entry; vLLM batches them as memory allows."""
+        """One completion per entry; vLLM batches them as memory allows. With `rollout.seeds =
+        "engine"`, all of them are drawn from a stream that is seeded with all seeds together."""
         requests = [
             self._vllm.SamplingParams(
                 max_tokens=params.max_tokens,
@@ -178,7 +183,7 @@ class VllmEngine(Engine):
                 include_stop_str_in_output=True,
                 # Stop strings are found in text; without any, no text is needed.
                 detokenize=bool(params.stop),
-                seed=seed,
+                seed=None if self._one_seed else seed,
                 logprobs=0,
                 flat_logprobs=True,
                 skip_clone=True,
@@ -186,6 +191,8 @@ class VllmEngine(Engine):
             for seed in seeds
         ]
         self._reset_prefix_cache()
+        if self._one_seed:
+            self._llm.collective_rpc(seed_worker, args=(derive_seed("engine", *seeds),))
         outputs = self._generate(prompts_ids, requests)
         return [_sampled(output.outputs[0]) for output in outputs]
 
@@ -247,30 +254,6 @@ class VllmEngine(Engine):
     def _reset_prefix_cache(self) -> None:
         if not self._llm.reset_prefix_cache():
             raise EngineError("vLLM did not empty its prefix cache: requests are still running")
-
-
-def _import_vllm() -> Any:
-    """Import vLLM with the environment that it and torch read at import.
-
-    Raises `EngineError` where it cannot be imported. Should be called before torch is imported,
-    which reads its log level once.
-    """
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    level = os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    logging.getLogger("vllm").setLevel(level)
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")
-    try:
-        import vllm
-        import vllm.platforms
-    except ImportError as error:
-        raise EngineError(
-            f"rollout.engine = 'vllm', but this Python cannot import vLLM ({error}); name an "
-            "interpreter that can with compute.local.rollout.python, or set rollout.engine = "
-            "'transformers'"
-        ) from error
-    return vllm
 
 
 def _read_model_config(model_path: str, trust_remote_code: bool) -> Any:

@@ -20,16 +20,14 @@ from mortal_steps.types import (
     GeneratedShard,
     GenerateRequest,
     GenerationRef,
-    Problem,
     SamplingParams,
     WeightsRef,
 )
-from tests.support.paths import ROOT, VLLM_PYTHON
+from tests.support.paths import ROOT
 from tests.support.rollout.adapters import make_adapter, publish_adapter, without_one_tensor
 from tests.support.rollout.cases import ADAPTER_SYNCS, PARAMS, PROBE_IDS, PROMPTS_IDS
 from tests.support.rollout.reference import completion_logprobs
 from tests.support.rollout.tiny_model import (
-    build_tiny_model,
     logprobs_of,
     publish,
     read_model,
@@ -38,59 +36,6 @@ from tests.support.rollout.tiny_model import (
 
 DRIVER = "tests.support.rollout.vllm_driver"
 EOS = 1
-PROBLEMS = [Problem(id=f"train-{row}", prompt=f"{row}abc=>") for row in range(3)]
-
-
-@pytest.fixture(scope="session")
-def vllm_python() -> str:
-    if not VLLM_PYTHON.exists():
-        pytest.fail(
-            f"no interpreter with vLLM at {VLLM_PYTHON}: build one with `make vllm-env`, or name "
-            "one in MORTAL_VLLM_PYTHON"
-        )
-    return str(VLLM_PYTHON)
-
-
-@pytest.fixture(scope="session")
-def folders(model_a, model_b, other_shape, tmp_path_factory):
-    make = tmp_path_factory.mktemp
-    return {
-        "model_a": model_a,
-        "model_b": model_b,
-        "untied_a": build_tiny_model(make("untied_a"), seed=4, tied=False),
-        "untied_b": build_tiny_model(make("untied_b"), seed=5, tied=False),
-        "other_shape": other_shape,
-        "empty": make("empty"),
-    }
-
-
-@pytest.fixture(scope="session")
-def run(folders, tmp_path_factory):
-    """A run with two versions, and requests that use both."""
-    store = RunStore(tmp_path_factory.mktemp("run"))
-    batch = store.write_record("batch.json", PROBLEMS, list[Problem])
-    v0, v1 = publish(store, 0, folders["model_a"]), publish(store, 1, folders["model_b"])
-    swapped = publish(store, 2, folders["model_a"], probe_folder=folders["model_b"])
-    requests = [
-        GenerateRequest(
-            stage="generate",
-            step=step,
-            shard=0,
-            problems=batch,
-            start=0,
-            stop=3,
-            num_generations=2,
-            sampling=SamplingParams(max_tokens=6),
-            weights=weights,
-            output=output,
-        )
-        for step, weights, output in (
-            (0, v0, "v0.json"),
-            (1, v1, "v1.json"),
-            (0, v0, "v0-again.json"),
-        )
-    ]
-    return store, requests, swapped
 
 
 @pytest.fixture(scope="session")
@@ -216,6 +161,16 @@ def test_seeds_are_reproducible_across_order_and_batch(found):
     assert params["plain"] == found["volume"][0]["sampled"]
 
 
+def test_one_seed_for_a_shard_repeats_the_shard(found, folders):
+    first, again, other, later, of_a_new_engine = found["one_seed"]
+    assert first == again == later == of_a_new_engine
+    assert first != other
+    # The same prompt twice in a batch.
+    assert first[0] != first[2]
+    assert first != found["params"]["plain"], "no request has a seed of its own"
+    assert_logprobs(folders["model_a"], first, PARAMS["plain"])
+
+
 def test_completions_end_as_they_should(found, tokenizer):
     stop = PARAMS["stop"].stop
     for token_ids, _, reason in found["params"]["to_the_end"]:
@@ -240,6 +195,27 @@ def test_a_reload_leaves_no_stale_prefix(found, folders):
     expected = completion_logprobs(model, prompt, tokens, greedy)
     assert max(abs(a - b) for a, b in zip(logprobs, expected, strict=True)) > 0.1
     assert_logprobs(folders["model_b"], found["prefix_cache"]["fresh"], greedy, [prompt])
+
+
+def test_a_shard_has_the_same_bits_whatever_the_prefix_cache_held(found):
+    """Completions of a group share the keys and values of their prompt. Were they there before the
+    shard, its log-probabilities would be rounded in another way."""
+    shared = found["common_prompts"]
+    assert shared["first"] == shared["again"] == found["common_prompts_anew"]
+    assert shared["first"] != shared["another"]
+    assert shared["first"] != shared["warm"]
+    for (tokens, logprobs, _), (others, other_logprobs, _) in zip(
+        shared["first"], shared["warm"], strict=True
+    ):
+        assert tokens == others
+        assert logprobs == pytest.approx(other_logprobs, abs=1e-5)
+
+
+def test_chunked_prefills_on_a_cpu_are_refused_at_the_start(found):
+    assert re.match(
+        r"EngineError: rollout\.engine_options\.enable_chunked_prefill = True: on a CPU",
+        found["chunked_prefill"],
+    )
 
 
 def test_a_failed_load_is_named_or_recovered(found, folders):

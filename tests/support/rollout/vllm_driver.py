@@ -19,7 +19,6 @@ from pydantic import TypeAdapter
 from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig
 from mortal_steps.config.engines import VLLM_ADAPTERS
 from mortal_steps.errors import EngineError, MortalError, WeightsMismatchError
-from mortal_steps.rollout.engines.base import SampledTokens
 from mortal_steps.rollout.engines.vllm import VllmEngine
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import check_canary
@@ -34,6 +33,7 @@ from tests.support.rollout.cases import (
     RANK,
     seeds,
 )
+from tests.support.rollout.vllm_shards import check_common_prompts, check_one_seed, plain
 
 TOLERANCE = 1e-3
 
@@ -53,10 +53,6 @@ def load(engine: VllmEngine, folder: str, method: str = "volume") -> None:
     """As a rollout worker does, but for the proofs."""
     engine.check(Path(folder))
     weight_sync(RolloutConfig(weight_sync=method)).load(engine, Path(folder))
-
-
-def plain(sampled: list[SampledTokens]) -> list[list[Any]]:
-    return [[list(s.token_ids), list(s.logprobs), s.finish_reason] for s in sampled]
 
 
 def sample(engine: VllmEngine, params: SamplingParams) -> list[list[Any]]:
@@ -224,14 +220,19 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     engine = start(a, "volume")
     found["volume"] = check_sync("volume", engine, b, a)
     found["params"] = check_params(engine)
+    found["common_prompts"] = check_common_prompts(engine)
     found["prefix_cache"] = check_stale_prefix_cache(engine, a, b)
     engine.close()
     engine = start(a, "reload")
+    found["common_prompts_anew"] = check_common_prompts(engine)["first"]
     found["failures"] = check_failures(engine, b, folders["other_shape"], folders["empty"])
     engine.close()
     engine = start(folders["untied_a"], "reload")
     found["untied"] = check_sync("reload", engine, folders["untied_b"])
     engine.close()
+    chunked = {"enable_chunked_prefill": True}
+    found["chunked_prefill"] = refusal(start, a, "volume", chunked)
+    found["one_seed"] = check_one_seed(a)
     found["bfloat16"] = check_bfloat16(a)
     found["adapters"] = check_adapters(a, folders["adapters"])
     found["worker"] = check_worker(folders["worker"])

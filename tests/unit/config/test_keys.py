@@ -73,6 +73,7 @@ LATER = {
     "evaluation.functions",
     "rewards.terms",
     "rollout.dtype",
+    "rollout.seeds",
     "rollout.source",
     "rollout.source_options",
     "training.deterministic",

@@ -1,0 +1,198 @@
+"""From `kill -9` of a rollout worker to the first token of the one that takes its place.
+
+    python -m benchmarks.engine_restart                        # vllm and transformers, 5 times each
+    python -m benchmarks.engine_restart --engines vllm --rounds 3
+
+Each engine is measured with workers that are forked from a process with their imports, and with
+workers that are interpreters of their own (`compute.local.rollout.fork = false`), in turn. After
+each kill the worker builds its engine, reads a published version, proves it by the canary, and
+samples a shard of one completion with one token; the shards of all workers have to be the same
+bits. CPU seconds are those of the new worker and of the process that it is forked from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from benchmarks.jobs import in_turn
+from benchmarks.output import add_output_option, console, results_table, write_results
+from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.local import LocalCompute
+from mortal_steps.compute.roles import FACTORIES
+from mortal_steps.config import RolloutConfig, RunConfig
+from mortal_steps.config.engines import ENGINES, engine_kind
+from mortal_steps.errors import WorkerLostError
+from mortal_steps.store import RunStore
+from mortal_steps.types import GenerateRequest, GenerationRef, Problem, SamplingParams
+from tests.support.paths import VLLM_PYTHON
+from tests.support.rollout.tiny_model import build_tiny_model, publish
+
+KEY = CallKey(run_id="engine-restart", stage="generate", step=0)
+WORKER = "rollout-0"
+FORKED, STARTED = "forked", "an interpreter of its own"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Return:
+    """One worker's way back."""
+
+    engine: str
+    how: str
+    wall_s: float
+    """From the kill to the first token."""
+    cpu_s: float
+    sha256: str
+    """Of the shard."""
+
+
+class Rollouts:
+    """One rollout worker of a kind, and what it is asked for."""
+
+    def __init__(self, engine: str, how: str, folder: Path) -> None:
+        self.engine, self.how = engine, how
+        model = build_tiny_model(folder / "model", seed=1)
+        store = RunStore(folder / "run")
+        problems = [Problem(id="train-0", prompt="0abc=>")]
+        self._request = GenerateRequest(
+            stage="generate",
+            step=0,
+            shard=0,
+            problems=store.write_record("batch.json", problems, list[Problem]),
+            start=0,
+            stop=1,
+            num_generations=1,
+            sampling=SamplingParams(max_tokens=1),
+            weights=publish(store, 0, model),
+            output="",
+        )
+        spec = WorkerSpec(
+            factory=FACTORIES["rollout"],
+            kwargs={
+                "run_dir": str(store.root),
+                "config": RunConfig(rollout=RolloutConfig(engine=engine)),
+                "model_path": str(model),
+            },
+            prepare="start",
+            python=str(VLLM_PYTHON) if engine == "vllm" else None,
+            preload=engine_kind(engine).preload,
+            fork=how == FORKED,
+            env={"HF_HUB_OFFLINE": "1"},
+        )
+        self._compute = LocalCompute({"rollout": spec}, working_dir=folder, log_dir=folder)
+        self._number = 0
+
+    async def sample(self) -> GenerationRef:
+        """The shard, as a new file."""
+        self._number += 1
+        request = replace(self._request, output=f"shard-{self._number}.json")
+        found: GenerationRef = await self._compute.call(
+            "rollout", "generate", key=KEY, request=request
+        )
+        return found
+
+    async def come_back(self) -> Return:
+        """Kill the worker, and wait for the first token of the next."""
+        await self.sample()
+        killed = psutil.Process(self._compute.processes()[WORKER])
+        parent = killed.parent()
+        assert parent is not None
+        began, cpu = time.perf_counter(), _cpu_s(parent) if self.how == FORKED else 0.0
+        os.kill(killed.pid, signal.SIGKILL)
+        while True:
+            try:
+                reference = await self.sample()
+                break
+            except WorkerLostError:
+                continue
+        wall_s = time.perf_counter() - began
+        worker = psutil.Process(self._compute.processes()[WORKER])
+        assert worker.pid != killed.pid
+        cpu_s = _cpu_s(worker) + (_cpu_s(parent) - cpu if self.how == FORKED else 0.0)
+        return Return(
+            engine=self.engine,
+            how=self.how,
+            wall_s=wall_s,
+            cpu_s=cpu_s,
+            sha256=reference.file.sha256,
+        )
+
+    async def close(self) -> None:
+        """End the worker."""
+        await self._compute.close()
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def main() -> None:
+    """Measure in turn, print the table, write the results."""
+    args = _parse()
+    with tempfile.TemporaryDirectory(prefix="engine-restart-") as folder:
+        returns = asyncio.run(_measure(args.engines, args.rounds, Path(folder)))
+    _print_report(returns)
+    write_results(args.output, {"returns": returns})
+    for engine in args.engines:
+        if len({each.sha256 for each in returns if each.engine == engine}) > 1:
+            raise SystemExit(f"{engine}: workers that came back sampled other bits")
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine_restart")
+    parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
+    parser.add_argument("--rounds", type=int, default=5)
+    add_output_option(parser, "engine_restart")
+    return parser.parse_args()
+
+
+async def _measure(engines: Sequence[str], rounds: int, folder: Path) -> list[Return]:
+    returns = []
+    for engine in engines:
+        kinds = []
+        for how in (FORKED, STARTED):
+            place = folder / f"{engine}-{len(kinds)}"
+            place.mkdir()
+            kinds.append(Rollouts(engine, how, place))
+        try:
+            for number in range(rounds):
+                for kind in in_turn(kinds, number):
+                    returns.append(await kind.come_back())
+                    console.print(_line(returns[-1]))
+        finally:
+            for kind in kinds:
+                await kind.close()
+    return returns
+
+
+def _line(found: Return) -> str:
+    return f"{found.engine}, {found.how}: {found.wall_s:.2f} s, {found.cpu_s:.2f} s of CPU"
+
+
+def _print_report(returns: Sequence[Return]) -> None:
+    table = results_table(
+        "From kill -9 of a rollout worker to the first token of the next",
+        *("engine", "the next is", "CPU, least", "CPU, median", "wall, least", "wall, median"),
+        left=("engine", "the next is"),
+    )
+    for engine, how in dict.fromkeys((each.engine, each.how) for each in returns):
+        of = [each for each in returns if (each.engine, each.how) == (engine, how)]
+        cpu, wall = [each.cpu_s for each in of], [each.wall_s for each in of]
+        cells = min(cpu), statistics.median(cpu), min(wall), statistics.median(wall)
+        table.add_row(engine, how, *(f"{seconds:.2f} s" for seconds in cells))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Whether an engine can do what a configuration asks of it, as `config.engines` knows of each."""
+
+from __future__ import annotations
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.errors import ConfigError
+
+
+def check_engine(config: RunConfig) -> None:
+    """The engine samples as it is asked to."""
+    name = config.rollout.engine or ALWAYS_THERE
+    highest = engine_kind(name).highest_temperature
+    asked = {"rollout": config.rollout.temperature, "evaluation": config.evaluation.temperature}
+    for table, temperature in asked.items():
+        if temperature > highest:
+            raise ConfigError(
+                f"{table}.temperature = {temperature:g}: {name} accepts at most {highest:g}; "
+                f"lower it, or use rollout.engine = {ALWAYS_THERE!r}"
+            )
+    if config.rollout.seeds == "engine" and not engine_kind(name).one_seed:
+        raise ConfigError(
+            f'rollout.seeds = "engine": {name} gives each completion a seed of its own. Leave '
+            'rollout.seeds at "request", or use rollout.engine = "vllm"'
+        )
+
+
+def check_adapter(config: RunConfig) -> None:
+    """The engine can compute the LoRA adapter beside its base, where it is given no more."""
+    name, lora = config.rollout.engine or ALWAYS_THERE, config.training.lora
+    adapters = engine_kind(name).adapters
+    if adapters is None or not config.training.publishes_adapter:
+        return  # an engine of the user's own knows what it takes
+    merged = (
+        'set training.lora.publish = "merged", with which rollout workers receive whole models, or '
+        f"rollout.engine = {ALWAYS_THERE!r}"
+    )
+    if adapters.room_for(lora.r) is None:
+        raise ConfigError(
+            f"training.lora.r = {lora.r}: {name} takes adapters of rank {adapters.ranks[-1]} or "
+            f"less; {merged}"
+        )
+    if not adapters.embeddings and (found := lora.adapted_embeddings()):
+        raise ConfigError(
+            f"training.lora.target_modules adapts {found[0]}: {name} takes no adapters of "
+            f"embeddings; {merged}"
+        )

@@ -1,0 +1,41 @@
+"""vLLM as a library of this process: how it is imported, and what is set in it for every engine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from typing import Any
+
+from mortal_steps.errors import EngineError
+
+
+def import_vllm() -> Any:
+    """Import vLLM with the environment that it and torch read at import.
+
+    Raises `EngineError` where it cannot be imported. Should be called before torch is imported,
+    which reads its log level once.
+    """
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    level = os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    logging.getLogger("vllm").setLevel(level)
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")
+    try:
+        import vllm
+        import vllm.platforms
+    except ImportError as error:
+        raise EngineError(
+            f"rollout.engine = 'vllm', but this Python cannot import vLLM ({error}); name an "
+            "interpreter that can with compute.local.rollout.python, or set rollout.engine = "
+            "'transformers'"
+        ) from error
+    return vllm
+
+
+def seed_worker(worker: Any, seed: int) -> None:
+    """Seed whatever requests without a seed are drawn from: the streams of torch and of numpy."""
+    from vllm.utils.torch_utils import set_random_seed
+
+    set_random_seed(seed % 2**32)

@@ -1,0 +1,66 @@
+"""A vLLM worker that was killed comes back from the process that has its imports."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.compute.base import CallKey, WorkerSpec
+from mortal_steps.compute.local import LocalCompute
+from mortal_steps.compute.roles import FACTORIES
+from mortal_steps.config import RolloutConfig, RunConfig
+from mortal_steps.config.engines import engine_kind
+from mortal_steps.errors import WorkerLostError
+
+pytestmark = pytest.mark.vllm
+
+
+def status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines)
+
+
+async def test_a_killed_worker_is_forked_again_and_samples_the_same_bits(
+    vllm_python, folders, run, tmp_path
+):
+    store, (request, *_), _ = run
+    spec = WorkerSpec(
+        factory=FACTORIES["rollout"],
+        kwargs={
+            "run_dir": str(store.root),
+            "config": RunConfig(rollout=RolloutConfig(engine="vllm")),
+            "model_path": str(folders["model_a"]),
+        },
+        prepare="start",
+        python=vllm_python,
+        preload=engine_kind("vllm").preload,
+        env={"HF_HUB_OFFLINE": "1"},
+    )
+    compute = LocalCompute({"rollout": spec}, working_dir=tmp_path, log_dir=tmp_path)
+
+    async def sampled(output: str) -> str:
+        key = CallKey(run_id="test", stage="generate", step=0)
+        asked = replace(request, output=output)
+        reference = await compute.call("rollout", "generate", key=key, worker=0, request=asked)
+        return reference.file.sha256
+
+    try:
+        await compute.start("rollout")
+        before = await sampled("before-the-kill.json")
+        worker = compute.processes()["rollout-0"]
+        parent = int(status(worker)["PPid"])
+        assert b"mortal_steps.compute.forkserver" in Path(f"/proc/{parent}/cmdline").read_bytes()
+        assert status(parent)["Threads"] == "1", "what an import starts is missing in a fork"
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(WorkerLostError, match="SIGKILL"):
+            await sampled("lost.json")
+        await compute.start("rollout")
+        again = compute.processes()["rollout-0"]
+        assert again != worker and int(status(again)["PPid"]) == parent
+        assert await sampled("after-the-kill.json") == before
+    finally:
+        await compute.close()
