@@ -35,6 +35,9 @@ class StageTiming(Terse):
     already, none."""
     num_bytes: Annotated[int, LeftOut(lambda value: not value)] = 0
     """Of a sync of weights or a checkpoint: bytes of its folder, those linked there included."""
+    sync_s: Annotated[float, LeftOut(lambda value: not value)] = 0.0
+    """Of a shard: how much of `busy_s` the worker first took to load and verify the weights; their
+    bytes are `num_bytes` then."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
