@@ -92,7 +92,8 @@ def _measure(folder: Path, name: str, code: Path, method: str, delay_ms: int) ->
     """One run on a plane of its own."""
     run_id = f"{name}-{method}-{delay_ms}"
     place = folder / run_id
-    own = {"PYTHONPATH": str(code), "PREFECT_API_URL": "", "HF_HUB_OFFLINE": "1"}
+    paths = [str(code), *filter(None, [os.environ.get("PYTHONPATH")])]
+    own = {"PYTHONPATH": os.pathsep.join(paths), "PREFECT_API_URL": "", "HF_HUB_OFFLINE": "1"}
     options = ["--env", "HF_HUB_OFFLINE=1", "--env", "OMP_NUM_THREADS=1"]
     options += ["--line-delay", str(delay_ms / 1000)]
     options += ["--reload-delay", str(RELOAD_S), "--commit-delay", str(COMMIT_S)]
@@ -141,8 +142,8 @@ def _per_step(stamps: Sequence[Mapping[str, Any]]) -> Row:
 def _line(row: Row) -> str:
     asked = ", ".join(f"{name} {number:.1f}" for name, number in row["requests"].items())
     return (
-        f"{row['code']:6} {row['method']:10} {row['delay_ms']:4} ms  {row['step_s']:5.2f} s a step, "
-        f"{row['reloads']:.1f} reloads, {row['commits']:.1f} commits; {asked}"
+        f"{row['code']:6} {row['method']:10} {row['delay_ms']:4} ms  {row['step_s']:5.2f} s a step"
+        f", {row['reloads']:.1f} reloads, {row['commits']:.1f} commits; {asked}"
     )
 
 

@@ -2,8 +2,8 @@
 
 deployments/modal_app.py puts Modal's decorators around it. The Volume holds the run directory: what
 others have committed is there once it is reloaded, and what the worker wrote is there for others
-once it is committed, so every call begins with the one and ends with the other. Between calls no
-file of the Volume is open.
+once it is committed, so a call begins with the one and ends with the other, unless all that it has
+written goes back with the outcome (cargo.py). Between calls no file of the Volume is open.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import mortal_steps
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.failure import as_mortal_error
+from mortal_steps.compute.modal import cargo
 from mortal_steps.compute.modal.colocated import Crew, NodeWorkers, OneWorker, on_one_node
 from mortal_steps.compute.modal.fence import check_lease
 from mortal_steps.compute.modal.release import (
@@ -98,6 +99,10 @@ class Order:
     payload: Mapping[str, Any]
     label: str
     """What the call is, such as `train_step/12/0`; for the log."""
+    files: cargo.Cargo = field(default_factory=dict, repr=False)
+    """Records that the payload refers to and that the Volume may lack."""
+    room: int = 0
+    """Bytes of records that the outcome may bring."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +126,12 @@ class Outcome:
     value: Any = None
     error: MortalError | None = None
     times: ContainerTimes | None = None
+    files: cargo.Cargo = field(default_factory=dict, repr=False)
+    """Records that the value refers to."""
+    on_volume: tuple[FileRef, ...] = ()
+    """What the order brought, where it has been committed."""
+    is_committed: bool = True
+    """Whether the Volume holds what the value refers to."""
 
 
 class WorkerHost:
@@ -148,15 +159,18 @@ class WorkerHost:
         self._settings: FileRef | None = None
 
     def call(self, order: Order) -> Outcome:
-        """Carry the order out. What the worker wrote is committed, whether it failed or not."""
+        """Carry the order out. What the worker wrote is committed, whether it failed or not, or is
+        in the outcome."""
         began = time.time()
         self._reload()
         logger.info("%s begins", order.label)
         try:
             outcome = self._carry_out(order)
-        finally:  # a container that is taken away, too, leaves what it has committed to the store
-            refused = self._commit()
-        outcome = refused or outcome
+        except BaseException:  # taken away, it leaves what it has committed to the store
+            self._commit()
+            raise
+        if outcome.is_committed:
+            outcome = self._commit() or outcome
         logger.info("%s %s", order.label, "ends" if outcome.error is None else "fails")
         return replace(outcome, times=self._account(began))
 
@@ -180,8 +194,14 @@ class WorkerHost:
             self._check_volume(order.volume)
             check_lease(RunStore(self._runs_dir / self._run_id), order.lease)
             self._check_release(order.release)
+            store = RunStore(self._runs_dir / self._run_id)
+            cargo.unload(store, order.files)
             crew = self._crew_for(order)
-            return Outcome(value=crew.call(order.role, order.method, order.payload, order.label))
+            value = crew.call(order.role, order.method, order.payload, order.label)
+            made = cargo.answered_with(store, value, order.files, order.room)
+            stays = made is None or order.method not in cargo.TRAVELS_WHOLE
+            on_volume = tuple(order.files) if stays else ()
+            return Outcome(value=value, files=made or {}, on_volume=on_volume, is_committed=stays)
         except Exception as error:  # the boundary: any error travels to the caller
             logger.error("call failed", exc_info=error)
             return Outcome(error=as_mortal_error(error))
