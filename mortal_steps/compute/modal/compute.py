@@ -17,10 +17,10 @@ from mortal_steps.compute.base import CallKey, Compute, Role
 from mortal_steps.compute.modal import cargo, volume_lease
 from mortal_steps.compute.modal.calls import Calls
 from mortal_steps.compute.modal.deployed import check_deployed, worker_of
-from mortal_steps.compute.modal.host import Order, Settings
 from mortal_steps.compute.modal.meter import Meter
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.models import share_folder
+from mortal_steps.compute.modal.orders import Order, Settings
 from mortal_steps.compute.modal.project import project_files, share_project
 from mortal_steps.compute.modal.release import this_release
 from mortal_steps.compute.modal.retry import call_with_retries
@@ -133,6 +133,7 @@ class Line:
             label=label,
             files=await self.mirror.load(payload, with_all=whole),
             room=self._room,
+            after=self.meter.serving(name),
         )
         began = time.monotonic()
         try:

@@ -21,7 +21,7 @@ from typing import Any
 from mortal_steps.compute.modal import cargo
 from mortal_steps.compute.modal.cargo import file_refs
 from mortal_steps.compute.modal.fence import FOLDER as LEASES
-from mortal_steps.compute.modal.host import Outcome
+from mortal_steps.compute.modal.orders import Outcome
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.data.kept import PROBLEMS
 from mortal_steps.errors import LeaseLostError, MortalError

@@ -1,17 +1,20 @@
 """Records that travel with orders and outcomes: what is committed, and what is still owed."""
 
 import asyncio
+import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from mortal_steps.compute.modal import cargo, mirror
-from mortal_steps.compute.modal.host import Outcome, WorkerHost
+from mortal_steps.compute.modal.host import WorkerHost
 from mortal_steps.compute.modal.mirror import Mirror
+from mortal_steps.compute.modal.orders import Outcome
 from mortal_steps.errors import CorruptFileError, LeaseLostError, TransientError
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
-from mortal_steps.types import FileRef, Problem
+from mortal_steps.types import FileRef, GenerateRequest, Problem, StageTiming, WeightsRef
 from tests.support.modal.orders import ORDER
 
 PROBLEMS = [Problem(id="train-0", prompt="ab=")]
@@ -27,12 +30,19 @@ class Volume:
         self.root = root
         self.asked = []
         self.away = None
+        self.leases = ["1"]
 
     def reload(self):
         self.asked.append("reload")
 
     def commit(self):
         self.asked.append("commit")
+
+    def listdir(self, path):
+        if self.away:
+            raise self.away
+        self.asked.append("listdir")
+        return [SimpleNamespace(path=f"{path}/{name}") for name in self.leases]
 
     async def find(self, path):
         file = self.root / path
@@ -62,9 +72,10 @@ class Copies:
     def call(self, role, method, payload, label):
         if method == "taken away":
             raise KeyboardInterrupt
-        assert self._store.read_record(payload["batch"], list[Problem]) == PROBLEMS
+        batch = payload["request"]["batch"]
+        assert self._store.read_record(batch, list[Problem]) == PROBLEMS
         made = self._store.write_record("steps/000000/made.json", MADE, list[Problem])
-        return {"of": payload["batch"], "made": made}
+        return {"of": batch, "made": made}
 
 
 @pytest.fixture
@@ -93,6 +104,7 @@ def batch(here):
 def host(volume, there, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setenv("MODAL_TASK_ID", "ta-1")
     host = WorkerHost(
         runs_dir=volume.root, run_id="run", volume=volume, volume_name=ORDER.volume, node=False
     )
@@ -102,9 +114,8 @@ def host(volume, there, monkeypatch, tmp_path):
 
 def order(method, here, batch, *, room=cargo.ROOM, **changed):
     files = cargo.load(here, [batch], cargo.ROOM)
-    return replace(
-        ORDER, method=method, payload={"batch": batch}, files=files, room=room, **changed
-    )
+    payload = {"request": {"batch": batch}}
+    return replace(ORDER, method=method, payload=payload, files=files, room=room, **changed)
 
 
 def test_a_shard_travels_and_a_train_step_is_committed(host, volume, here, there, batch):
@@ -126,6 +137,62 @@ def test_a_shard_that_is_too_large_goes_by_the_volume(host, volume, here, batch)
     assert volume.asked == ["reload", "commit"]
 
 
+def test_a_call_that_needs_nothing_of_the_volume_does_not_reload_it(host, volume, here, batch):
+    again = order("train_step", here, batch, after="ta-1")
+    host.call(again)
+    assert volume.asked == ["listdir", "commit"]
+    host.call(replace(again, files={}))
+    assert volume.asked[2:] == ["listdir", "commit"], "the batch is here by now"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"after": "ta-2"},  # which may have taken a step
+        {"after": ""},
+        {"files": {}},
+        {"method": "checkpoint"},
+        {"release": replace(ORDER.release, sources="other")},
+    ],
+)
+def test_any_other_call_reloads(host, volume, here, batch, changed):
+    host.call(replace(order("train_step", here, batch, after="ta-1"), **changed))
+    assert volume.asked[0] == "reload"
+
+
+def test_a_call_reloads_where_the_volume_knows_of_a_later_lease(host, volume, here, there, batch):
+    """And is refused then; also where the Volume cannot say."""
+    asked = order("train_step", here, batch, after="ta-1")
+    volume.leases = ["1", "2", "other"]
+    write_atomically(there.path("leases/2"), b"process 7 on another machine\n")
+    assert type(host.call(asked).error) is LeaseLostError
+    assert volume.asked == ["listdir", "reload", "commit"]
+    volume.away = ConnectionError("no route")
+    assert type(host.call(asked).error) is LeaseLostError
+    assert volume.asked[3:] == ["reload", "commit"]
+
+
+def test_a_shard_reloads_for_weights_that_are_not_here(host, volume, here, there, batch):
+    request = GenerateRequest(
+        stage="generate",
+        step=0,
+        shard=0,
+        problems=batch,
+        start=0,
+        stop=1,
+        num_generations=1,
+        sampling=None,
+        weights=WeightsRef(version=1, path="weights/v1", sha256="1"),
+        output="steps/000000/generations-0.parquet",
+    )
+    asked = replace(order("generate", here, batch, after="ta-1"), payload={"request": request})
+    host.call(asked)
+    assert volume.asked[:1] == ["reload"]
+    there.path("weights/v1").mkdir(parents=True)
+    host.call(asked)
+    assert "reload" not in volume.asked[1:]
+
+
 def test_a_container_that_is_taken_away_commits(host, volume, here, batch):
     with pytest.raises(KeyboardInterrupt):
         host.call(order("taken away", here, batch))
@@ -144,6 +211,18 @@ def test_what_arrives_otherwise_than_it_was_sent_is_refused(host, here, there, b
     outcome = host.call(replace(order("train_step", here, batch), files=damaged))
     assert type(outcome.error) is CorruptFileError
     assert not there.path("steps/000000/made.json").exists()
+
+
+def test_an_outcome_that_an_older_container_left_can_be_taken():
+    timing = StageTiming(stage="generate", step=3, busy_s=2.0)
+    outcome = pickle.loads(pickle.dumps(Outcome(value=timing)))
+    assert outcome == Outcome(value=timing)
+    older = Outcome.__new__(Outcome)
+    older.__setstate__([7, None, None])
+    assert older == Outcome(value=7)
+    older = StageTiming.__new__(StageTiming)
+    older.__setstate__(["generate", 3, 0, 2.0, 0.0, {}])
+    assert older == timing
 
 
 def write(store, name, body=MADE):
