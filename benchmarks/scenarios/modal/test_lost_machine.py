@@ -38,5 +38,6 @@ def test_a_run_whose_machine_is_lost_ends_with_the_same_bits(
     shutil.rmtree(tmp_path / "runs")
     fire.start()
     fire.finish()
+    plane.run(*MORTAL, "verify", run_id, "--volume=mortal-runs", **at(tmp_path))
     plane.run(*MORTAL, "fetch", run_id, "--runs-dir=fetched", "--all", **at(tmp_path))
     assert digests(tmp_path / "fetched" / run_id, STEPS) == digests(here.store.root, STEPS)

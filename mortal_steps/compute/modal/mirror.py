@@ -24,7 +24,7 @@ from mortal_steps.compute.modal.fence import FOLDER as LEASES
 from mortal_steps.compute.modal.orders import Outcome
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.data.kept import PROBLEMS
-from mortal_steps.errors import LeaseLostError, MortalError
+from mortal_steps.errors import CorruptFileError, LeaseLostError, MortalError
 from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.base_model import StartingModel, model_cache
 from mortal_steps.report.trackers import FOLDER as TRACKING
@@ -32,7 +32,7 @@ from mortal_steps.rewards.source_history import SOURCES_FILE
 from mortal_steps.runs.activity import ACTIVITY_FILE
 from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.logs import LOGS
-from mortal_steps.runs.manifest import MANIFEST_FILE
+from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.notices import NOTICES
 from mortal_steps.store import FOLDER_MANIFEST, RunStore, listed_files
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
@@ -122,6 +122,8 @@ class Mirror:
         ]
         store, refs = self._store, itertools.chain(needed, others)
         loaded = await asyncio.to_thread(cargo.load, store, refs, cargo.ROOM)
+        if not with_all:  # nor is it committed
+            self._due |= {ref.path: ref.sha256 for ref in loaded}
         too_large = [ref for ref in needed if ref not in loaded]
         if any(store.path(ref.path).exists() for ref in too_large):
             await self.push(too_large)
@@ -185,7 +187,14 @@ class Mirror:
             del self._due[ref.path]
 
     async def _find_unshared(self) -> None:
-        """No request refers to scores of an evaluation: a kill may have kept them from going up."""
+        """What a kill may have kept from going up, and no request of this flow may refer to: scores
+        of evaluations, and what there is of steps that are not done."""
+        done = _steps_done(self._store)
+        for number, folder in self._store.numbered("steps"):
+            if number >= done:
+                files = [folder / "batch.json", *(path for path, _ in shard_files(folder))]
+                names = [str(path.relative_to(self._store.root)) for path in files if path.exists()]
+                self._due |= dict.fromkeys(names, "")
         there = set(await self._volume.files(self._remote(EVALUATIONS)))
         root = self._store.root
         folders = root.glob(f"{EVALUATIONS}/*")
@@ -204,6 +213,15 @@ class Mirror:
 
     def _remote(self, path: str) -> str:
         return f"{self._store.root.name}/{path}"
+
+
+def _steps_done(store: RunStore) -> int:
+    """0 where the manifest does not tell."""
+    try:
+        found = store.find_record(MANIFEST_FILE, RunManifest)
+    except CorruptFileError:
+        found = None
+    return found[1].step if found else 0
 
 
 async def pull_folder(volume: RunsVolume, store: RunStore, path: str, sha256: str) -> None:

@@ -243,11 +243,23 @@ async def test_what_no_container_has_committed_goes_with_the_next_order_that_doe
     assert await mine.load({}, with_all=False) == {}
 
     sent = await mine.load({"rewards": [scored]}, with_all=True)
-    assert set(sent) == {scored, sampled}
+    assert set(sent) == {scored, sampled, batch}
     assert await mine.load({"rewards": [scored]}, with_all=True) == sent, "if nobody answers"
     await mine.pull(Outcome(on_volume=tuple(sent)))
     assert await mine.load({"rewards": [scored, sampled]}, with_all=True) == {}
     assert volume.asked == []
+
+
+async def test_a_flow_that_comes_back_uploads_what_the_one_before_had_not_sent(
+    volume, here, there, batch
+):
+    write_atomically(there.path("run.json"), b"{}")
+    scored = here.write_record("steps/000000/rewards-0.json", MADE, list[Problem])
+    mine = Mirror(volume, here)
+    await mine.begin()
+    await mine.push()
+    assert there.read_record(batch, list[Problem]) == PROBLEMS
+    assert there.read_record(scored, list[Problem]) == MADE
 
 
 async def test_what_is_larger_than_an_order_is_uploaded_before_it(
