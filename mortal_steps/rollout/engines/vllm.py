@@ -15,6 +15,7 @@ What vLLM does by default and this engine does not:
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -59,6 +60,7 @@ class VllmEngine(Engine):
         self._vllm = _import_vllm()
         self._on_cpu = self._vllm.platforms.current_platform.is_cpu()
         if self._on_cpu:
+            _require_libnuma()
             _keep_weights_plain()
         self._model_config = _read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
@@ -264,6 +266,18 @@ def _import_vllm() -> Any:
             "'transformers'"
         ) from error
     return vllm
+
+
+def _require_libnuma() -> None:
+    """Without it vLLM's compiled part is missing, which vLLM does not say."""
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError as error:
+        raise EngineError(
+            f"vLLM on a CPU needs the library libnuma ({error}): install it (Debian and Ubuntu: "
+            "apt-get install libnuma1; Fedora: numactl-libs), or set rollout.engine = "
+            "'transformers'"
+        ) from error
 
 
 def _keep_weights_plain() -> None:

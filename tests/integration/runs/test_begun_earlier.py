@@ -5,7 +5,7 @@ killed in its fourth step of six. `ended.json` in it says how that version ended
 the machine that made it. Another CPU may round otherwise, so what is compared with it everywhere is
 what does not depend on the CPU: which problems each step has, and that the chain of states goes on
 without a break from the recorded one. The bits are compared where a run of this code from the
-beginning comes to the numbers that were recorded; elsewhere that test is skipped.
+beginning samples the very log-probabilities that were recorded; elsewhere those tests are skipped.
 """
 
 import json
@@ -27,7 +27,7 @@ from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store import FORMAT
 from mortal_steps.store.shard_files import shard_files
-from mortal_steps.types import Problem
+from mortal_steps.types import GeneratedShard, Problem
 from tests.support.bare_flow import go_on
 from tests.support.damage import flip_a_byte
 
@@ -56,9 +56,33 @@ def know_another_key(patch):
     patch.setattr(RunConfig, "identity", lambda config: {**known(config), "newer": {"key": 1}})
 
 
-def numbers_of(rows):
-    """What rollouts and training come to, to the last digit."""
-    return [[row[name] for name in ("reward", "loss", "grad_norm", "entropy")] for row in rows]
+def logprobs_of(run):
+    """Those of every completion that the older code sampled, to the last bit."""
+    files = [
+        f"steps/{step:06d}/{path.name}"
+        for step in range(KNOWN)
+        for path, content in shard_files(run.store.path(f"steps/{step:06d}"))
+        if content == "generations"
+    ]
+    shards = [run.store.find_record(file, GeneratedShard)[1] for file in files]
+    return [
+        list(completion.logprobs)
+        for shard in shards
+        for group in shard.groups
+        for completion in group.completions
+    ]
+
+
+@pytest.fixture(scope="module")
+def rounds_alike(tmp_path_factory, patch):
+    """Skips where this code, from the beginning, does not come to what was recorded."""
+    ended = unpacked(tmp_path_factory.mktemp("recorded"), patch)
+    recorded = find_run(Path.cwd() / "runs", "run")
+    settings = {"run_id": "fresh", "runs_dir": str(tmp_path_factory.mktemp("fresh"))}
+    fresh = go_on(load_config(Path(SETTINGS)).model_copy(update=settings))
+    if weights_digest(fresh.store.path("final")) != ended.weights_sha256:
+        assert logprobs_of(fresh) != logprobs_of(recorded), "the same rollouts, another model"
+        pytest.skip("this machine rounds otherwise than the one where the run began")
 
 
 def states_of(run, steps):
@@ -110,7 +134,9 @@ def test_its_steps_stay_as_they_were_written_and_new_ones_are_columns(gone_on):
 
 
 @pytest.mark.parametrize("how", ["damaged", "lost"])
-def test_completions_of_the_first_format_are_made_again_as_they_were(begun, patch, how):
+def test_completions_of_the_first_format_are_made_again_as_they_were(
+    rounds_alike, begun, patch, how
+):
     """The journal names them by their digest, and so does the chain of states."""
     run = find_run(Path("runs").absolute(), "run")
     for path, _ in shard_files(run.store.path("steps/000002")):
@@ -122,15 +148,8 @@ def test_completions_of_the_first_format_are_made_again_as_they_were(begun, patc
     assert whole(find_run(Path("runs").absolute(), "run"))
 
 
-def test_it_ends_with_the_bits_that_the_older_code_would_have_ended_with(gone_on, tmp_path, patch):
+def test_it_ends_with_the_bits_that_the_older_code_would_have_ended_with(rounds_alike, gone_on):
     run, ended = gone_on
-    patch.chdir(run.store.root.parents[1])
-    fresh = load_config(Path(SETTINGS)).model_copy(
-        update={"run_id": "fresh", "runs_dir": str(tmp_path)}
-    )
-    if numbers_of(go_on(fresh).metrics()) != numbers_of(ended.metrics):
-        pytest.skip("this machine rounds otherwise than the one where the run began")
-    assert numbers_of(run.metrics()) == numbers_of(ended.metrics)
     assert weights_digest(run.store.path("final")) == ended.weights_sha256
     assert_holds(run.metrics(), ended.metrics)
     assert_holds(run.logs.read(EVALUATIONS), ended.evaluations)
