@@ -49,11 +49,8 @@ class Rollouts(BatchSource):
         kept = {v: w for v, w in self._published.items() if v >= oldest}
         self._published = {**kept, weights.version: weights}
 
-    async def take(self, step: int) -> RolledOut:
-        """The rollouts of `step`, the next one to be trained on.
-
-        Begins all that may run beside training it: the steps up to `step + staleness`.
-        """
+    def look_ahead(self, step: int) -> None:
+        """Begin all that may run until `step` is trained on: the steps up to `step + staleness`."""
         ahead = self._session.config.rollout.staleness
         last = self._session.run.info.num_steps - 1
         while self._next <= min(step + ahead, last):
@@ -61,19 +58,25 @@ class Rollouts(BatchSource):
             rolling = asyncio.create_task(self._roll_out(self._next, weights))
             self._under_way.append(rolling)
             self._next += 1
+
+    async def take(self, step: int) -> RolledOut:
+        """The rollouts of `step`, the next one to be trained on."""
+        self.look_ahead(step)
         rolled_out = await self._under_way[0]
         self._under_way.popleft()
         return rolled_out
 
     async def _roll_out(self, step: int, weights: WeightsRef) -> RolledOut:
         """Generate and score every shard; a shard is scored when its own generation ends, and the
-        workers are free for the next step when the last one's does."""
+        workers are free for the next step when the last one's does. The step's problems are drawn
+        while the workers load the weights."""
         session = self._session
+        drawing = asyncio.create_task(self._draw(step))
         generating: list[asyncio.Task[GenerationRef]] = []
         scoring: list[asyncio.Task[RewardRef]] = []
         try:
             async with self._workers.sampling_with(weights):
-                batch = await self._stages.get_batch(session, step)
+                batch = await drawing
                 shards = shard_bounds(batch.num_problems, session.config.num_shards)
                 for shard in range(len(shards)):
                     generating.append(asyncio.create_task(self._generate(batch, shard, weights)))
@@ -81,7 +84,10 @@ class Rollouts(BatchSource):
                 await asyncio.gather(*generating)
             return RolledOut(batch, await asyncio.gather(*scoring))
         finally:
-            await drop([*generating, *scoring])
+            await drop([drawing, *generating, *scoring])
+
+    async def _draw(self, step: int) -> BatchRef:
+        return await self._stages.get_batch(self._session, step)
 
     async def _generate(self, batch: BatchRef, shard: int, weights: WeightsRef) -> GenerationRef:
         return await self._stages.generate(self._session, batch, shard, weights)

@@ -1,7 +1,9 @@
 """The training loop: which stage follows which, and what is saved when it ends early.
 
-    take a step's rollouts -> train_step -> publish
-                              every K: evaluate, checkpoint
+    take a step's rollouts -> train_step -> publish -> every K: evaluate -> every K: checkpoint
+                                                                       -> begin the next rollouts
+
+The actor saves its state while the next step is sampled.
 
 Who carries the stages out, where the rollouts come from and who is told are its arguments. So the
 same loop is a Prefect flow (grpo_train.py), and a plain coroutine in a notebook or a benchmark.
@@ -135,6 +137,7 @@ class Training:
                     assert result.weights is not None  # Session.publishes
                     judging = self._evaluate(step + 1, result.weights, progress)
                     run.note_evaluation(await self._or_save(stop.guard(judging), progress))
+                self._begin_next(step + 1)
                 self._tell(progress)
                 saves = session.checkpoints(self._trained)
                 if saves:
@@ -146,6 +149,13 @@ class Training:
                 self._stages.forget(session, before=self._trained)
                 if self._recorder.report_due(news=saves or session.evaluates(self._trained)):
                     await stop.guard(self._report())
+
+    def _begin_next(self, step: int) -> None:
+        """Let the rollouts of the next step begin while this one is recorded and saved; not where
+        the run may be about to stop."""
+        may = not (self._stop.requested or self._reporter.away or self._session.overspent())
+        if may and step < self._run.info.num_steps:
+            self._source.look_ahead(step)
 
     def _tell(self, progress: ProgressLine) -> None:
         """Tell what is to be known of the steps done, before they count as done: a kill loses

@@ -14,6 +14,8 @@ from mortal_steps.orchestration.preflight import Beside
 from mortal_steps.system.heavy_imports import heavy_imports
 
 FLOW = "mortal_flows.grpo_train"
+OF_ITS_START = ("prefect.main", "fastapi.encoders", "mortal.server.api")
+"""What Prefect and the command import when the flow begins."""
 
 
 class PrefectBeside(Beside):
@@ -55,7 +57,8 @@ class PrefectBeside(Beside):
         if self._begun is not None:
             self._begun.name()
         with heavy_imports():
-            importlib.import_module(FLOW)
+            for module in (FLOW, *OF_ITS_START):
+                importlib.import_module(module)
 
     def answering(self) -> Server:
         """The server, which answers, with the flow imported."""

@@ -17,6 +17,7 @@ from mortal.terminal.display import is_shown, show_outcome
 from mortal.terminal.output import checking, say
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
+from mortal_steps.orchestration.head_start import model_beside
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.orchestration.preflight import begin_workers_imports
 from mortal_steps.report.spinner import spinner
@@ -56,11 +57,12 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
             begin_workers_imports(run.config)
             began = time.monotonic()
             say(f"run {run.info.run_id} in {run.store.root}")
-            spinner.show("waiting for the Prefect server")
-            server = prefect.answering()
-            say(f"Prefect UI: {server.ui_url}")
-            driven = run
-            _run_flow(config, server)
+            with model_beside(run):
+                spinner.show("waiting for the Prefect server")
+                server = prefect.answering()
+                say(f"Prefect UI: {server.ui_url}")
+                driven = run
+                _run_flow(config, server)
     finally:
         # Another process's run is not ours to tell of.
         if sums_up and driven and not is_driven(driven.store):

@@ -199,7 +199,7 @@ def _serve(
         from prefect.settings import get_current_settings
 
         from mortal.server.blocks import register_block_types
-
+    with heavy_imports():  # it collects garbage, and need not look through all that is imported
         app = create_app(final=True)
     api = get_current_settings().server.api
     config = uvicorn.Config(

@@ -17,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 
 from mortal_steps.compute.base import WorkerSpec
@@ -42,6 +43,7 @@ GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 Key = tuple[str, tuple[str, ...], frozenset[tuple[str, str]]]
 
 _servers: dict[Key, ForkServer] = {}
+_finding = threading.Lock()
 
 
 class ForkedProcess:
@@ -180,13 +182,14 @@ def fork_server(spec: WorkerSpec, environment: Mapping[str, str]) -> ForkServer 
     python = spec.python or sys.executable
     shared = {name: value for name, value in environment.items() if _matters(name)}
     key = (python, spec.preload, frozenset(shared.items()))
-    server = _servers.pop(key, None)
-    if server is None or not server.lives():
-        server = ForkServer(python, spec.preload, shared)
-    _servers[key] = server  # the last one is the one that was used last
-    for old in list(_servers)[:-MOST_SERVERS]:
-        if not _servers[old].is_needed():
-            _servers.pop(old).close()
+    with _finding:
+        server = _servers.pop(key, None)
+        if server is None or not server.lives():
+            server = ForkServer(python, spec.preload, shared)
+        _servers[key] = server  # the last one is the one that was used last
+        for old in list(_servers)[:-MOST_SERVERS]:
+            if not _servers[old].is_needed():
+                _servers.pop(old).close()
     return server
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from mortal_steps.compute.base import CallKey, Role, WorkerSpec
 from mortal_steps.compute.forking import fork_server
 from mortal_steps.compute.local_container import LocalContainer, worker_environment
 from mortal_steps.compute.pool import Pool
+
+logger = logging.getLogger(__name__)
 
 REHEARSAL = "rehearsal"
 """Name of a worker that lives for some calls alone."""
@@ -103,6 +106,42 @@ def call_in_turn(
     already. Raises what `Compute.call` raises; interrupted, it
     ends the process first.
     """
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+        calling, cancel = _begun(thread, spec, method, payloads, log_dir)
+        try:
+            return calling.result()
+        except KeyboardInterrupt:
+            cancel()
+            raise
+
+
+@contextlib.contextmanager
+def called_beside(spec: WorkerSpec, method: str, **payload: Any) -> Iterator[None]:
+    """One call of one worker, in a process of its own, beside the block and no longer than that.
+
+    For work that somebody else does again if it fails here: an error is logged alone. There is no
+    call of a worker that cannot be forked, which would begin with imports of its own.
+    """
+    if fork_server(spec, worker_environment(spec, {})) is None:
+        yield
+        return
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+        calling, cancel = _begun(thread, spec, method, [payload], None)
+        calling.add_done_callback(_log_failure)
+        try:
+            yield
+        finally:
+            cancel()
+
+
+def _begun(
+    thread: concurrent.futures.Executor,
+    spec: WorkerSpec,
+    method: str,
+    payloads: Sequence[Mapping[str, Any]],
+    log_dir: Path | None,
+) -> tuple[concurrent.futures.Future[list[Any]], Callable[[], None]]:
+    """The answers to come, of a process that lives for these calls alone, and how to end it."""
     running: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
 
     async def each(container: LocalContainer) -> list[Any]:
@@ -120,11 +159,14 @@ def call_in_turn(
         finally:
             await container.close()
 
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-        calling = thread.submit(asyncio.run, call())
-        try:
-            return calling.result()
-        except KeyboardInterrupt:
-            with contextlib.suppress(RuntimeError):  # it ends at this very moment
-                running.result()()
-            raise
+    def cancel() -> None:
+        with contextlib.suppress(RuntimeError):  # it has ended, or does at this very moment
+            running.result()()
+
+    return thread.submit(asyncio.run, call()), cancel
+
+
+def _log_failure(calling: concurrent.futures.Future[list[Any]]) -> None:
+    error = None if calling.cancelled() else calling.exception()
+    if isinstance(error, Exception):
+        logger.info("not done ahead of time: %s", error)

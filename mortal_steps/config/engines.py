@@ -68,6 +68,7 @@ class EngineKind:
 
 
 TRAINING_MODULES = (
+    "mortal_steps.policy.transformers_models",  # before all that imports transformers
     "mortal_steps.policy.algorithms.grpo.stepper",
     "mortal_steps.policy.base_model",
     "mortal_steps.policy.prompt_lengths",

@@ -122,6 +122,11 @@ class RewardTerm(Section, extra="allow"):
         """Of one call with so many completions, where `rewards.timeout_s` is `timeout_s`."""
         return timeout_s
 
+    def for_host(self) -> Any:
+        """What it is loaded from in the process that scores: itself, or what needs no configuration
+        to be imported there."""
+        return self
+
     def load(self) -> Callable[..., Any]:
         """The reward function, called exactly as TRL's; made in the process that scores."""
         raise NotImplementedError(f"{type(self).__name__} has no `load`")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -103,10 +103,13 @@ class ProblemWriter:
     def _flush(self) -> None:
         import pyarrow
 
+        from mortal_steps.store.arrays import array_of
+
         if self._group[0]:
+            columns: Sequence[Sequence[Any]] = self._group
             arrays = [
-                pyarrow.array(values, type=field.type)
-                for values, field in zip(self._group, self._schema, strict=True)
+                array_of(values, field.type)
+                for values, field in zip(columns, self._schema, strict=True)
             ]
             self.add_table(pyarrow.Table.from_arrays(arrays, schema=self._schema))
             self._group, self._num_bytes = ([], [], [], []), 0

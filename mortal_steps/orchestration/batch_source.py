@@ -34,6 +34,10 @@ class BatchSource(Protocol):
         """The first step that will be asked for, and the versions published so far that it and
         later ones may sample with."""
 
+    def look_ahead(self, step: int) -> None:
+        """`step` is asked for next, and the version that it samples with is published: it may begin
+        while the step before it is recorded and saved."""
+
     @abstractmethod
     async def take(self, step: int) -> RolledOut:
         """The rollouts of `step`, which is the one after the last one asked for."""

@@ -2,7 +2,7 @@
 
 The store is the truth and the state in memory a cache of it. A step goes
 
-    journal.json committed -> optimizer updates -> weights published -> result.json committed
+    [ journal.json committed | optimizer updates ] -> weights published -> result.json committed
 
 and whatever of that a kill cuts off is done over: with the same batch, the same seed and the same
 state before, it gives the same bits. A step with a committed result is never taken twice; if the
@@ -94,12 +94,18 @@ class Actor:
         Raises `ModelError` or `DataError` where the configuration does not allow it, and
         `ModelError` if what is made is not what the run began with.
         """
-        from mortal_steps.policy.base_model import keep_base_model, make_base_model
+        from mortal_steps.policy.base_model import keep_base_model
+
+        self.cache_base_model(problems=problems)
+        keep_base_model(self._store, Path(self._model_path))
+
+    def cache_base_model(self, *, problems: FileRef) -> None:
+        """Have the starting model in the cache, as `build_base_model`; the run stays as it is."""
+        from mortal_steps.policy.base_model import make_base_model
 
         rows = open_problems(self._store, problems)
         path = Path(self._model_path)
         make_base_model(cache_dir=path.parent, config=self._config, problems=rows, key=path.name)
-        keep_base_model(self._store, path)
 
     def prepare(self, *, step: int) -> ActorReady:
         """Be ready to take `step`, with the versions published that sample it and what follows.

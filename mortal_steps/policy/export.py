@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import json
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,14 +51,19 @@ LARGEST_FILE = "50GB"
 
 Digests = dict[str, str]
 """`blake3:<hex>` of files, by name."""
+Settings = Mapping[str, bytes]
+"""Files of a model beside its tensors, by name."""
 
 
-def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> Digests:
+def save_model(
+    model: PreTrainedModel | PeftModel, folder: Path, settings: Settings | None = None
+) -> Digests:
     """A plain `from_pretrained` folder (no tokenizer); an adapter is added to its base weights.
+    With `settings` (`settings_of`), the files beside the tensors are these.
 
     Returns digests.
     """
-    return _save(model, folder, published_tensors(model))
+    return _save(model, folder, published_tensors(model), settings=settings)
 
 
 def save_adapter(model: PeftModel, folder: Path, base: Base) -> Digests:
@@ -129,6 +135,22 @@ def save_settings(model: PreTrainedModel | PeftModel, folder: Path) -> None:
     _base_of(model).save_pretrained(folder, state_dict={})
 
 
+def settings_of(model: PreTrainedModel | PeftModel) -> Settings:
+    """What `save_settings` writes."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save_settings(model, folder)
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def write_settings(settings: Settings, folder: Path) -> None:
+    """Write them where `save_settings` would."""
+    for name, content in settings.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
 def _base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
     return model.get_base_model() if isinstance(model, PeftModel) else model
 
@@ -138,8 +160,12 @@ def _save(
     folder: Path,
     tensors: dict[str, torch.Tensor],
     beside: Mapping[str, tuple[Path, str]] | None = None,
+    settings: Settings | None = None,
 ) -> Digests:
-    save_settings(model, folder)
+    if settings is None:
+        save_settings(model, folder)
+    else:
+        write_settings(settings, folder)
     split = split_torch_state_dict_into_shards(
         tensors, filename_pattern=FILE_PATTERN, max_shard_size=LARGEST_FILE
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from mortal_steps.config import RunConfig
@@ -47,6 +48,7 @@ class Memory:
         self._model_path = model_path
         self._num_steps = num_steps
         self.held: Held | None = None
+        self._journal = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
     def hold(self, step: int) -> Held:
         """Bring the state after `step` train steps here: restore, then replay.
@@ -82,31 +84,41 @@ class Memory:
         """
         batch = journal.read_batch(self._store, self._config, entry.request)
         recorded = journal.find_result(self._store, batch.step)
+        # Beside training: nothing of a step counts before its result is committed.
+        noting: Future[None] | None = None
         if recorded is None:
-            journal.write_entry(self._store, entry)
+            noting = self._journal.submit(journal.write_entry, self._store, entry)
         try:
-            return self._train(held, entry, batch, recorded)
+            result = self._trained(held, entry, batch, recorded)
+            if noting is None:
+                return result
+            noting.result()
+            return self._committed(held, entry, result)
         except BaseException:
             self._discard()
             raise
 
-    def _train(
+    def _trained(
         self, held: Held, entry: JournalEntry, batch: RolloutBatch, recorded: StepResult | None
     ) -> StepResult:
         step = batch.step
         logger.info("%s step %d", "taking" if recorded is None else "replaying", step)
         seed = train_seed(self._config.seed, step)
         result = held.take(batch, entry.batch_sha256, seed=seed, fingerprint=self._fingerprint)
-        if recorded is not None:
-            journal.check_replay(recorded, result)
-            if recorded.weights_digest is None:
-                held.state_id = recorded.state_id  # its chain knows nothing of weights
-            return recorded
+        if recorded is None:
+            return result
+        journal.check_replay(recorded, result)
+        if recorded.weights_digest is None:
+            held.state_id = recorded.state_id  # its chain knows nothing of weights
+        return recorded
+
+    def _committed(self, held: Held, entry: JournalEntry, result: StepResult) -> StepResult:
+        """Publish what a new step gave, and commit it."""
         # What this step was sampled with outlasts this process from here on.
         self._publisher.join()
         if entry.request.publish:
             published = self._publisher.publish_unannounced(held.stepper, held.step)
-            self._publisher.prune(step)
+            self._publisher.prune(result.step)
             result = replace(result, weights=published)
         journal.write_result(self._store, result)
         return result
@@ -114,7 +126,7 @@ class Memory:
     def _restored(self, saved: Checkpoint | None) -> Held:
         """The state that a checkpoint holds, or the first; what was held before is given up."""
         self._discard()
-        self._publisher.join()  # what is being written is no leftover
+        self._publisher.finish()  # what is being written or deleted is no leftover
         self._remove_leftovers()
         if saved is None:
             recovery.check_begins_here(self._store, 0)

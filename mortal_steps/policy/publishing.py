@@ -96,6 +96,6 @@ class Publisher:
         # Nor does a checkpoint lead to the older versions that sample from it on.
         for saved in checkpoints.saved_steps(self._store):
             keep.update(recovery.versions_before(self._config, saved))
-        weights.prune(self._store, keep)
+        weights.prune(self._store, keep, self._sync)
         if self._sharing is not None:
             self._sharing.remove_others()

@@ -29,6 +29,7 @@ from mortal_steps.store.digests import digest_of_bytes
 from mortal_steps.store.folders import FOLDER_MANIFEST, manifest_of
 from mortal_steps.store.segments import Segment, remove_segments
 from mortal_steps.store.tensor_layout import lay_out
+from mortal_steps.system.threads import yield_to_others
 from mortal_steps.types import PolicyVersion, SegmentRef, WeightsRef
 
 SAFE_WEIGHTS_NAME = "model.safetensors"
@@ -63,7 +64,9 @@ class Sharing:
         self._announced: dict[int, WeightsRef] = {}
         self._settings: dict[str, bytes] = {}
         """The small files of a version, but for its probe."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="write-weights")
+        self._thread = ThreadPoolExecutor(
+            1, thread_name_prefix="write-weights", initializer=yield_to_others
+        )
         self._writing: tuple[PolicyVersion, Future[None]] | None = None
 
     def find(self, version: int) -> WeightsRef | None:

@@ -95,11 +95,11 @@ def published_versions(store: RunStore) -> list[PolicyVersion]:
     return sorted(PolicyVersion(int(name[1:])) for name in names if name[1:].isdigit())
 
 
-def prune(store: RunStore, keep: Collection[int]) -> None:
-    """Delete every version that is not in `keep`."""
+def prune(store: RunStore, keep: Collection[int], sync: BackgroundSync | None = None) -> None:
+    """Delete every version that is not in `keep`; with `sync`, their files beside other work."""
     for version in published_versions(store):
         if version not in keep:
-            store.remove_folder(path_of(version))
+            store.remove_folder(path_of(version), sync=sync)
 
 
 def withdraw(store: RunStore, version: PolicyVersion) -> None:

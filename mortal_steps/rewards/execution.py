@@ -3,43 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from typing import Any
 
-from mortal_steps.config import RunConfig
-from mortal_steps.rewards.visible import visible_environment
 from mortal_steps.sandbox.places import Needs, Place, PlaceSettings, place_of
 from mortal_steps.sandbox.pool import Pool
-
-SHARE = 0.8
-"""Of the time of a call, what a sandbox may take to come up: it says itself that it did not."""
-
-LANES_FOLDER = "lanes"
-"""Of a run directory, with the locks by which processes share lanes."""
 
 _settings = PlaceSettings()
 _place: Place | None = None
 _making = threading.Lock()
-
-
-def place_settings(config: RunConfig, environment: Mapping[str, str]) -> PlaceSettings:
-    """Where the programs of a run are to run, as `[rewards.sandbox]` says; by default in Modal
-    Sandboxes where this is a container of Modal's, and else on this machine.
-
-    Such a container is one already, and shuts nothing in that runs in it.
-    """
-    asked = config.rewards.sandbox
-    kind = asked.place or ("modal" if environment.get("MODAL_IS_REMOTE") == "1" else "local")
-    seen = visible_environment(environment, ())
-    hidden = {name: value for name, value in environment.items() if name.startswith("MODAL_")}
-    return PlaceSettings(
-        kind=kind,
-        lanes=asked.lanes,
-        allow_unisolated=asked.allow_unisolated,
-        patience_s=SHARE * config.rewards.timeout_s,
-        app=config.compute.modal.app,
-        variables={} if kind == "local" else {n: v for n, v in hidden.items() if n not in seen},
-    )
 
 
 def use_settings(settings: PlaceSettings) -> None:

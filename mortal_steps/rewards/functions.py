@@ -10,7 +10,7 @@ from typing import Any
 
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import text_of
-from mortal_steps.rewards.kinds.exact import Exact
+from mortal_steps.rewards.exact_answer import ExactAnswer
 
 RUNS_THE_ANSWER = frozenset(
     {
@@ -40,7 +40,7 @@ def trust_gym_rows(trust: bool) -> None:
     _gym_rows = trust
 
 
-_exact = Exact().load()
+_exact = ExactAnswer().matches_answer
 
 
 def exact_match(completions: Sequence[Any], **columns: Any) -> list[float]:

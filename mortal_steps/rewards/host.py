@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.errors import MortalError
 from mortal_steps.rewards import execution
 from mortal_steps.rewards import functions as our_functions
@@ -25,7 +24,7 @@ from mortal_steps.rewards.calls import CallArguments, Outcome
 from mortal_steps.rewards.dispatch import call_functions, is_async
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.judge.place import JudgePlace, use_place
-from mortal_steps.rewards.loading import load_term
+from mortal_steps.rewards.loading import Loadable, load_term
 from mortal_steps.rewards.wire import HostAnswer, encode_answer, told
 from mortal_steps.sandbox.places import PlaceSettings
 from mortal_steps.system.frames import HEADER, Request, receive_frame
@@ -72,7 +71,7 @@ class RewardHost:
     def load(
         self,
         *,
-        terms: Mapping[str, RewardTerm],
+        terms: Mapping[str, Loadable],
         stacks: int,
         gym_rows: bool,
         sandbox: PlaceSettings,

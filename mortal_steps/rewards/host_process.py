@@ -104,7 +104,7 @@ class HostProcess:
             self._ask(
                 "load",
                 self.import_timeout_s,
-                terms=self._terms,
+                terms={name: term.for_host() for name, term in self._terms.items()},
                 stacks=self._stacks.fileno(),
                 gym_rows=self._gym_rows,
                 sandbox=self._sandbox,

@@ -11,17 +11,24 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
-from pydantic import ValidationError
-
-from mortal_steps.config import RewardTerm
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.project import folders_of, users_modules
+from mortal_steps.rewards.strings import given_strings
+
+
+class Loadable(Protocol):
+    """What a reward function is loaded from, in the process that scores."""
+
+    def load(self) -> RewardFunction:
+        """Raises `RewardError` where it cannot be had."""
+        ...
 
 
 def load_reward(spec: str) -> RewardFunction:
@@ -73,30 +80,37 @@ def _made(
         raise RewardError(f"{named} with {dict(options)}: {error}") from error
 
 
-def load_term(term: RewardTerm) -> RewardFunction:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamedFunction:
+    """A reward function by its name."""
+
+    spec: str
+    """`module:function` or `path/file.py:function`."""
+    form: str = "trl"
+    """See `FunctionTerm.form`."""
+
+    def load(self) -> RewardFunction:
+        """The function. Raises `RewardError` as `load_reward` does."""
+        function = load_reward(self.spec)
+        return given_strings(function) if self.form == "strings" else function
+
+
+def load_term(term: Loadable) -> RewardFunction:
     """The reward function of a term, whose class is imported here where it is a user's own.
 
     Raises `RewardError` as `load_reward` does, and for settings that the class does not take.
     """
-    if type(term) is RewardTerm:
-        named = f"rewards.terms: type = {term.type!r}"
-        kind = _load(term.type, named, "Class", inspect.isclass)
-        if not (inspect.isclass(kind) and issubclass(kind, RewardTerm)):
-            raise RewardError(
-                f"{named} is no subclass of RewardTerm, which stands in "
-                "mortal_steps.rewards.kinds; derive it from that"
-            )
-        try:
-            term = kind.model_validate(term.model_dump())
-        except ValidationError as error:
-            raise RewardError(f"{named}: {'; '.join(map(_explain, error.errors()))}") from None
-    function: RewardFunction = term.load()
-    return function
+    if not isinstance(term, NamedFunction):
+        # Imported where used: a host with functions alone starts without the configuration.
+        from mortal_steps.rewards.own_term import in_its_class
+
+        term = in_its_class(term)
+    return term.load()
 
 
-def _explain(detail: Mapping[str, Any]) -> str:
-    key = ".".join(map(str, detail["loc"]))
-    return f"{key} = {detail['input']!r}: {detail['msg']}"
+def load_class(spec: str, named: str) -> Any:
+    """The class of a term that `spec` names, or what is there instead; raises `RewardError`."""
+    return _load(spec, named, "Class", inspect.isclass)
 
 
 def _load(spec: str, named: str, noun: str, is_one: Callable[[Any], bool]) -> Any:

@@ -14,11 +14,11 @@ from pathlib import Path
 from mortal_steps.config import RunConfig
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.data.sources import comes_from_gym
-from mortal_steps.rewards.execution import LANES_FOLDER, place_settings
 from mortal_steps.rewards.host_process import HostProcess
 from mortal_steps.rewards.hosts import Host, HostInThread, Track
 from mortal_steps.rewards.judge.place import JudgePlace
 from mortal_steps.rewards.kinds.model import ModelTerm
+from mortal_steps.rewards.program_place import LANES_FOLDER, place_settings
 from mortal_steps.rewards.reward_model.process import OF_THE_HUB, ModelProcess
 from mortal_steps.scores import reward_names
 from mortal_steps.system.cores import num_cores

@@ -21,6 +21,7 @@ import pyarrow
 import pyarrow.parquet
 
 from mortal_steps.errors import CorruptFileError
+from mortal_steps.store.arrays import array_of
 from mortal_steps.store.formats import FORMAT
 from mortal_steps.store.seal import SEAL_KEY, Seal, close, open_seal
 
@@ -147,7 +148,7 @@ def lists_column(lists: Sequence[Sequence[Any]], kind: pyarrow.ListType) -> pyar
     for start, part in zip(ends, lists, strict=False):  # there is one more end
         struct.pack_into(f"{len(part)}{letter}", values, start * width, *part)
     flat = pyarrow.Array.from_buffers(kind.value_type, ends[-1], [None, pyarrow.py_buffer(values)])
-    return pyarrow.ListArray.from_arrays(pyarrow.array(ends, pyarrow.int32()), flat, type=kind)
+    return pyarrow.ListArray.from_arrays(array_of(ends, pyarrow.int32()), flat, type=kind)
 
 
 def lists_of(column: pyarrow.Array, rows: Iterable[int] | None = None) -> list[array[Any]]:
@@ -177,7 +178,7 @@ def dump_json(value: Any) -> str:
 def json_column(values: Sequence[Any]) -> pyarrow.Array:
     """Values of any shape as JSON; null for None."""
     texts = [None if value is None else dump_json(value) for value in values]
-    return pyarrow.array(texts, pyarrow.string())
+    return array_of(texts, pyarrow.string())
 
 
 def json_values(column: pyarrow.Array) -> list[Any]:
@@ -196,7 +197,7 @@ def plain_column(values: Sequence[Any]) -> tuple[pyarrow.Array, str]:
     ):
         if types == {kind}:
             try:
-                return pyarrow.array(values, arrow_type), kind.__name__
+                return array_of(values, arrow_type), kind.__name__
             except (OverflowError, UnicodeEncodeError, pyarrow.ArrowException):
                 break  # an integer beyond 64 bits, half of a surrogate pair
     return json_column(values), "json"

@@ -67,6 +67,13 @@ def writing(path: Path) -> Iterator[None]:
         raise failed_write(path, error) from error
 
 
+def delete_folder(folder: Path) -> None:
+    """Delete a folder that nobody needs any more, also where somebody else is just doing so."""
+    while folder.exists():
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(folder)
+
+
 def link_file(source: Path, target: Path) -> None:
     """Let `target` be the same file as `source`, or a copy where the file system does not do that.
 

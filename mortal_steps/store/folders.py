@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.store.digests import BLAKE3
-from mortal_steps.store.files import digest_file, hidden_beside, sync_to_disk
+from mortal_steps.store.files import digest_file, hidden_beside
 from mortal_steps.types.paths import check_below
 
 FOLDER_MANIFEST = "manifest.json"
@@ -62,7 +62,8 @@ def files_below(folder: Path) -> list[str]:
 
 
 def replace_folder(source: Path, target: Path) -> None:
-    """Rename a folder; one that has its name is deleted."""
+    """Rename a folder; one that has its name is deleted. The rename reaches the disk with the next
+    sync of the folder above."""
     try:
         source.rename(target)
     except OSError as error:
@@ -72,4 +73,3 @@ def replace_folder(source: Path, target: Path) -> None:
         target.rename(doomed)
         source.rename(target)
         shutil.rmtree(doomed)
-    sync_to_disk(target.parent)

@@ -45,6 +45,7 @@ from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.store import json_record
 from mortal_steps.store.digests import digest_like, digest_of_file
 from mortal_steps.store.files import (
+    delete_folder,
     failed_write,
     hidden_beside,
     is_full_disk,
@@ -181,9 +182,11 @@ class RunStore:
             if sync is None:
                 for path in written:
                     sync_to_disk(path)
+                replace_folder(beside, target)
+                sync_to_disk(target.parent)
             else:
-                sync.start(written)
-            replace_folder(beside, target)
+                with sync.starting([*written, target.parent]):
+                    replace_folder(beside, target)
         except BaseException as error:
             shutil.rmtree(beside, ignore_errors=True)
             if is_full_disk(error):
@@ -290,13 +293,17 @@ class RunStore:
         self._verified.note(path, digest, look)
         return None
 
-    def remove_folder(self, relative: str) -> None:
-        """Delete a committed folder; it stops existing at once, whatever the deletion takes."""
+    def remove_folder(self, relative: str, *, sync: BackgroundSync | None = None) -> None:
+        """Delete a committed folder; it stops existing at once, whatever the deletion takes. With
+        `sync` its files are deleted afterwards, beside other work."""
         target = self.path(relative)
         if target.exists():
             doomed = hidden_beside(target, "removed")
             target.rename(doomed)
-            shutil.rmtree(doomed)
+            if sync is None:
+                delete_folder(doomed)
+            else:
+                sync.remove(doomed)
         self._verified.forget(target)
 
     def numbered(self, relative: str) -> list[tuple[int, Path]]:
@@ -315,7 +322,7 @@ class RunStore:
             if leftover.suffix not in {".partial", ".removed", ".replaced"}:
                 continue
             if leftover.is_dir() and not leftover.is_symlink():
-                shutil.rmtree(leftover)
+                delete_folder(leftover)
             else:
                 leftover.unlink(missing_ok=True)
 

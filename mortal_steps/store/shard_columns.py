@@ -26,6 +26,7 @@ from pydantic import TypeAdapter
 
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.store import columns
+from mortal_steps.store.arrays import array_of
 from mortal_steps.store.columns import (
     LOGPROBS,
     TOKEN_IDS,
@@ -108,19 +109,19 @@ def _from_generated(shard: GeneratedShard) -> tuple[Any, Table]:
 
     text = pyarrow.string()
     table = _places(shard, rows) | {
-        "problem_id": pyarrow.array(of_groups(lambda group: group.problem.id), text),
-        "prompt": pyarrow.array(of_groups(lambda group: _as_text(group.problem.prompt)), text),
-        "prompt_messages": pyarrow.array(of_groups(lambda g: _as_messages(g.problem.prompt)), text),
-        "columns": pyarrow.array(of_groups(lambda g: dump_json(dict(g.problem.columns))), text),
+        "problem_id": array_of(of_groups(lambda group: group.problem.id), text),
+        "prompt": array_of(of_groups(lambda group: _as_text(group.problem.prompt)), text),
+        "prompt_messages": array_of(of_groups(lambda g: _as_messages(g.problem.prompt)), text),
+        "columns": array_of(of_groups(lambda g: dump_json(dict(g.problem.columns))), text),
         "prompt_ids": lists_column(of_groups(lambda group: group.prompt_ids), TOKEN_IDS),
         "own_prompt_ids": pyarrow.array([c and c.prompt_ids for c in made], OWN_PROMPT_IDS),
-        "completion": pyarrow.array([c and c.text for c in made], text),
+        "completion": array_of([c and c.text for c in made], text),
         "token_ids": lists_column([c.token_ids if c else () for c in made], TOKEN_IDS),
         "logprobs": lists_column([c.logprobs if c else () for c in made], LOGPROBS),
         "turns": pyarrow.array([_as_plain(c.turns) if c else [] for c in made], TURNS),
-        "finish_reason": pyarrow.array([c and c.finish_reason for c in made], text),
-        "seed": pyarrow.array([c and c.seed for c in made], pyarrow.int64()),
-        "policy_version": pyarrow.array([c and c.policy_version for c in made], pyarrow.int64()),
+        "finish_reason": array_of([c and c.finish_reason for c in made], text),
+        "seed": array_of([c and c.seed for c in made], pyarrow.int64()),
+        "policy_version": array_of([c and c.policy_version for c in made], pyarrow.int64()),
         "message": json_column([c and c.message and dict(c.message) for c in made]),
         "messages": json_column([c and ([dict(m) for m in c.messages] or None) for c in made]),
         "outcome": json_column([c and c.outcome and asdict(c.outcome) for c in made]),
@@ -131,7 +132,7 @@ def _from_generated(shard: GeneratedShard) -> tuple[Any, Table]:
 def _to_generated(header: Any, table: Table) -> GeneratedShard:
     grouped = _grouped(table)
     firsts = [first for first, _ in grouped]
-    places = pyarrow.array(firsts, pyarrow.int64())
+    places = array_of(firsts, pyarrow.int64())
     said = {name: table[name].take(places).to_pylist() for name in OF_GROUPS}
     prompts_ids = lists_of(table["prompt_ids"], firsts)
     made = _completions(table)
@@ -210,7 +211,7 @@ def _from_rewarded(shard: RewardedShard) -> tuple[Any, Table]:
     table = _places(shard, rows)
     for name in names:
         values = [None if scored is None else scored[name] for _, _, scored in rows]
-        table[REWARDS + name] = pyarrow.array(values, pyarrow.float64())
+        table[REWARDS + name] = array_of(values, pyarrow.float64())
     kinds = {}
     for name, logged in shard.extra.items():
         if len(logged) != len(scores):
@@ -270,10 +271,10 @@ def _places(
 ) -> dict[str, pyarrow.Array]:
     """The columns that both files begin with."""
     return {
-        "step": pyarrow.array([shard.step] * len(rows), pyarrow.int64()),
-        "shard": pyarrow.array([shard.shard] * len(rows), pyarrow.int32()),
-        "group": pyarrow.array([group for group, _, _ in rows], pyarrow.int32()),
-        "generation": pyarrow.array([generation for _, generation, _ in rows], pyarrow.int32()),
+        "step": array_of([shard.step] * len(rows), pyarrow.int64()),
+        "shard": array_of([shard.shard] * len(rows), pyarrow.int32()),
+        "group": array_of([group for group, _, _ in rows], pyarrow.int32()),
+        "generation": array_of([generation for _, generation, _ in rows], pyarrow.int32()),
     }
 
 

@@ -1,33 +1,49 @@
-"""Syncing committed folders to disk beside other work."""
+"""Syncing committed folders to disk, and deleting old ones, beside other work."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+
+from mortal_steps.store.files import delete_folder
 
 
 class BackgroundSync:
     """For what can be made again, and is known to be damaged by its digest where a power cut hits
-    it. One folder at a time: the next waits for the one before."""
+    it. One folder at a time: the next waits for all before it."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="sync")
-        self._running: Future[None] | None = None
+        self._running: list[Future[None]] = []
 
-    def start(self, paths: Sequence[Path]) -> None:
-        """Sync files, then folders, in this order; returns at once. Raises what `finish` raises."""
+    @contextlib.contextmanager
+    def starting(self, paths: Sequence[Path]) -> Iterator[None]:
+        """Begin to sync files, then folders, in this order, when the block has given them their
+        names. Raises what `finish` raises, before the block."""
         self.finish()
         # Opened here: what is renamed or deleted from now on is still what was meant.
         descriptors = [os.open(path, os.O_RDONLY) for path in paths]
-        self._running = self._threads.submit(_sync, descriptors)
+        try:
+            yield
+        except BaseException:
+            _close(descriptors)
+            raise
+        self._running.append(self._threads.submit(_sync, descriptors))
+
+    def remove(self, folder: Path) -> None:
+        """Delete a folder that nobody knows any more; returns at once."""
+        # Not all that were removed since the last `finish`; but what failed is raised there.
+        self._running = [each for each in self._running if not each.done() or each.exception()]
+        self._running.append(self._threads.submit(delete_folder, folder))
 
     def finish(self) -> None:
-        """Wait until all is on disk; raises the `OSError` of what is not."""
-        running, self._running = self._running, None
-        if running is not None:
-            running.result()
+        """Wait until all is on disk and gone; raises the `OSError` of what is not."""
+        running, self._running = self._running, []
+        for each in running:
+            each.result()
 
 
 def _sync(descriptors: Sequence[int]) -> None:
@@ -35,5 +51,9 @@ def _sync(descriptors: Sequence[int]) -> None:
         for descriptor in descriptors:
             os.fsync(descriptor)
     finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
+        _close(descriptors)
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

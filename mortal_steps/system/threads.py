@@ -1,13 +1,28 @@
-"""Work that waits for the disk, beside an event loop."""
+"""Work in threads: beside an event loop, and beside other processes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+
+BACKGROUND_NICENESS = 10
+"""Leaves about a tenth of a core beside work that needs it."""
+
+
+def yield_to_others() -> None:
+    """Let the calling thread, from here on, take what processor time other threads and processes
+    leave over. On Linux, where a thread has a niceness of its own; elsewhere nothing happens."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        niceness = os.getpriority(os.PRIO_PROCESS, thread)
+        os.setpriority(os.PRIO_PROCESS, thread, max(niceness, BACKGROUND_NICENESS))
 
 
 async def in_thread(work: Callable[[], T]) -> T:

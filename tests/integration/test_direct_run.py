@@ -1,11 +1,15 @@
-"""A whole run with `direct`, in real processes: the actor is killed while its weights travel."""
+"""A whole run with `direct`, in real processes: the actor is killed while its weights travel, and
+while it saves its state beside the sampling of the next step."""
 
 import asyncio
+import contextlib
 import os
+import re
 import signal
 
 from mortal_flows.stop import Stop
 from mortal_flows.training import Training
+from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.opening import open_run
@@ -18,12 +22,37 @@ from tests.support.bare_flow import bare_in, go_on, project_config
 
 KILLED_AT = 2
 """The version whose announcement the actor does not survive."""
+SAVE_KILLED_AT, NUM_STEPS = 4, 6
 
 
 class Killing(PlainStages):
-    """Ends the actor between its announcement and the workers' copies."""
+    """Ends the actor between its announcement and the workers' copies, and in the middle of a
+    checkpoint. No checkpoint begins before the next step is sampled."""
 
-    killed = 0
+    killed, killed_saving = 0, False
+
+    def __init__(self):
+        self.sampled = set()
+
+    async def generate(self, session, batch, shard, weights):
+        self.sampled.add(batch.step)
+        return await super().generate(session, batch, shard, weights)
+
+    async def checkpoint(self, session, step, best_score):
+        async with asyncio.timeout(20):
+            while step < NUM_STEPS and step not in self.sampled:
+                await asyncio.sleep(0.01)
+        if step != SAVE_KILLED_AT:
+            return await super().checkpoint(session, step, best_score)
+        saving = asyncio.ensure_future(super().checkpoint(session, step, best_score))
+        while not any(session.store.path("checkpoints").glob(".*.partial")) and not saving.done():
+            await asyncio.sleep(0)
+        self.killed_saving = not saving.done()
+        printed = session.store.path("logs/actor-0.log").read_text()
+        os.kill(int(re.findall(r"process (\d+) is a", printed)[-1]), signal.SIGKILL)
+        with contextlib.suppress(WorkerLostError):
+            return await saving
+        return await super().checkpoint(session, step, best_score)
 
     async def sync_weights(self, session, weights, worker):
         if weights.version == KILLED_AT and not self.killed:
@@ -38,7 +67,7 @@ async def drive(run, stages):
         await Training(session, stages, source, LogReporter(), Stop(), recorder).run()
 
 
-def test_a_run_whose_actor_is_killed_in_mid_sync_ends_with_the_bits_of_reload(tmp_path):
+def test_an_actor_killed_in_mid_sync_and_in_mid_save_ends_with_the_bits_of_reload(tmp_path):
     stages = Killing()
     with bare_in(tmp_path):
         reload = go_on(project_config(tmp_path))
@@ -46,7 +75,7 @@ def test_a_run_whose_actor_is_killed_in_mid_sync_ends_with_the_bits_of_reload(tm
         config = config.model_copy(update={"run_id": "direct"})
         direct = open_run(config)
         asyncio.run(drive(direct, stages))
-        assert stages.killed
+        assert stages.killed and stages.killed_saving
         assert direct.manifest.final.weights_sha256 == reload.manifest.final.weights_sha256
         logs = [run.metrics() for run in (direct, reload)]
         for row in (*logs[0], *logs[1]):

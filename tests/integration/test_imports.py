@@ -19,6 +19,7 @@ HEAVY = ("torch", "transformers", "trl", "vllm", "modal", *TRACKERS, "matplotlib
         ("mortal_steps.store", (*HEAVY, "prefect", "datasets")),
         ("mortal_steps.compute.local", (*HEAVY, "prefect", "datasets")),
         ("mortal_steps.data", (*HEAVY, "prefect", "datasets")),
+        ("mortal_steps.rewards.host", (*HEAVY, "prefect", "numpy", "mortal_steps.config")),
         ("mortal_steps.rewards.worker", (*HEAVY, "prefect", "datasets", "reasoning_gym")),
         ("mortal.rewards.functions", (*HEAVY, "prefect", "datasets", "reasoning_gym", "sympy")),
         ("mortal_steps.rewards.functions", (*HEAVY, "reasoning_gym")),
@@ -101,3 +102,44 @@ def test_the_actor_is_spared_trackers_that_are_installed(tmp_path, tracker):
         [sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert finished.stdout.split() == ["False", "True"]
+
+
+def test_problems_and_rewards_are_written_without_pandas(tmp_path):
+    """It takes longer to import than a batch takes to write."""
+    probe = f"""
+import sys
+from pathlib import Path
+from mortal_steps.data.problem_writer import ProblemWriter
+from mortal_steps.store.columns import plain_column
+with ProblemWriter(Path({str(tmp_path / "problems.parquet")!r})) as problems:
+    problems.add("one", "2 + 2?", {{"answer": "4"}})
+for values in ([1.5, None], [1, 2], [True], ["text"], [{{"a": 1}}]):
+    plain_column(values)
+print("pandas" in sys.modules)
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
+    )
+    assert finished.stdout.strip() == "False"
+
+
+def test_transformers_looks_through_its_models_once():
+    """And knows as much of them as when it looks again."""
+    probe = """
+import transformers
+from transformers.utils import import_utils
+scan = import_utils.create_import_structure_from_path
+before = scan.cache_info().misses
+import mortal_steps.policy.transformers_models
+print(scan.cache_info().misses - before, import_utils.create_import_structure_from_path is scan)
+file = transformers.models.__file__
+found = import_utils.define_import_structure(file)
+again = import_utils._LazyModule("again", file, found)
+print(len(again._class_to_module) > 1000)
+print(transformers.models._class_to_module == again._class_to_module)
+print(transformers.models._object_missing_backend == again._object_missing_backend)
+"""
+    finished = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
+    )
+    assert finished.stdout.split() == ["0", "True", "True", "True", "True"]

@@ -60,6 +60,9 @@ class Counter:
             raise DataError("no such thing")
         raise ZeroDivisionError("one by none")
 
+    def write(self, *, path: str) -> None:
+        Path(path).write_text("written")
+
     def shout(self, *, characters: int) -> None:
         os.write(1, b"x" * characters)
 

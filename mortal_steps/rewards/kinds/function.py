@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from mortal_steps.config.marks import Affects
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.kinds.users_code import UsersCode
+from mortal_steps.rewards.loading import NamedFunction
 
 COUNT_TOKENS = frozenset({"mortal.rewards.functions:repetition_penalty"})
 """Of the functions that come with MORTAL, those that look at token ids."""
@@ -43,10 +44,10 @@ class FunctionTerm(UsersCode, extra="forbid"):
         """See `RewardTerm.counts_tokens`; of a user's own function nobody knows."""
         return self.function in COUNT_TOKENS
 
+    def for_host(self) -> NamedFunction:
+        """See `RewardTerm.for_host`."""
+        return NamedFunction(spec=self.function, form=self.form)
+
     def load(self) -> RewardFunction:
         """The function. Raises `RewardError` where there is none of that name."""
-        from mortal_steps.rewards.loading import load_reward
-        from mortal_steps.rewards.strings import given_strings
-
-        function = load_reward(self.function)
-        return given_strings(function) if self.form == "strings" else function
+        return self.for_host().load()

@@ -10,12 +10,15 @@ from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy import weights
 from mortal_steps.policy.base_model import base_of, keep_base_model
+from mortal_steps.policy.export import settings_of
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.store import run_store
 from mortal_steps.store.digests import digest_of_file
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import ADAPTER, LORA, NUM_STEPS, SETUPS, make_run, untimed
+
+MERGED = {"lora": {"publish": "merged"}}
 
 # --- checkpoints ----------------------------------------------------------------------------------
 
@@ -91,6 +94,18 @@ def test_a_checkpoint_of_another_configuration_is_refused(run, actor):
 def test_old_versions_are_pruned(run, actor):
     run.train(actor, range(4))
     assert weights.published_versions(run.store) == [3, 4]
+
+
+@pytest.mark.parametrize("training", [{"gradient_checkpointing": True}, LORA | MERGED])
+def test_a_version_has_the_settings_of_the_model_as_it_is(model_path, tmp_path, training):
+    run = make_run(tmp_path, make_config(**training), model_path)
+    actor = run.actor()
+    actor.prepare(step=0)
+    run.train(actor, range(2))
+    now = settings_of(actor._memory.held.stepper._trainer.model)
+    assert "config.json" in now
+    for name, content in now.items():
+        assert run.store.path(f"weights/v2/{name}").read_bytes() == content
 
 
 def test_versions_in_use_are_kept(model_path, tmp_path):

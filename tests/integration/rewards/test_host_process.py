@@ -171,6 +171,26 @@ def test_files_of_the_working_folder_hide_nothing_installed(tmp_path: Path) -> N
         host.close()
 
 
+def test_a_host_of_functions_imports_nothing_of_the_configuration(tmp_path: Path) -> None:
+    """Its classes take longer to import than all else that a host does at its start."""
+    (tmp_path / "own.py").write_text(
+        "import sys\n\n"
+        "def counted(completions, **kwargs):\n"
+        "    found = [name for name in sys.modules if name.startswith('mortal_steps.config')]\n"
+        "    return [len(found) for _ in completions]\n"
+    )
+    host = HostProcess(
+        {
+            "counted": term("own:counted"),
+            "exact_match": term("mortal_steps.rewards.functions:exact_match"),
+        }
+    )
+    try:
+        assert call(host, "counted")["counted"].scores == [0.0, 0.0]
+    finally:
+        host.close()
+
+
 def test_a_host_that_died_between_calls_is_nobodys_failure(make_host: Any) -> None:
     host = make_host("length")
     call(host, "length")

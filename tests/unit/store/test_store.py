@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from mortal_steps.errors import CorruptFileError, EngineError, StoreError
 from mortal_steps.store import RunStore, digests, run_store
-from mortal_steps.store.files import link_file, write_atomically
+from mortal_steps.store.files import delete_folder, link_file, write_atomically
 from mortal_steps.store.hashing_file import HashingFile
 from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import Completion, FileRef, PolicyVersion, Problem
@@ -232,6 +233,19 @@ def test_a_folder_synced_beside_other_work_is_there_at_once(store):
         with store.committing_folder(f"weights/v{version}", sync=sync) as folder:
             (folder / "model").write_bytes(b"weights")
         store.verify_folder(f"weights/v{version}", store.folder_digest(f"weights/v{version}"))
-        store.remove_folder(f"weights/v{version}")  # while it may still be synced
+        store.remove_folder(f"weights/v{version}", sync=sync)  # while it may still be synced
+        assert not store.path(f"weights/v{version}").exists()
     sync.finish()
     sync.finish()
+    assert os.listdir(store.path("weights")) == []
+
+
+def test_a_folder_may_be_deleted_twice_at_once(tmp_path):
+    with ThreadPoolExecutor(2) as threads:
+        for number in range(5):
+            doomed = tmp_path / str(number)
+            doomed.mkdir()
+            for name in range(200):
+                (doomed / str(name)).touch()
+            list(threads.map(delete_folder, [doomed, doomed]))
+            assert not doomed.exists()

@@ -15,6 +15,7 @@ Private names used here: transformers `Trainer.current_gradient_accumulation_ste
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import random
@@ -42,12 +43,14 @@ from mortal_steps.policy.algorithms.stepping.state import (
 )
 from mortal_steps.policy.base_model import Base, named_base
 from mortal_steps.policy.export import (
+    Settings,
     published_tensors,
     save_adapter,
     save_model,
-    save_settings,
     save_tokenizer,
     save_trained,
+    settings_of,
+    write_settings,
 )
 from mortal_steps.policy.tokenizer import load_tokenizer
 from mortal_steps.scores import reward_names
@@ -237,7 +240,7 @@ class TrlStepper(ABC):
         """
         if self._config.training.publishes_adapter:
             return save_adapter(self._trainer.model, folder, self._base)
-        return save_model(self._trainer.model, folder)
+        return save_model(self._trainer.model, folder, self._settings)
 
     def policy_tensors(self) -> dict[str, torch.Tensor]:
         """The tensors of `export_weights`, by the names in its file; those that are written as
@@ -246,7 +249,12 @@ class TrlStepper(ABC):
 
     def export_settings(self, folder: Path) -> None:
         """Write the other files of `export_weights`."""
-        save_settings(self._trainer.model, folder)
+        write_settings(self._settings, folder)
+
+    @functools.cached_property
+    def _settings(self) -> Settings:
+        """The same for all versions."""
+        return settings_of(self._trainer.model)
 
     def save_final(self, folder: Path) -> dict[str, str]:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""

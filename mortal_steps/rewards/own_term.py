@@ -1,0 +1,39 @@
+"""A reward term as an instance of its class, which may be a user's own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from mortal_steps.config import RewardTerm
+from mortal_steps.errors import RewardError
+from mortal_steps.rewards.loading import Loadable, load_class
+
+
+def in_its_class(term: Loadable) -> Loadable:
+    """The term itself, unless the class that its `type` names is to be imported.
+
+    Raises `RewardError` for a class that is not there, is no `RewardTerm`, or does not take the
+    settings.
+    """
+    if type(term) is not RewardTerm:
+        return term
+    named = f"rewards.terms: type = {term.type!r}"
+    kind = load_class(term.type, named)
+    if not (inspect.isclass(kind) and issubclass(kind, RewardTerm)):
+        raise RewardError(
+            f"{named} is no subclass of RewardTerm, which stands in "
+            "mortal_steps.rewards.kinds; derive it from that"
+        )
+    try:
+        return kind.model_validate(term.model_dump())
+    except ValidationError as error:
+        raise RewardError(f"{named}: {'; '.join(map(_explain, error.errors()))}") from None
+
+
+def _explain(detail: Mapping[str, Any]) -> str:
+    key = ".".join(map(str, detail["loc"]))
+    return f"{key} = {detail['input']!r}: {detail['msg']}"
