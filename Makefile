@@ -11,7 +11,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-engine-restart bench-sampling bench-store bench-weights bench-startup bench-rewards bench-rewards-parallel bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-engine-restart bench-sampling bench-store bench-weights bench-startup bench-modal-latency bench-rewards bench-rewards-parallel bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -122,6 +122,9 @@ bench-store: venv  ## A shard of completions on disk: bytes, CPU time and memory
 
 bench-startup: venv  ## From `mortal train` to its first step: wall, CPU of each process (BEFORE=COMMIT)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.startup $(if $(BEFORE),--before $(BEFORE))
+
+bench-modal-latency: venv  ## Seconds, requests and commits of a step on Modal, by latency (DELAYS=0,40,150, METHODS=, BEFORE=COMMIT)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.modal_latency $(if $(DELAYS),--delays $(DELAYS)) $(if $(METHODS),--methods $(METHODS)) $(if $(BEFORE),--before $(BEFORE))
 
 bench-rewards: venv  ## Programs a second: shut in, in the bare fork server, one interpreter each
 	$(BIN)/python -m benchmarks.rewards

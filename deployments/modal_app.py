@@ -21,7 +21,8 @@ from mortal_deployments.images import (
     vllm_image,
 )
 from mortal_steps.compute.modal.endpoint import NEWEST
-from mortal_steps.compute.modal.host import Order, Outcome, WorkerHost
+from mortal_steps.compute.modal.host import WorkerHost
+from mortal_steps.compute.modal.orders import Order, Outcome
 from mortal_steps.compute.modal.release import HUB_VOLUME, Deployed, this_release
 from mortal_steps.config import RunConfig
 from mortal_steps.flags import with_modal_flags

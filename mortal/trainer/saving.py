@@ -9,7 +9,7 @@ from pathlib import Path
 from mortal_steps.errors import ModelError
 from mortal_steps.promotion.candidate import candidate_files
 from mortal_steps.runs.run import Run
-from mortal_steps.store.files import digest_file
+from mortal_steps.store.digests import digest_like
 
 
 def save_model(run: Run, folder: Path) -> Path:
@@ -28,7 +28,7 @@ def save_model(run: Run, folder: Path) -> Path:
         raise ModelError(f"{folder}: {error.strerror}; name a folder that can be made") from None
     for name, (path, sha256) in files.items():
         shutil.copyfile(path, folder / name)
-        if digest_file(folder / name) != sha256:
+        if digest_like(folder / name, sha256) != sha256:
             raise ModelError(f"{path} is damaged: its digest does not match")
     return folder
 

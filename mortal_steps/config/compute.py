@@ -162,6 +162,12 @@ class ComputeConfig(Section):
         """Whether rewards run in a container of their own, on Modal."""
         return self.backend == "modal" and self.modal.rewards == "modal"
 
+    @property
+    def loads_with_shards(self) -> bool:
+        """Whether rollout workers load a version with the first shard that they are to sample with
+        it. A call of its own, beforehand, costs workers on another machine more than it gains."""
+        return self.backend == "modal"
+
     def gpu_of(self, role: str) -> str | None:
         """GPU of the container on Modal that a role's worker is in, if it has one."""
         if role == "reward":

@@ -21,12 +21,13 @@ class RolloutWorkers:
         self._recorder = recorder
         self._turn = asyncio.Lock()
         self._loaded: PolicyVersion | None = None
+        self._loads_with_shards = session.config.compute.loads_with_shards
 
     @contextlib.asynccontextmanager
     async def sampling_with(self, weights: WeightsRef) -> AsyncIterator[None]:
         """All of them, with this version, for the time of the block; in turn."""
         async with self._turn:
-            if self._loaded != weights.version:
+            if self._loaded != weights.version and not self._loads_with_shards:
                 await self._sync(weights)
             yield
 

@@ -63,8 +63,8 @@ def save_model(
     dtype: torch.dtype | None = None,
 ) -> Digests:
     """A plain `from_pretrained` folder (no tokenizer); an adapter is added to its base weights.
-    With `dtype` its tensors are cast. With `settings` (`settings_of` this model and type), the files
-    beside the tensors are these.
+    With `dtype` its tensors are cast; with `settings` (`settings_of` this model and type), the
+    files beside the tensors are these.
 
     Returns digests.
     """

@@ -10,7 +10,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
 from mortal_steps.report.evaluations import beside, mean_metrics, mean_scores
-from mortal_steps.report.timings import timing_row
+from mortal_steps.report.timings import generation_timings, timing_row
 from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, TIMINGS
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
@@ -133,7 +133,7 @@ def _timings_of(run: Run, step: int) -> list[Row]:
     except CorruptFileError:
         return []
     shards = entry.request.rewards if entry else ()
-    timings = [t for shard in shards for t in (shard.generation.timing, shard.timing)]
+    timings = [t for s in shards for t in (*generation_timings(s.generation), s.timing)]
     return [timing_row(timing) for timing in timings]
 
 

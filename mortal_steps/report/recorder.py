@@ -15,7 +15,7 @@ from mortal_steps.report.pace import Pace, recent_steps
 from mortal_steps.report.points import Point
 from mortal_steps.report.progress import StepReport
 from mortal_steps.report.report_files import write_report
-from mortal_steps.report.timings import timing_row
+from mortal_steps.report.timings import generation_timings, timing_row
 from mortal_steps.report.watch import Watch
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
 from mortal_steps.runs.run import Run
@@ -87,7 +87,7 @@ class Recorder:
         self._quarantine(row["step"], "reward", failures)
         self.timing(
             batch.timing,
-            *(shard.generation.timing for shard in rewards),
+            *(timing for shard in rewards for timing in generation_timings(shard.generation)),
             *(shard.timing for shard in rewards),
             result.timing,
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mortal_steps.report.units import byte_size
-from mortal_steps.types import StageTiming
+from mortal_steps.types import GenerationRef, StageTiming
 
 STAGES = (
     "warm_start",
@@ -121,9 +121,27 @@ def part_of(stage: str, function: str) -> str:
 
 
 def timing_row(timing: StageTiming) -> dict[str, Any]:
-    """A line of timings.jsonl; `functions` and `num_bytes` stand there where there are any."""
+    """A line of timings.jsonl; `functions`, `num_bytes` and `sync_s` stand there where there are
+    any."""
     row = asdict(timing)
-    return {k: v for k, v in row.items() if v or k not in ("functions", "num_bytes")}
+    return {k: v for k, v in row.items() if v or k not in ("functions", "num_bytes", "sync_s")}
+
+
+def generation_timings(generation: GenerationRef) -> Iterator[StageTiming]:
+    """Of a shard, and of the sync of weights that its worker began with, if it did."""
+    timing = generation.timing
+    if timing.sync_s:
+        yield replace(
+            timing,
+            stage="sync_weights",
+            step=generation.policy_version,
+            busy_s=timing.sync_s,
+            wait_s=0.0,
+            sync_s=0.0,
+        )
+        busy_s = max(0.0, timing.busy_s - timing.sync_s)
+        timing = replace(timing, busy_s=busy_s, num_bytes=0, sync_s=0.0)
+    yield timing
 
 
 def table_cells(rows: Sequence[StageRow]) -> list[dict[str, str]]:

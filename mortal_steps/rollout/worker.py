@@ -92,10 +92,13 @@ class RolloutWorker:
         if committed is not None:
             return _reference(request, *committed, busy_s=0.0)
         began = time.perf_counter()
+        is_loaded = self._loaded == request.weights
+        synced = None if is_loaded else self.sync_weights(weights=request.weights)
         logger.info("sampling %s with v%d", request.output, request.weights.version)
         shard = self._sample_shard(self._engine_with(request.weights), request)
         file = self._store.write_record(request.output, shard, GeneratedShard)
-        return _reference(request, file, shard, busy_s=time.perf_counter() - began)
+        busy_s = time.perf_counter() - began
+        return _reference(request, file, shard, busy_s=busy_s, synced=synced)
 
     def _find_committed(self, request: GenerateRequest) -> tuple[FileRef, GeneratedShard] | None:
         try:
@@ -256,7 +259,12 @@ def completion_seeds(
 
 
 def _reference(
-    request: GenerateRequest, file: FileRef, shard: GeneratedShard, *, busy_s: float
+    request: GenerateRequest,
+    file: FileRef,
+    shard: GeneratedShard,
+    *,
+    busy_s: float,
+    synced: StageTiming | None = None,
 ) -> GenerationRef:
     completions = [completion for group in shard.groups for completion in group.completions]
     return GenerationRef(
@@ -267,6 +275,11 @@ def _reference(
         num_tokens=sum(completion.num_sampled for completion in completions),
         policy_version=shard.policy_version,
         timing=StageTiming(
-            stage=request.stage, step=request.step, index=request.shard, busy_s=busy_s
+            stage=request.stage,
+            step=request.step,
+            index=request.shard,
+            busy_s=busy_s,
+            num_bytes=synced.num_bytes if synced else 0,
+            sync_s=synced.busy_s if synced else 0.0,
         ),
     )

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from mortal_steps.types.marks import LeftOut, Terse
 from mortal_steps.types.paths import Below
+from mortal_steps.types.pickles import unpickle_older
 from mortal_steps.types.rollouts import PolicyVersion
 
 
@@ -35,6 +36,11 @@ class StageTiming(Terse):
     already, none."""
     num_bytes: Annotated[int, LeftOut(lambda value: not value)] = 0
     """Of a sync of weights or a checkpoint: bytes of its folder, those linked there included."""
+    sync_s: Annotated[float, LeftOut(lambda value: not value)] = 0.0
+    """Of a shard: how much of `busy_s` the worker first took to load and verify the weights; their
+    bytes are `num_bytes` then."""
+
+    __setstate__ = unpickle_older
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

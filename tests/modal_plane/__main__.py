@@ -43,6 +43,9 @@ def parse(arguments: list[str]) -> Options:
     add("--heartbeat-timeout", type=float, default=60.0, metavar="S", help="of `modal run`")
     add("--background-commits", type=float, default=0.0, metavar="S", help="of volumes, every S")
     add("--startup-failures", type=int, default=1, help="before the waiting inputs fail")
+    add("--line-delay", type=float, default=0.0, metavar="S", help="of clients, there and back")
+    add("--reload-delay", type=float, default=0.0, metavar="S", help="of a container's reload")
+    add("--commit-delay", type=float, default=0.0, metavar="S", help="of a container's commit")
     add("--env", action="append", default=[], metavar="NAME[=VALUE]", help="for every container")
     add("--hide", action="append", default=[], type=Path, help="directory containers see empty")
     add("--with-parent", action="store_true", help="stop when the starting process is gone")
@@ -59,6 +62,9 @@ def parse(arguments: list[str]) -> Options:
         heartbeat_timeout_s=given.heartbeat_timeout,
         background_commit_s=given.background_commits,
         startup_failures=given.startup_failures,
+        line_delay_s=given.line_delay,
+        reload_delay_s=given.reload_delay,
+        commit_delay_s=given.commit_delay,
         environment=tuple(variable(one) for one in given.env),
         hide=tuple(path.resolve() for path in given.hide),
         with_parent=given.with_parent,

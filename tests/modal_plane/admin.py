@@ -55,6 +55,7 @@ class Admin:
         return aiohttp.web.json_response(
             {
                 "rpcs": dict(self.dispatcher.counts),
+                "client_rpcs": dict(self.dispatcher.client_counts),
                 "events": self.world.events.events,
                 "apps": [
                     {

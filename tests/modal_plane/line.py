@@ -1,7 +1,8 @@
 """The line between clients and the plane, which a test can cut.
 
 Clients reach the plane through a relay of their own; containers reach it directly. While the line
-is cut its connections are reset and new ones refused, as when a laptop loses its network.
+is cut its connections are reset and new ones refused, as when a laptop loses its network. It may be
+long: what is sent arrives after a while, in either direction, and more may be on its way meanwhile.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ CHUNK = 1 << 16
 
 
 class Line:
-    """Relays connections on a port of its own to another."""
+    """Relays connections on a port of its own to another; an answer takes `delay_s` longer."""
 
-    def __init__(self, target_port: int, port: int = 0) -> None:
+    def __init__(self, target_port: int, port: int = 0, delay_s: float = 0.0) -> None:
         self._target_port = target_port
+        self._one_way_s = delay_s / 2
         self.port = port
         """Where clients connect; 0 until `open` chose one."""
         self._server: asyncio.Server | None = None
@@ -62,17 +64,51 @@ class Line:
         both = {writer, writer_to_plane}
         self._writers |= both
         try:
-            await asyncio.gather(_pump(reader, writer_to_plane), _pump(to_plane, writer))
+            await asyncio.gather(
+                _pump(reader, writer_to_plane, self._one_way_s),
+                _pump(to_plane, writer, self._one_way_s),
+            )
         finally:
             self._writers -= both
             for one in both:
                 one.close()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, one_way_s: float
+) -> None:
     with contextlib.suppress(ConnectionError):
+        if one_way_s:
+            await _pump_late(reader, writer, one_way_s)
         while data := await reader.read(CHUNK):
             writer.write(data)
             await writer.drain()
         if writer.can_write_eof():
             writer.write_eof()
+
+
+async def _pump_late(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, one_way_s: float
+) -> None:
+    """Until the reader's end; each piece arrives `one_way_s` after it was sent."""
+    loop = asyncio.get_running_loop()
+    under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+
+    async def deliver() -> None:
+        while True:
+            due, data = await under_way.get()
+            await asyncio.sleep(due - loop.time())
+            if not data:
+                return
+            writer.write(data)
+            await writer.drain()
+
+    delivering = asyncio.create_task(deliver())
+    try:
+        data = b"first"
+        while data:
+            data = await reader.read(CHUNK)
+            under_way.put_nowait((loop.time() + one_way_s, data))
+        await delivering
+    finally:
+        delivering.cancel()

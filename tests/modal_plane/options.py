@@ -44,6 +44,12 @@ class Options:
     """Between two commits of a container's volumes that it did not ask for; 0: none."""
     startup_failures: int = 1
     """Containers that may fail at start-up before the waiting inputs fail."""
+    line_delay_s: float = 0.0
+    """What a client waits for any answer: half of it on the way here, half on the way back."""
+    reload_delay_s: float = 0.0
+    """How long a container's `reload` takes."""
+    commit_delay_s: float = 0.0
+    """How long a container's `commit` takes."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables that every container gets."""
     hide: tuple[Path, ...] = ()

@@ -11,6 +11,7 @@ import socket
 
 import aiohttp.web
 import grpclib.server
+from aiohttp.typedefs import Handler, Middleware
 from modal._utils.grpc_utils import custom_detail_codec
 from modal_proto.api_grpc import ModalClientBase
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
@@ -95,8 +96,9 @@ class Plane:
         )
         grpc_port, http_port = _free_port(), _free_port()
         await grpc.start(HOST, grpc_port)
-        line = Line(grpc_port, self.world.options.port)
-        files_line = Line(http_port)
+        delay_s = self.world.options.line_delay_s
+        line = Line(grpc_port, self.world.options.port, delay_s)
+        files_line = Line(http_port, delay_s=delay_s)
         runner = await self._serve_http(http_port, [line, files_line])
         await line.open()
         await files_line.open()
@@ -122,12 +124,24 @@ class Plane:
 
     async def _serve_http(self, port: int, lines: list[Line]) -> aiohttp.web.AppRunner:
         admin = Admin(self.world, self.dispatcher, self.pools, self.images, self.volumes, lines)
-        app = aiohttp.web.Application(client_max_size=MAX_UPLOAD)
+        counting = self._counting(lines[1])
+        app = aiohttp.web.Application(client_max_size=MAX_UPLOAD, middlewares=[counting])
         app.add_routes([*self.files.routes(), *admin.routes()])
         runner = aiohttp.web.AppRunner(app, access_log=None)
         await runner.setup()
         await aiohttp.web.TCPSite(runner, HOST, port).start()
         return runner
+
+    def _counting(self, files_line: Line) -> Middleware:
+        @aiohttp.web.middleware
+        async def count(
+            request: aiohttp.web.Request, handler: Handler
+        ) -> aiohttp.web.StreamResponse:
+            if request.url.port == files_line.port:
+                self.dispatcher.client_counts[f"HTTP {request.method}"] += 1
+            return await handler(request)
+
+        return count
 
     def _announce(self, url: str, admin_url: str) -> None:
         """Print and write down the variables that a client needs."""

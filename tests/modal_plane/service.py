@@ -49,6 +49,8 @@ class Dispatcher:
         self.callers = callers
         self.parts = parts
         self.counts: collections.Counter[str] = collections.Counter()
+        self.client_counts: collections.Counter[str] = collections.Counter()
+        """Of clients alone: containers are beside the plane."""
         self._answers: collections.OrderedDict[str, Any] = collections.OrderedDict()
 
     def service(self, base: type) -> Any:
@@ -68,6 +70,7 @@ class Dispatcher:
             address = stream.peer.addr() if stream.peer else None
             try:
                 caller = self.callers.identify(metadata, address[1] if address else 0)
+                self.client_counts[name] += caller.container is None
                 request = await stream.recv_message()
                 if streaming is not None:
                     await streaming(request, caller, stream.send_message)

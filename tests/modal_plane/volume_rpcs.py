@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Awaitable, Callable
@@ -91,6 +92,7 @@ class VolumeRpcs:
     async def VolumeCommit(
         self, request: pb.VolumeCommitRequest, caller: Caller
     ) -> pb.VolumeCommitResponse:
+        await asyncio.sleep(self.world.options.commit_delay_s)
         changed = self.volumes.commit(request.volume_id, self._mounted(request.volume_id, caller))
         self.world.events.add(
             "volume_committed", volume=request.volume_id, changed=changed, by=caller.name
@@ -105,6 +107,7 @@ class VolumeRpcs:
                 Status.FAILED_PRECONDITION, "there are open files preventing the operation"
             )
         self.volumes.reload(request.volume_id, mounted)
+        await asyncio.sleep(self.world.options.reload_delay_s)
         self.world.events.add("volume_reloaded", volume=request.volume_id, by=caller.name)
         return Empty()
 

@@ -67,19 +67,21 @@ def trained(plane, folder, modal_run):
         "--run-id",
         "mine",
     )
+    before = len(plane.events("container_started", function=NODE))
     done = modal_run(*main, *FLAGS)
     assert done.returncode == 0, done.stdout
     command = [sys.executable, "-m", "mortal", "fetch", "mine", "--all"]
     plane.run(*command, cwd=folder)
-    return SimpleNamespace(run=find_run(folder / "runs", "mine"), output=done.stdout)
+    [began] = plane.events("container_started", function=NODE)[before:]
+    run = find_run(folder / "runs", "mine")
+    return SimpleNamespace(run=run, output=done.stdout, gpu=began["gpu"])
 
 
 def test_the_flags_are_those_of_the_run(plane, folder, trained):
     assert "mine completed; `mortal fetch mine" in trained.output
     with bare_flow.bare_in(folder):
         assert_same(trained.run, bare_flow.go_on(project(folder, "staying", *HERE, *THE_SAME)))
-    [began] = plane.events("container_started", function=NODE)
-    assert began["gpu"] == "H100"
+    assert trained.gpu == "H100"
 
 
 def test_the_checkpoints_are_listed(trained, modal_run):

@@ -23,7 +23,7 @@ from typing import Any
 import modal
 from modal import exception
 
-from mortal_steps.compute.modal.host import Order, Outcome
+from mortal_steps.compute.modal.orders import Order, Outcome
 from mortal_steps.compute.modal.retry import LOST, REFUSED, UNREACHABLE, call_with_retries
 from mortal_steps.errors import CorruptFileError, LeaseLostError, WorkerError, WorkerLostError
 from mortal_steps.store import RunStore

@@ -14,19 +14,19 @@ from typing import Any
 from modal import exception
 
 from mortal_steps.compute.base import CallKey, Compute, Role
-from mortal_steps.compute.modal import volume_lease
+from mortal_steps.compute.modal import cargo, volume_lease
 from mortal_steps.compute.modal.calls import Calls
 from mortal_steps.compute.modal.deployed import check_deployed, worker_of
-from mortal_steps.compute.modal.host import Order, Settings
 from mortal_steps.compute.modal.meter import Meter
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.models import share_folder
+from mortal_steps.compute.modal.orders import Order, Settings
 from mortal_steps.compute.modal.project import project_files, share_project
 from mortal_steps.compute.modal.release import this_release
 from mortal_steps.compute.modal.retry import call_with_retries
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.modal.volume_lease import ModalLease
-from mortal_steps.compute.modal.volume_runs import bring_here
+from mortal_steps.compute.modal.volume_runs import bring_batches_here, bring_here
 from mortal_steps.compute.pool import Pool
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import LeaseLostError, WorkerLostError
@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 
 PREPARED_BY: Mapping[Role, str] = {"rollout": "start"}
 """The method that makes a role's workers ready, where they have one."""
+
+TOLD_BEFORE = {"checkpoint", "save_final"}
+"""Methods that let older states go: the Volume is told where the run stands before them, or whoever
+goes on from there might miss what they remove."""
 
 LAST_WINDOW_S = 2
 """How long containers stay idle once the run has ended: what Modal allows least."""
@@ -101,7 +105,9 @@ class Line:
         # Under a name of its own for each, for a call of an earlier flow may still name another.
         said = settings.config.model_dump_json() + str(settings.project_sha256)
         digest = hashlib.sha256(said.encode()).hexdigest()
-        self._settings = store.write_record(f"settings/{digest[:12]}.json", settings, Settings)
+        self.settings = store.write_record(f"settings/{digest[:12]}.json", settings, Settings)
+        """Record of them, which the Volume is to hold."""
+        self._room = cargo.ROOM // settings.config.num_shards
 
     @property
     def is_lost(self) -> bool:
@@ -113,17 +119,22 @@ class Line:
     ) -> Any:
         """What the worker of this name gives; what it refers to is here when it returns."""
         await self._lease.check()
+        if method in TOLD_BEFORE:
+            await self.mirror.push()
+        whole = method not in cargo.TRAVELS_WHOLE
         order = Order(
             release=self._release,
             volume=self._volume_name,
             lease=self._lease.number,
-            settings=self._settings,
+            settings=self.settings,
             role=role,
             method=method,
             payload=payload,
             label=label,
+            files=await self.mirror.load(payload, with_all=whole),
+            room=self._room,
+            after=self.meter.serving(name),
         )
-        await self.mirror.push(order)
         began = time.monotonic()
         try:
             outcome = await self.calls.outcome(key, worker.call, order)
@@ -135,7 +146,7 @@ class Line:
             self._lease.note_lost(outcome.error)
         if outcome.error is not None:
             raise outcome.error
-        await self.mirror.pull(outcome.value)
+        await self.mirror.pull(outcome)
         return outcome.value
 
 
@@ -206,15 +217,18 @@ async def modal_compute(
         await volume_lease.put_up_fence(volume, held, run_id)
         # Whoever held it last may have gone on since the run was opened here.
         await bring_here(volume, store)
+        await bring_batches_here(volume, store)
         line = Line(settings, store, volume, held)
         for folder, where in settings.folders.items():
             await share_folder(volume, Path(folder), where)
         if settings.project_sha256 is not None:
             await share_project(volume, run_id, project_files(config))
         await line.mirror.begin()
+        await line.mirror.push(line.settings)
         compute = await _compute(config, store, line, beside)
         try:
-            yield compute
+            async with line.mirror.keeping_up():
+                yield compute
         finally:
             await _end(compute, line, held)
     finally:

@@ -2,8 +2,9 @@
 
 deployments/modal_app.py puts Modal's decorators around it. The Volume holds the run directory: what
 others have committed is there once it is reloaded, and what the worker wrote is there for others
-once it is committed, so every call begins with the one and ends with the other. Between calls no
-file of the Volume is open.
+once it is committed. So a call begins with the one, unless all that it needs is there or came with
+the order (freshness.py), and ends with the other, unless all that it has written goes back with the
+outcome (cargo.py). Between calls no file of the Volume is open.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import mortal_steps
-from mortal_steps.compute.base import Role
 from mortal_steps.compute.failure import as_mortal_error
+from mortal_steps.compute.modal import cargo, freshness, placing
 from mortal_steps.compute.modal.colocated import Crew, NodeWorkers, OneWorker, on_one_node
 from mortal_steps.compute.modal.fence import check_lease
+from mortal_steps.compute.modal.orders import ContainerTimes, Order, Outcome, Settings
 from mortal_steps.compute.modal.release import (
     Release,
     other_release,
@@ -31,8 +32,7 @@ from mortal_steps.compute.modal.release import (
     this_release,
 )
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import RunConfig
-from mortal_steps.errors import ComputeError, MortalError, StoreError
+from mortal_steps.errors import ComputeError, StoreError
 from mortal_steps.policy.base_model import first_model
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef
@@ -43,7 +43,7 @@ PROJECT = "project"
 """Folder of a run directory on the Volume with the files of the user's own that workers import."""
 
 
-class Volume(Protocol):
+class Volume(freshness.Listing, Protocol):
     """Of a Modal Volume, what a container that mounts it uses."""
 
     def reload(self) -> None:
@@ -53,74 +53,6 @@ class Volume(Protocol):
     def commit(self) -> None:
         """Let others see what was written here."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
-    """What the workers of a run are constructed with; a record in the run directory."""
-
-    config: RunConfig
-    fingerprint: str
-    """The run's, as run.json has it."""
-    dataset_fingerprint: str
-    num_steps: int
-    """Train steps of the whole run."""
-    model_folder: str | None
-    """Where on the Volume the files of the local folder `model.name_or_path` are, if it is one."""
-    project_sha256: str | None
-    """Of the files in `PROJECT`; None: workers need none."""
-    reward_models: Mapping[str, str] = field(default_factory=dict)
-    """Where on the Volume the files of each local folder of a reward model are that scores in a
-    container."""
-
-    @property
-    def folders(self) -> dict[str, str]:
-        """Every local model folder, and where on the Volume its files are."""
-        model = {self.config.model.name_or_path: self.model_folder} if self.model_folder else {}
-        return {**model, **self.reward_models}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
-    """One call as it travels to a container."""
-
-    release: Release
-    """Code of whoever asks."""
-    volume: str
-    """Name of the Volume that the run is on."""
-    lease: int
-    """Number of the run's lease that whoever asks holds."""
-    settings: FileRef
-    """Record of `Settings`."""
-    role: Role
-    """Of the worker that is asked."""
-    method: str
-    payload: Mapping[str, Any]
-    label: str
-    """What the call is, such as `train_step/12/0`; for the log."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ContainerTimes:
-    """What a container did until a call's end since the end of the one before, in seconds."""
-
-    container: str
-    """Modal's id of it."""
-    startup_s: float
-    """Until it was ready, where the call is its first."""
-    idle_s: float
-    """Waiting for the call."""
-    busy_s: float
-    """In the call."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """What came of an order. What Modal itself raises is then always infrastructure."""
-
-    value: Any = None
-    error: MortalError | None = None
-    times: ContainerTimes | None = None
 
 
 class WorkerHost:
@@ -148,15 +80,19 @@ class WorkerHost:
         self._settings: FileRef | None = None
 
     def call(self, order: Order) -> Outcome:
-        """Carry the order out. What the worker wrote is committed, whether it failed or not."""
+        """Carry the order out. What the worker wrote is committed, whether it failed or not, or is
+        in the outcome."""
         began = time.time()
-        self._reload()
+        if not self._is_fresh_for(order):
+            self._reload()
         logger.info("%s begins", order.label)
         try:
             outcome = self._carry_out(order)
-        finally:  # a container that is taken away, too, leaves what it has committed to the store
-            refused = self._commit()
-        outcome = refused or outcome
+        except BaseException:  # taken away, it leaves what it has committed to the store
+            self._commit()
+            raise
+        if outcome.is_committed:
+            outcome = self._commit() or outcome
         logger.info("%s %s", order.label, "ends" if outcome.error is None else "fails")
         return replace(outcome, times=self._account(began))
 
@@ -178,10 +114,16 @@ class WorkerHost:
     def _carry_out(self, order: Order) -> Outcome:
         try:
             self._check_volume(order.volume)
-            check_lease(RunStore(self._runs_dir / self._run_id), order.lease)
+            store = self._store()
+            check_lease(store, order.lease)
             self._check_release(order.release)
+            cargo.unload(store, order.files)
             crew = self._crew_for(order)
-            return Outcome(value=crew.call(order.role, order.method, order.payload, order.label))
+            value = crew.call(order.role, order.method, order.payload, order.label)
+            made = cargo.answered_with(store, value, order.files, order.room)
+            stays = made is None or order.method not in cargo.TRAVELS_WHOLE
+            on_volume = tuple(order.files) if stays else ()
+            return Outcome(value=value, files=made or {}, on_volume=on_volume, is_committed=stays)
         except Exception as error:  # the boundary: any error travels to the caller
             logger.error("call failed", exc_info=error)
             return Outcome(error=as_mortal_error(error))
@@ -202,6 +144,19 @@ class WorkerHost:
     def _check_release(self, asking: Release) -> None:
         if not self._release.runs_with(asking):
             raise ComputeError(other_release(self._release, asking))
+
+    def _is_fresh_for(self, order: Order) -> bool:
+        """Whether the call needs nothing that others have committed since the last reload."""
+        return (
+            self._release.runs_with(order.release)
+            and self._settings == order.settings
+            and order.after == os.environ.get("MODAL_TASK_ID")
+            and freshness.has_all(self._store(), order.method, order.payload, order.files)
+            and freshness.is_driven_with(self._volume, self._run_id, order.lease)
+        )
+
+    def _store(self) -> RunStore:
+        return RunStore(self._runs_dir / self._run_id)
 
     def _reload(self) -> None:
         try:
@@ -224,13 +179,15 @@ class WorkerHost:
             crew.close()
 
     def _assemble(self, order: Order) -> Crew:
-        store = RunStore(self._runs_dir / self._run_id)
+        store = self._store()
         settings = store.read_record(order.settings, Settings)
         if settings.model_folder is not None:
-            _provide(settings.config.model.name_or_path, self._runs_dir / settings.model_folder)
+            placing.provide(
+                settings.config.model.name_or_path, self._runs_dir / settings.model_folder
+            )
         if order.role == "reward":
             for name, where in settings.reward_models.items():
-                _copy(name, self._runs_dir / where)
+                placing.copy(name, self._runs_dir / where)
         if (store.root / PROJECT).is_dir():
             shutil.copytree(store.root / PROJECT, Path.cwd(), dirs_exist_ok=True)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
@@ -244,19 +201,6 @@ class WorkerHost:
         return (
             NodeWorkers(on_one_node(specs, config)) if self._node else OneWorker(specs[order.role])
         )
-
-
-def _provide(name: str, folder: Path) -> None:
-    """Let a folder of the user's machine be found under the same name here."""
-    if not Path(name).exists():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).symlink_to(folder)
-
-
-def _copy(name: str, folder: Path) -> None:
-    """The same by a copy: a model in use would hold files of the Volume open."""
-    if not Path(name).exists():
-        shutil.copytree(folder, name)
 
 
 def _process_start() -> float:

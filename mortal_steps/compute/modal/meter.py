@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping
 
 from mortal_steps.compute.base import ROLES, Role
-from mortal_steps.compute.modal.host import Outcome
+from mortal_steps.compute.modal.orders import Outcome
 from mortal_steps.compute.modal.prices import dollars_per_second, without_gpu
 from mortal_steps.config import ComputeConfig
 from mortal_steps.runs.costs import COSTS, read_costs
@@ -58,6 +58,11 @@ class Meter:
         self._note(role, label, times.container, seconds)
         self._open[times.container] = (role, label, time.monotonic())
         self._serving[worker] = times.container
+
+    def serving(self, worker: str) -> str:
+        """The container that answered a worker's last call; empty where there is none, or that
+        call was lost."""
+        return self._serving.get(worker, "")
 
     def lost(self, worker: str, role: Role, label: str, seconds: float) -> None:
         """A worker's call was lost, so long after it was submitted. Its container is gone, as a

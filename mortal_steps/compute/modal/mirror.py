@@ -1,22 +1,30 @@
 """Files of a run on their way between this run directory and the one on the Volume.
 
 Containers work in the one on the Volume. Folders (weights, checkpoints) stay there. Records travel
-with calls: what a request refers to goes up before it, what an answer refers to comes down after
-it. With every upload goes what tells where the run stands (identity, manifest, logs), where that
-has changed, so that another machine can go on with the run.
+with calls: small ones in the order and the outcome (cargo.py); large ones that a request refers to
+go up before it, and those that an answer refers to come down after it. What the Volume lacks goes
+with the next order that ends with a commit.
+
+Beside the calls, what tells where the run stands (identity, manifest, logs) goes up every few
+seconds where it has changed, so that another machine can go on with the run.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+import contextlib
+import itertools
+import logging
+from collections.abc import AsyncIterator
 from typing import Any
 
+from mortal_steps.compute.modal import cargo
+from mortal_steps.compute.modal.cargo import file_refs
 from mortal_steps.compute.modal.fence import FOLDER as LEASES
+from mortal_steps.compute.modal.orders import Outcome
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.data.kept import PROBLEMS
-from mortal_steps.errors import CorruptFileError
+from mortal_steps.errors import CorruptFileError, LeaseLostError, MortalError
 from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.base_model import StartingModel, model_cache
 from mortal_steps.report.trackers import FOLDER as TRACKING
@@ -24,13 +32,18 @@ from mortal_steps.rewards.source_history import SOURCES_FILE
 from mortal_steps.runs.activity import ACTIVITY_FILE
 from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.logs import LOGS
-from mortal_steps.runs.manifest import MANIFEST_FILE
+from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.notices import NOTICES
 from mortal_steps.store import FOLDER_MANIFEST, RunStore, listed_files
-from mortal_steps.store.files import write_atomically
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
 from mortal_steps.store.shard_files import shard_files
 from mortal_steps.types import FileRef, FinalModel
+
+logger = logging.getLogger(__name__)
+
+KEEP_UP_S = 15.0
+"""Between two uploads beside the calls. A machine that takes over a run from one that was lost goes
+through the steps of so many seconds again, which the actor answers from the Volume."""
 
 IDENTITY = (CONFIG_FILE, *PROBLEMS, IDENTITY_FILE)
 PROGRESS = (
@@ -55,7 +68,9 @@ class Mirror:
         self._there: dict[str, object] = {}
         """What the Volume is known to hold: digest, or size and time, of a file by its path."""
         self._due: dict[str, object] = {}
-        """Records made here that the next upload takes along, like `_there`."""
+        """Records that the Volume lacks and no request has sent yet, like `_there`."""
+        self._failed: MortalError | None = None
+        """Why the last upload beside the calls failed."""
 
     async def begin(self) -> None:
         """Let the Volume hold the run: one that has steps already, of a fork or of a time without
@@ -72,15 +87,51 @@ class Mirror:
         models = {str(path.relative_to(cache.parent)): path for path in made if path.is_file()}
         await self._volume.upload(models | {self._remote(n): path for n, path in shared.items()})
 
+    @contextlib.asynccontextmanager
+    async def keeping_up(self) -> AsyncIterator[None]:
+        """The Volume hears where the run stands every `KEEP_UP_S` seconds of the block."""
+        keeping_up = asyncio.create_task(self._keep_up())
+        try:
+            yield
+        finally:
+            keeping_up.cancel()
+            await asyncio.wait([keeping_up])
+            if not keeping_up.cancelled():
+                keeping_up.result()
+
     def take_along(self, answer: Any) -> None:
-        """Let the next upload take the records that a worker of this machine answered with."""
+        """Let the Volume get the records that a worker of this machine answered with."""
         self._due |= self._records(answer)
 
-    async def push(self, request: Any = None) -> None:
-        """Upload the records that `request` refers to, and where the run stands, if it changed.
+    async def load(self, request: Any, *, with_all: bool) -> dict[FileRef, bytes]:
+        """What is to travel with an order: the records that `request` refers to, and `with_all`
+        others, where the Volume is not known to hold them. What there is no room for in an order
+        and the request needs is uploaded now.
 
-        A record that is not here is left out: whoever made it did so on the Volume.
+        A record that is not here is left out: whoever made it did so on the Volume. Raises what has
+        kept the Volume from hearing where the run stands.
         """
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+        needed = [ref for ref in file_refs(request) if self._lacks(ref.path, ref.sha256)]
+        others = [
+            FileRef(path=path, sha256=mark)
+            for path, mark in self._due.items()
+            if with_all and isinstance(mark, str) and mark and self._lacks(path, mark)
+        ]
+        store, refs = self._store, itertools.chain(needed, others)
+        loaded = await asyncio.to_thread(cargo.load, store, refs, cargo.ROOM)
+        if not with_all:  # nor is it committed
+            self._due |= {ref.path: ref.sha256 for ref in loaded}
+        too_large = [ref for ref in needed if ref not in loaded]
+        if any(store.path(ref.path).exists() for ref in too_large):
+            await self.push(too_large)
+        return loaded
+
+    async def push(self, request: Any = None) -> None:
+        """Upload the records that `request` refers to, those that the Volume lacks, and where the
+        run stands, if it changed."""
         async with self._uploading:
             due = {path: m for path, m in self._due.items() if self._store.path(path).exists()}
             wanted = {**due, **self._records(request), **self._standing()}
@@ -95,36 +146,61 @@ class Mirror:
                 self._there |= news
             self._due = {path: mark for path, mark in self._due.items() if path not in wanted}
 
-    async def pull(self, answer: Any) -> None:
-        """Download the records that `answer` refers to, or the finished model.
+    async def pull(self, outcome: Outcome) -> None:
+        """Bring the records here that the answer refers to, or the finished model.
 
         Raises `CorruptFileError` for a file that is not what the answer says.
         """
+        for ref in outcome.on_volume:
+            self._note_there(ref)
+        answer = outcome.value
         if isinstance(answer, FinalModel):
             for path, sha256 in answer.folders():
                 await pull_folder(self._volume, self._store, path, sha256)
+        await asyncio.to_thread(cargo.unload, self._store, outcome.files)
         for ref in file_refs(answer):
-            if not self._has(ref):
+            if not cargo.has(self._store, ref):
                 content = await self._volume.read(self._remote(ref.path))
-                write_atomically(self._store.path(ref.path), content)
-                self._store.check_record(ref)
-            self._there[ref.path] = ref.sha256
+                cargo.unload(self._store, {ref: content})
+            if outcome.is_committed:
+                self._note_there(ref)
+            elif self._lacks(ref.path, ref.sha256):
+                self._due[ref.path] = ref.sha256
+
+    async def _keep_up(self) -> None:
+        while True:
+            await asyncio.sleep(KEEP_UP_S)
+            try:
+                await self.push()
+            except LeaseLostError:
+                return  # the next call hears of it as well
+            except MortalError as error:
+                logger.warning("the Volume does not hear where the run stands: %s", error)
+                self._failed = error
+
+    def _lacks(self, path: str, mark: object) -> bool:
+        return self._there.get(path) != mark
+
+    def _note_there(self, ref: FileRef) -> None:
+        self._there[ref.path] = ref.sha256
+        if self._due.get(ref.path) == ref.sha256:
+            del self._due[ref.path]
 
     async def _find_unshared(self) -> None:
-        """No request refers to scores of an evaluation: a kill may have kept them from going up."""
+        """What a kill may have kept from going up, and no request of this flow may refer to: scores
+        of evaluations, and what there is of steps that are not done."""
+        done = _steps_done(self._store)
+        for number, folder in self._store.numbered("steps"):
+            if number >= done:
+                files = [folder / "batch.json", *(path for path, _ in shard_files(folder))]
+                names = [str(path.relative_to(self._store.root)) for path in files if path.exists()]
+                self._due |= dict.fromkeys(names, "")
         there = set(await self._volume.files(self._remote(EVALUATIONS)))
         root = self._store.root
         folders = root.glob(f"{EVALUATIONS}/*")
         files = [path for folder in folders for path, _ in shard_files(folder)]
         names = [str(path.relative_to(root)) for path in files]
         self._due |= {name: "" for name in names if self._remote(name) not in there}
-
-    def _has(self, ref: FileRef) -> bool:
-        try:
-            self._store.check_record(ref)
-        except CorruptFileError:
-            return False
-        return True
 
     def _records(self, request: Any) -> dict[str, object]:
         refs = file_refs(request)
@@ -139,6 +215,15 @@ class Mirror:
         return f"{self._store.root.name}/{path}"
 
 
+def _steps_done(store: RunStore) -> int:
+    """0 where the manifest does not tell."""
+    try:
+        found = store.find_record(MANIFEST_FILE, RunManifest)
+    except CorruptFileError:
+        found = None
+    return found[1].step if found else 0
+
+
 async def pull_folder(volume: RunsVolume, store: RunStore, path: str, sha256: str) -> None:
     """Bring a folder of the run here; raises `CorruptFileError` if it is not the one of this
     digest."""
@@ -148,16 +233,3 @@ async def pull_folder(volume: RunsVolume, store: RunStore, path: str, sha256: st
         for name in listed_files(manifest, there):
             await volume.download(f"{there}/{name}", folder / name)
     store.verify_folder(path, sha256)
-
-
-def file_refs(value: Any) -> Iterator[FileRef]:
-    """Every `FileRef` in a request or an answer."""
-    if isinstance(value, FileRef):
-        yield value
-    elif is_dataclass(value):
-        yield from file_refs([getattr(value, field.name) for field in fields(value)])
-    elif isinstance(value, Mapping):
-        yield from file_refs(value.values())
-    elif isinstance(value, Iterable) and not isinstance(value, str):
-        for item in value:
-            yield from file_refs(item)

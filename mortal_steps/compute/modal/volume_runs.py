@@ -14,6 +14,7 @@ from typing import Any
 
 import modal
 
+from mortal_steps.compute.modal.cargo import file_refs, has, unload
 from mortal_steps.compute.modal.deployed import ask_about, check_volume
 from mortal_steps.compute.modal.mirror import IDENTITY, NOT_SHARED, PROGRESS, pull_folder
 from mortal_steps.compute.modal.retry import call_with_retries
@@ -22,6 +23,7 @@ from mortal_steps.compute.modal.volume_lease import find_lease
 from mortal_steps.config import ModalConfig, RunConfig
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.policy import base_model
+from mortal_steps.policy.journal import find_entry
 from mortal_steps.runs.costs import COSTS, merge_costs
 from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
@@ -58,6 +60,28 @@ async def bring_here(volume: RunsVolume, store: RunStore) -> bool:
     await _merge_costs(volume, store)
     await _fetch_finished(volume, store)
     return True
+
+
+async def bring_batches_here(volume: RunsVolume, store: RunStore) -> None:
+    """Let steps that the actor has begun to take have the batches here that they have there.
+
+    Another machine may have driven the run, scored them otherwise, and been lost before the Volume
+    heard how far it was: a step is taken once. For the one process that drives the run.
+    """
+    run_id, first = store.root.name, _standing(store)[0]
+    with tempfile.TemporaryDirectory() as folder:
+        there = RunStore(Path(folder) / run_id)
+        for name in await volume.folders(f"{run_id}/steps"):
+            if not name.isdecimal() or int(name) < first:
+                continue
+            await _download(volume, there, [f"steps/{name}/journal.json"])
+            try:
+                entry = find_entry(there, int(name))
+                refs = [ref for ref in file_refs(entry) if not has(store, ref)]
+                content = {ref: await volume.read(f"{run_id}/{ref.path}") for ref in refs}
+                unload(store, content)
+            except CorruptFileError as error:
+                logger.warning("step %s is not as the Volume has it: %s", name, error)
 
 
 async def list_run_ids(volume: RunsVolume) -> list[str]:

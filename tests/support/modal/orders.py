@@ -1,6 +1,6 @@
 """An order as a flow sends it to a container of a run."""
 
-from mortal_steps.compute.modal.host import Order
+from mortal_steps.compute.modal.orders import Order
 from mortal_steps.compute.modal.release import this_release
 from mortal_steps.types import FileRef
 

@@ -7,7 +7,7 @@ from modal import FunctionCall, exception
 
 from mortal_steps.compute.modal import retry
 from mortal_steps.compute.modal.calls import Calls
-from mortal_steps.compute.modal.host import Outcome
+from mortal_steps.compute.modal.orders import Outcome
 from mortal_steps.errors import (
     ComputeError,
     LeaseLostError,

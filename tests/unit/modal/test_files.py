@@ -13,13 +13,25 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.preflight import check_rewards
+from mortal_steps.policy.journal import JournalEntry, write_entry
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_here
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
-from mortal_steps.types import FinalModel, Problem
+from mortal_steps.store.shard_files import shard_file
+from mortal_steps.types import (
+    FinalModel,
+    GeneratedShard,
+    GenerationRef,
+    Problem,
+    RewardedShard,
+    RewardRef,
+    StageTiming,
+    TrainRequest,
+)
+from tests.support.rewards.shards import make_shard
 
 
 class Folder:
@@ -39,7 +51,10 @@ class Folder:
         return sorted(str(path.relative_to(self._root)) for path in below if path.is_file())
 
     async def read(self, path):
-        return (self._root / path).read_bytes()
+        content = await self.find(path)
+        if content is None:
+            raise CorruptFileError(f"{path} is missing")
+        return content
 
     async def download(self, path, target):
         write_atomically(target, await self.read(path))
@@ -137,6 +152,52 @@ async def test_what_two_machines_paid_in_turn_is_counted_once(there, tmp_path):
     for _ in range(2):
         await volume_runs.bring_here(volume, here)
         assert here.path("costs.jsonl").read_bytes() == b"".join(paid[:4])
+
+
+def scored(store, step, score):
+    """A shard of a step, scored; its reference."""
+    shard = make_shard(("ab",), step=step)
+    folder = f"steps/{step:06d}"
+    generated = store.write_record(shard_file(folder, "generations", 0), shard, GeneratedShard)
+    rewarded = RewardedShard(
+        step=step, shard=0, generation_sha256=generated.sha256, rewards=[[{"lottery": score}]]
+    )
+    generation = GenerationRef(
+        step=step,
+        shard=0,
+        file=generated,
+        num_completions=1,
+        num_tokens=3,
+        policy_version=shard.policy_version,
+        timing=StageTiming(stage="generate", step=step),
+    )
+    return RewardRef(
+        step=step,
+        shard=0,
+        file=store.write_record(shard_file(folder, "rewards", 0), rewarded, RewardedShard),
+        generation=generation,
+        reward_sum=score,
+        num_scored=1,
+        timing=StageTiming(stage="reward", step=step),
+    )
+
+
+async def test_a_step_that_the_actor_has_begun_to_take_has_the_scores_that_it_took(
+    there, tmp_path, caplog
+):
+    """Another machine had them made, and was lost before the Volume heard how far it was."""
+    volume, here = Folder(tmp_path / "volume"), RunStore(tmp_path / "here/run")
+    mine = {step: scored(here, step, 0.25) for step in (2, 3, 4, 5)}
+    here.write_record(MANIFEST_FILE, RunManifest(status="running", step=3), RunManifest)
+    theirs = {step: scored(there, step, 0.75) for step in (2, 3, 4, 5)}
+    for step in (2, 3, 5):
+        request = TrainRequest(step=step, rewards=[theirs[step]], publish=True)
+        write_entry(there, JournalEntry(batch_sha256="b", request=request))
+    there.path(theirs[5].file.path).unlink()
+    await volume_runs.bring_batches_here(volume, here)
+    for step, expected in {2: mine, 3: theirs, 4: mine, 5: mine}.items():
+        here.check_record(expected[step].file)
+    assert "step 000005 is not as the Volume has it" in caplog.text
 
 
 async def test_a_run_goes_on_where_the_volume_stood_when_its_lease_was_taken(

@@ -3,8 +3,8 @@
 import pytest
 
 from mortal_steps.compute.modal import meter
-from mortal_steps.compute.modal.host import ContainerTimes, Outcome
 from mortal_steps.compute.modal.meter import Meter
+from mortal_steps.compute.modal.orders import ContainerTimes, Outcome
 from mortal_steps.config import RunConfig
 from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.store import RunStore

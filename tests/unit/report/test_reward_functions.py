@@ -1,10 +1,17 @@
 """The table of reward functions, from the logs of a run."""
 
+from dataclasses import replace
+
 from pydantic import TypeAdapter
 
 from mortal_steps.report.reward_functions import function_cells, function_rows
-from mortal_steps.report.timings import stage_totals, table_cells, timing_row
-from mortal_steps.types import StageTiming
+from mortal_steps.report.timings import (
+    generation_timings,
+    stage_totals,
+    table_cells,
+    timing_row,
+)
+from mortal_steps.types import FileRef, GenerationRef, PolicyVersion, StageTiming
 
 
 def test_scores_are_of_the_last_steps_and_failures_of_all():
@@ -43,6 +50,27 @@ def test_sizes_stand_where_they_are_known_and_nowhere_else():
     rows = stage_totals([timing_row(plain), timing_row(sized)]).rows()
     assert [cell["size"] for cell in table_cells(rows)] == ["", "1.5 GB"]
     assert "size" not in table_cells(rows[:1])[0]
+
+
+def test_the_sync_that_a_shard_began_with_is_a_stage_of_its_own():
+    took = StageTiming(
+        stage="generate", step=5, index=1, busy_s=3.0, wait_s=0.5, num_bytes=7, sync_s=1.0
+    )
+    generation = GenerationRef(
+        step=5,
+        shard=1,
+        file=FileRef(path="steps/000005/generations-1.parquet", sha256="1"),
+        num_completions=1,
+        num_tokens=1,
+        policy_version=PolicyVersion(4),
+        timing=took,
+    )
+    sync, sampling = generation_timings(generation)
+    assert sync == StageTiming(stage="sync_weights", step=4, index=1, busy_s=1.0, num_bytes=7)
+    assert sampling == StageTiming(stage="generate", step=5, index=1, busy_s=2.0, wait_s=0.5)
+    assert "sync_s" not in timing_row(sampling)
+    assert b"sync_s" not in TypeAdapter(StageTiming).dump_json(sampling)  # as in older records
+    assert list(generation_timings(replace(generation, timing=sampling))) == [sampling]
 
 
 def test_the_parts_of_a_stage_are_no_stages_of_their_own():

@@ -119,7 +119,8 @@ def test_a_committed_shard_is_answered_and_not_sampled(store, worker, model_a, b
     first = worker.generate(request=request(batch, v0))
     fresh = worker_for(store, model_a)
     again = fresh.generate(request=request(batch, v0))
-    assert again == replace(first, timing=replace(first.timing, busy_s=0.0))
+    timing = replace(first.timing, busy_s=0.0, sync_s=0.0, num_bytes=0)
+    assert again == replace(first, timing=timing)
     assert fresh._engine is None
 
 
@@ -152,6 +153,14 @@ def test_a_fresh_worker_catches_up_and_samples_the_same(store, worker, model_a, 
         request=request(batch, v1, output="steps/000003/elsewhere.parquet")
     )
     assert first.file.sha256 == other.file.sha256
+
+
+def test_a_shard_that_finds_no_weights_loaded_tells_how_long_they_took(store, worker, batch, v0):
+    timing = worker.generate(request=request(batch, v0)).timing
+    assert 0 < timing.sync_s < timing.busy_s
+    assert timing.num_bytes > store.path("weights/v0/model.safetensors").stat().st_size
+    timing = worker.generate(request=request(batch, v0, output="again.parquet")).timing
+    assert (timing.sync_s, timing.num_bytes) == (0.0, 0)
 
 
 def test_how_a_batch_is_cut_into_shards_does_not_change_its_tokens(store, worker, batch, v0):

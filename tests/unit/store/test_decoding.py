@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from mortal_steps.compute.modal.host import Settings
+from mortal_steps.compute.modal.orders import Settings
 from mortal_steps.config import RunConfig
 from mortal_steps.policy.checkpoints import BestCheckpoint
 from mortal_steps.policy.journal import JournalEntry

@@ -1,0 +1,1 @@
+"""What a step costs on Modal in waiting: requests, reloads and commits."""

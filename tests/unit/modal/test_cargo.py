@@ -1,0 +1,305 @@
+"""Records that travel with orders and outcomes: what is committed, and what is still owed."""
+
+import asyncio
+import pickle
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from mortal_steps.compute.modal import cargo, mirror
+from mortal_steps.compute.modal.host import WorkerHost
+from mortal_steps.compute.modal.mirror import Mirror
+from mortal_steps.compute.modal.orders import Outcome
+from mortal_steps.errors import CorruptFileError, LeaseLostError, TransientError
+from mortal_steps.store import RunStore
+from mortal_steps.store.files import write_atomically
+from mortal_steps.types import FileRef, GenerateRequest, Problem, StageTiming, WeightsRef
+from tests.support.modal.orders import ORDER
+
+PROBLEMS = [Problem(id="train-0", prompt="ab=")]
+MADE = [Problem(id="train-0", prompt="made of it")]
+
+
+class Volume:
+    """A Volume that is a folder, as both sides see it; counts what is asked of it."""
+
+    name = "mortal-runs"
+
+    def __init__(self, root):
+        self.root = root
+        self.asked = []
+        self.away = None
+        self.leases = ["1"]
+
+    def reload(self):
+        self.asked.append("reload")
+
+    def commit(self):
+        self.asked.append("commit")
+
+    def listdir(self, path):
+        if self.away:
+            raise self.away
+        self.asked.append("listdir")
+        return [SimpleNamespace(path=f"{path}/{name}") for name in self.leases]
+
+    async def find(self, path):
+        file = self.root / path
+        return file.read_bytes() if file.exists() else None
+
+    async def read(self, path):
+        self.asked.append("read")
+        return (self.root / path).read_bytes()
+
+    async def upload(self, files):
+        if self.away:
+            raise self.away
+        self.asked.append("upload")
+        for path, content in files.items():
+            write_atomically(self.root / path, content)
+
+    async def files(self, folder):
+        return []
+
+
+class Copies:
+    """A worker that writes what it reads under another name, and answers with both."""
+
+    def __init__(self, store):
+        self._store = store
+
+    def call(self, role, method, payload, label):
+        if method == "taken away":
+            raise KeyboardInterrupt
+        batch = payload["request"]["batch"]
+        assert self._store.read_record(batch, list[Problem]) == PROBLEMS
+        made = self._store.write_record("steps/000000/made.json", MADE, list[Problem])
+        return {"of": batch, "made": made}
+
+
+@pytest.fixture
+def volume(tmp_path):
+    return Volume(tmp_path / "volume")
+
+
+@pytest.fixture
+def there(volume):
+    """The run on the Volume."""
+    return RunStore(volume.root / "run")
+
+
+@pytest.fixture
+def here(tmp_path):
+    """The flow's run directory, with a batch in it."""
+    return RunStore(tmp_path / "here/run")
+
+
+@pytest.fixture
+def batch(here):
+    return here.write_record("steps/000000/batch.json", PROBLEMS, list[Problem])
+
+
+@pytest.fixture
+def host(volume, there, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setenv("MODAL_TASK_ID", "ta-1")
+    host = WorkerHost(
+        runs_dir=volume.root, run_id="run", volume=volume, volume_name=ORDER.volume, node=False
+    )
+    host._crew, host._settings = Copies(there), ORDER.settings
+    return host
+
+
+def order(method, here, batch, *, room=cargo.ROOM, **changed):
+    files = cargo.load(here, [batch], cargo.ROOM)
+    payload = {"request": {"batch": batch}}
+    return replace(ORDER, method=method, payload=payload, files=files, room=room, **changed)
+
+
+def test_a_shard_travels_and_a_train_step_is_committed(host, volume, here, there, batch):
+    sampled = host.call(order("generate", here, batch))
+    assert list(sampled.files) == [sampled.value["made"]], "the asker has the batch"
+    assert (sampled.is_committed, sampled.on_volume) == (False, ())
+    assert volume.asked == ["reload"]
+
+    trained = host.call(order("train_step", here, batch))
+    assert trained.files == sampled.files
+    assert (trained.is_committed, trained.on_volume) == (True, (batch,))
+    assert volume.asked == ["reload", "reload", "commit"]
+    assert there.read_record(batch, list[Problem]) == PROBLEMS
+
+
+def test_a_shard_that_is_too_large_goes_by_the_volume(host, volume, here, batch):
+    sampled = host.call(order("generate", here, batch, room=10))
+    assert (sampled.is_committed, sampled.files) == (True, {})
+    assert volume.asked == ["reload", "commit"]
+
+
+def test_a_call_that_needs_nothing_of_the_volume_does_not_reload_it(host, volume, here, batch):
+    again = order("train_step", here, batch, after="ta-1")
+    host.call(again)
+    assert volume.asked == ["listdir", "commit"]
+    host.call(replace(again, files={}))
+    assert volume.asked[2:] == ["listdir", "commit"], "the batch is here by now"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"after": "ta-2"},  # which may have taken a step
+        {"after": ""},
+        {"files": {}},
+        {"method": "checkpoint"},
+        {"release": replace(ORDER.release, sources="other")},
+    ],
+)
+def test_any_other_call_reloads(host, volume, here, batch, changed):
+    host.call(replace(order("train_step", here, batch, after="ta-1"), **changed))
+    assert volume.asked[0] == "reload"
+
+
+def test_a_call_reloads_where_the_volume_knows_of_a_later_lease(host, volume, here, there, batch):
+    """And is refused then; also where the Volume cannot say."""
+    asked = order("train_step", here, batch, after="ta-1")
+    volume.leases = ["1", "2", "other"]
+    write_atomically(there.path("leases/2"), b"process 7 on another machine\n")
+    assert type(host.call(asked).error) is LeaseLostError
+    assert volume.asked == ["listdir", "reload", "commit"]
+    volume.away = ConnectionError("no route")
+    assert type(host.call(asked).error) is LeaseLostError
+    assert volume.asked[3:] == ["reload", "commit"]
+
+
+def test_a_shard_reloads_for_weights_that_are_not_here(host, volume, here, there, batch):
+    request = GenerateRequest(
+        stage="generate",
+        step=0,
+        shard=0,
+        problems=batch,
+        start=0,
+        stop=1,
+        num_generations=1,
+        sampling=None,
+        weights=WeightsRef(version=1, path="weights/v1", sha256="1"),
+        output="steps/000000/generations-0.parquet",
+    )
+    asked = replace(order("generate", here, batch, after="ta-1"), payload={"request": request})
+    host.call(asked)
+    assert volume.asked[:1] == ["reload"]
+    there.path("weights/v1").mkdir(parents=True)
+    host.call(asked)
+    assert "reload" not in volume.asked[1:]
+
+
+def test_a_container_that_is_taken_away_commits(host, volume, here, batch):
+    with pytest.raises(KeyboardInterrupt):
+        host.call(order("taken away", here, batch))
+    assert volume.asked == ["reload", "commit"]
+
+
+def test_nothing_of_a_flow_that_lost_its_run_is_written(host, here, there, batch):
+    write_atomically(there.path("leases/2"), b"process 7 on another machine\n")
+    outcome = host.call(order("train_step", here, batch))
+    assert type(outcome.error) is LeaseLostError
+    assert not there.path(batch.path).exists()
+
+
+def test_what_arrives_otherwise_than_it_was_sent_is_refused(host, here, there, batch):
+    damaged = {batch: here.path(batch.path).read_bytes().replace(b"ab=", b"ba=")}
+    outcome = host.call(replace(order("train_step", here, batch), files=damaged))
+    assert type(outcome.error) is CorruptFileError
+    assert not there.path("steps/000000/made.json").exists()
+
+
+def test_an_outcome_that_an_older_container_left_can_be_taken():
+    timing = StageTiming(stage="generate", step=3, busy_s=2.0)
+    outcome = pickle.loads(pickle.dumps(Outcome(value=timing)))
+    assert outcome == Outcome(value=timing)
+    older = Outcome.__new__(Outcome)
+    older.__setstate__([7, None, None])
+    assert older == Outcome(value=7)
+    older = StageTiming.__new__(StageTiming)
+    older.__setstate__(["generate", 3, 0, 2.0, 0.0, {}])
+    assert older == timing
+
+
+def write(store, name, body=MADE):
+    return store.write_record(f"steps/000000/{name}.json", body, list[Problem])
+
+
+async def test_what_no_container_has_committed_goes_with_the_next_order_that_does(
+    volume, here, there, batch, tmp_path
+):
+    mine = Mirror(volume, here)
+    sampled = write(RunStore(tmp_path / "container"), "sampled")
+    content = cargo.load(RunStore(tmp_path / "container"), [sampled], cargo.ROOM)
+    assert list(await mine.load({"problems": batch}, with_all=False)) == [batch]
+    await mine.pull(Outcome(value=sampled, files=content, is_committed=False))
+    assert here.read_record(sampled, list[Problem]) == MADE
+    scored = write(here, "scored")
+    mine.take_along(scored)
+    assert await mine.load({}, with_all=False) == {}
+
+    sent = await mine.load({"rewards": [scored]}, with_all=True)
+    assert set(sent) == {scored, sampled, batch}
+    assert await mine.load({"rewards": [scored]}, with_all=True) == sent, "if nobody answers"
+    await mine.pull(Outcome(on_volume=tuple(sent)))
+    assert await mine.load({"rewards": [scored, sampled]}, with_all=True) == {}
+    assert volume.asked == []
+
+
+async def test_a_flow_that_comes_back_uploads_what_the_one_before_had_not_sent(
+    volume, here, there, batch
+):
+    write_atomically(there.path("run.json"), b"{}")
+    scored = here.write_record("steps/000000/rewards-0.json", MADE, list[Problem])
+    mine = Mirror(volume, here)
+    await mine.begin()
+    await mine.push()
+    assert there.read_record(batch, list[Problem]) == PROBLEMS
+    assert there.read_record(scored, list[Problem]) == MADE
+
+
+async def test_what_is_larger_than_an_order_is_uploaded_before_it(
+    volume, here, there, batch, monkeypatch
+):
+    monkeypatch.setattr(cargo, "ROOM", 10)
+    assert await Mirror(volume, here).load({"problems": batch}, with_all=False) == {}
+    assert there.read_record(batch, list[Problem]) == PROBLEMS
+
+
+async def test_what_an_outcome_lacks_is_downloaded(volume, here, there):
+    made = write(there, "made")
+    await Mirror(volume, here).pull(Outcome(value=made))
+    assert here.read_record(made, list[Problem]) == MADE
+    with pytest.raises(CorruptFileError):
+        await Mirror(volume, here).pull(Outcome(value=FileRef(path=made.path, sha256="0" * 64)))
+
+
+async def test_the_volume_hears_where_the_run_stands_beside_the_calls(
+    volume, here, there, monkeypatch
+):
+    monkeypatch.setattr(mirror, "KEEP_UP_S", 0.01)
+    mine = Mirror(volume, here)
+    async with mine.keeping_up():
+        for step in (b"1", b"2"):
+            write_atomically(here.path("manifest.json"), step)
+            async with asyncio.timeout(5):
+                while (
+                    not (path := there.path("manifest.json")).exists() or path.read_bytes() != step
+                ):
+                    await asyncio.sleep(0.01)
+        assert volume.asked == ["upload", "upload"]
+        volume.away = TransientError("Modal cannot be reached")
+        write_atomically(here.path("manifest.json"), b"three")
+        with pytest.raises(TransientError):
+            async with asyncio.timeout(5):
+                while True:
+                    await mine.load({}, with_all=True)
+                    await asyncio.sleep(0.01)
+        volume.away = None
+        async with asyncio.timeout(5):
+            while there.path("manifest.json").read_bytes() != b"three":
+                await asyncio.sleep(0.01)
