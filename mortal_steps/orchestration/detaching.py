@@ -31,8 +31,10 @@ def prepare(config: RunConfig) -> None:
     already, and what `open_run` does.
     """
     from mortal_steps.compute.modal import detached
+    from mortal_steps.compute.modal.deployed import check_pickles
 
     if config.compute.backend != "modal":
         raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
     detached.check_reachable(config)
+    asyncio.run(check_pickles(config))
     asyncio.run(detached.hand_over(open_run(config)))

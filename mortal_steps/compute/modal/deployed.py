@@ -67,6 +67,23 @@ async def check_deployed(config: RunConfig) -> None:
     _engine_class(config)
     for check in checks(config.compute.modal):
         await check.ask()
+    if config.compute.scores_in_a_container:
+        await check_pickles(config)
+
+
+async def check_pickles(config: RunConfig) -> None:
+    """Raise `ConfigError` for a reward that was given as an object, where containers have another
+    Python than this machine: its bytecode means nothing there."""
+    pickled = [term for term in config.rewards.all_terms if term.type == "pickled"]
+    if not pickled:
+        return
+    here, there = this_release().python, (await ask_about(config.compute.modal)).release.python
+    if there != here:
+        raise ConfigError(
+            f"[rewards]: {pickled[0].called} was given as an object, which holds bytecode of "
+            f"Python {here}, and the containers on Modal have Python {there}. Call `train` under "
+            f"Python {there}, or put the reward into a module and name it as 'module:function'"
+        )
 
 
 async def _account() -> str:

@@ -4,10 +4,11 @@ import asyncio
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from mortal_steps.compute.modal.deployed import check_deployed
+from mortal_steps.compute.modal.deployed import check_deployed, check_pickles
 from mortal_steps.compute.modal.endpoint import find_endpoint
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.release import Release, this_release
@@ -78,6 +79,19 @@ def test_other_code_than_here_is_refused(plane, tmp_path, monkeypatch):
     with pytest.raises(ComputeError, match=r"the deployed app is mortal .* this machine has"):
         asyncio.run(check_deployed(project(tmp_path, "refused", *ON_MODAL)))
     assert this_release().runs_with(this_release())
+
+
+def test_objects_of_another_python_are_refused_before_the_run_begins(plane, tmp_path, monkeypatch):
+    term = "{name='own', type='pickled', object='" + "0" * 64 + "', file='own.pickle'}"
+    rewards = ["rewards.functions=[]", f"rewards.terms=[{term}]", "compute.modal.rewards=modal"]
+    config = project(tmp_path, "refused", *ON_MODAL, *rewards)
+    asyncio.run(check_pickles(config))
+    newer = replace(this_release(), python="3.99")
+    monkeypatch.setattr("mortal_steps.compute.modal.deployed.this_release", lambda: newer)
+    for check in (check_pickles(config), check_deployed(config)):
+        with pytest.raises(ConfigError, match=r"bytecode of Python 3\.99, and .* have Python 3\.1"):
+            asyncio.run(check)
+    asyncio.run(check_deployed(project(tmp_path / "named", "refused", *ON_MODAL)))
 
 
 def test_a_full_volume_stops_the_run(plane, tmp_path):
