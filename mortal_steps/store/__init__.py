@@ -1,6 +1,6 @@
 """The run directory on disk: what lies where, and how it is committed and checked.
 
-run_store                    records and folders, written atomically, verified: `RunStore`
+run_store, records           folders and records, written atomically, verified: `RunStore`
 json_record, shard_columns   the two ways of writing a record
 columns, seal                columns in a Parquet file that proves itself
 shard_files                  where the completions and scores of a step lie

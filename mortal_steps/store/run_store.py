@@ -23,10 +23,10 @@
       costs.jsonl calls/ settings/   of a run on Modal: what it cost, its calls, its workers
 
 Everything is written beside its place, synced to disk, then renamed, so a partial file is never
-taken for a whole one. A *record* is one value of a known type with its digest and its format: JSON
-(json_record.py), or, where its name ends in `.parquet`, columns (shard_columns.py, seal.py). A
-*folder* carries a `manifest.json` with the digest of each of its files (digests.py). Reading
-verifies both; what a process has hashed and nobody has changed since it does not hash again
+taken for a whole one. A *record* (records.py) is one value of a known type with its digest and its
+format: JSON (json_record.py), or, where its name ends in `.parquet`, columns (shard_columns.py,
+seal.py). A *folder* carries a `manifest.json` with the digest of each of its files (digests.py).
+Reading verifies both; what a process has hashed and nobody has changed since it does not hash again
 (verified.py).
 """
 
@@ -39,10 +39,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 
-from mortal_steps.errors import CorruptFileError, StoreError
-from mortal_steps.store import json_record
+from mortal_steps.errors import CorruptFileError
 from mortal_steps.store.digests import digest_like, digest_of_file
 from mortal_steps.store.files import (
     delete_folder,
@@ -50,7 +48,6 @@ from mortal_steps.store.files import (
     hidden_beside,
     is_full_disk,
     sync_to_disk,
-    write_atomically,
     writing,
 )
 from mortal_steps.store.folders import (
@@ -62,95 +59,18 @@ from mortal_steps.store.folders import (
     raise_damage,
     replace_folder,
 )
-from mortal_steps.store.seal import check_seal
+from mortal_steps.store.records import RecordStore
 from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.store.verified import VerifiedFiles
-from mortal_steps.types import FileRef
-from mortal_steps.types.paths import check_below
-
-T = TypeVar("T")
-
-COLUMNS = ".parquet"
-"""What the name of a record in columns ends in."""
 
 
-class RunStore:
-    """Atomic, verified reads and writes below one run directory."""
+class RunStore(RecordStore):
+    """Atomic, verified reads and writes below one run directory: records, and folders of files that
+    exist together or not at all."""
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        super().__init__(root)
         self._verified = VerifiedFiles()
-
-    def path(self, relative: str) -> Path:
-        """Where something in the run directory is, or the directory itself for an empty name.
-
-        Raises `CorruptFileError` for a name that leads out of it: what names files may come from
-        another machine.
-        """
-        if relative:
-            try:
-                check_below(relative)
-            except ValueError as error:
-                raise CorruptFileError(f"{self.root}: {error}") from None
-        return self.root / relative
-
-    # records: one value of a known type per file
-
-    def write_record(self, relative: str, body: T, kind: type[T]) -> FileRef:
-        """Commit `body` under `relative`; an existing file is replaced."""
-        content: bytes | bytearray
-        if relative.endswith(COLUMNS):
-            # Imported where columns are: the flow's process writes and reads none.
-            from mortal_steps.store.shard_columns import pack
-
-            digest, content = pack(self.path(relative), body, kind)
-        else:
-            digest, content = json_record.pack(body, kind)
-        write_atomically(self.path(relative), content)
-        return FileRef(path=relative, sha256=digest)
-
-    def read_record(self, ref: FileRef, kind: type[T]) -> T:
-        """The value that `ref` stands for; raises `CorruptFileError` if it is not exactly that."""
-        found, body = self._load(ref.path, kind)
-        _check_digest(self.path(ref.path), found.sha256, ref.sha256)
-        return body
-
-    def find_record(self, relative: str, kind: type[T]) -> tuple[FileRef, T] | None:
-        """A record committed earlier, or None; raises `CorruptFileError` if it is damaged, and
-        `NewerFormatError`."""
-        if not self.path(relative).exists():
-            return None
-        return self._load(relative, kind)
-
-    def check_record(self, ref: FileRef) -> None:
-        """Raise `CorruptFileError` unless the file is, byte for byte, what `ref` stands for."""
-        path, content = self.path(ref.path), self._content(ref.path)
-        if ref.path.endswith(COLUMNS):
-            found = check_seal(path, content).sha256
-        else:
-            found, _ = json_record.check(path, content)
-        _check_digest(path, found, ref.sha256)
-
-    def _load(self, relative: str, kind: type[T]) -> tuple[FileRef, T]:
-        path, content = self.path(relative), self._content(relative)
-        if relative.endswith(COLUMNS):
-            from mortal_steps.store.shard_columns import unpack
-
-            seal = check_seal(path, content)
-            return FileRef(path=relative, sha256=seal.sha256), unpack(path, content, seal, kind)
-        digest, payload = json_record.check(path, content)
-        return FileRef(path=relative, sha256=digest), json_record.unpack(path, payload, kind)
-
-    def _content(self, relative: str) -> bytes:
-        path = self.path(relative)
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            raise CorruptFileError(f"{path} is missing") from None
-        except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror}") from error
-
-    # folders: many files that exist together or not at all
 
     @contextlib.contextmanager
     def committing_folder(
@@ -325,11 +245,3 @@ class RunStore:
                 delete_folder(leftover)
             else:
                 leftover.unlink(missing_ok=True)
-
-
-def _check_digest(path: Path, found: str, expected: str) -> None:
-    if found != expected:
-        raise CorruptFileError(
-            f"{path} holds {found[:12]}, expected {expected[:12]}; "
-            "it was replaced after it was committed"
-        )

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from mortal_steps.store.run_store import COLUMNS, RunStore
+from mortal_steps.store.records import COLUMNS
+from mortal_steps.store.run_store import RunStore
 from mortal_steps.types import GeneratedShard, RewardedShard
 
 Content = Literal["generations", "rewards"]

@@ -1,0 +1,100 @@
+"""Records of a run directory: one value of a known type per file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.store import json_record
+from mortal_steps.store.files import write_atomically
+from mortal_steps.store.seal import check_seal
+from mortal_steps.types import FileRef
+from mortal_steps.types.paths import check_below
+
+T = TypeVar("T")
+
+COLUMNS = ".parquet"
+"""What the name of a record in columns ends in."""
+
+
+class RecordStore:
+    """Atomic, verified reads and writes of records below one directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, relative: str) -> Path:
+        """Where something in the run directory is, or the directory itself for an empty name.
+
+        Raises `CorruptFileError` for a name that leads out of it: what names files may come from
+        another machine.
+        """
+        if relative:
+            try:
+                check_below(relative)
+            except ValueError as error:
+                raise CorruptFileError(f"{self.root}: {error}") from None
+        return self.root / relative
+
+    def write_record(self, relative: str, body: T, kind: type[T]) -> FileRef:
+        """Commit `body` under `relative`; an existing file is replaced."""
+        content: bytes | bytearray
+        if relative.endswith(COLUMNS):
+            # Imported where columns are: the flow's process writes and reads none.
+            from mortal_steps.store.shard_columns import pack
+
+            digest, content = pack(self.path(relative), body, kind)
+        else:
+            digest, content = json_record.pack(body, kind)
+        write_atomically(self.path(relative), content)
+        return FileRef(path=relative, sha256=digest)
+
+    def read_record(self, ref: FileRef, kind: type[T]) -> T:
+        """The value that `ref` stands for; raises `CorruptFileError` if it is not exactly that."""
+        found, body = self._load(ref.path, kind)
+        _check_digest(self.path(ref.path), found.sha256, ref.sha256)
+        return body
+
+    def find_record(self, relative: str, kind: type[T]) -> tuple[FileRef, T] | None:
+        """A record committed earlier, or None; raises `CorruptFileError` if it is damaged, and
+        `NewerFormatError`."""
+        if not self.path(relative).exists():
+            return None
+        return self._load(relative, kind)
+
+    def check_record(self, ref: FileRef) -> None:
+        """Raise `CorruptFileError` unless the file is, byte for byte, what `ref` stands for."""
+        path, content = self.path(ref.path), self._content(ref.path)
+        if ref.path.endswith(COLUMNS):
+            found = check_seal(path, content).sha256
+        else:
+            found, _ = json_record.check(path, content)
+        _check_digest(path, found, ref.sha256)
+
+    def _load(self, relative: str, kind: type[T]) -> tuple[FileRef, T]:
+        path, content = self.path(relative), self._content(relative)
+        if relative.endswith(COLUMNS):
+            from mortal_steps.store.shard_columns import unpack
+
+            seal = check_seal(path, content)
+            return FileRef(path=relative, sha256=seal.sha256), unpack(path, content, seal, kind)
+        digest, payload = json_record.check(path, content)
+        return FileRef(path=relative, sha256=digest), json_record.unpack(path, payload, kind)
+
+    def _content(self, relative: str) -> bytes:
+        path = self.path(relative)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            raise CorruptFileError(f"{path} is missing") from None
+        except OSError as error:
+            raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _check_digest(path: Path, found: str, expected: str) -> None:
+    if found != expected:
+        raise CorruptFileError(
+            f"{path} holds {found[:12]}, expected {expected[:12]}; "
+            "it was replaced after it was committed"
+        )
