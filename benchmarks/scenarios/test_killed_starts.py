@@ -61,16 +61,16 @@ def task_runs(api_url, run_id):
 
 
 def test_the_next_run_goes_through_and_its_server_comes_back(ground):
-    process = ground.start("again", "--keep-server")
-    wait_for_step(ground, "again", 3, process)
+    process = ground.start("next", "--keep-server")
+    wait_for_step(ground, "next", 3, process)
     os.kill(living_server(ground.server_home).process.pid, signal.SIGKILL)
     output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, output
     assert output.count("starting a Prefect server") == 2
     kept = living_server(ground.server_home)
-    found = task_runs(kept.api_url, "again")
+    found = task_runs(kept.api_url, "next")
     assert {run["state_type"] for run in found} == {"COMPLETED"}
     told = stages_shown(run["name"] for run in found)
     assert all(stages_of_step(step) <= told for step in range(STEPS))
     output, _ = ground.mortal("server", "--stop").communicate(timeout=PATIENCE_S)
-    assert ground.wait_until_nothing_is_left("again") == [], output
+    assert ground.wait_until_nothing_is_left("next") == [], output
