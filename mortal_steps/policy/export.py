@@ -28,6 +28,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 from mortal_steps.policy.base_model import Base
 from mortal_steps.policy.tensor_file import cast, digest_of_tensors, write_tensors
 from mortal_steps.store.files import link_file
+from mortal_steps.store.folders import files_below
 
 MODEL_CARD = "README.md"
 ADAPTER_CARD = """\
@@ -155,8 +156,7 @@ def settings_of(model: PreTrainedModel | PeftModel, dtype: torch.dtype | None = 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_settings(model, folder, dtype)
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+        return {name: (folder / name).read_bytes() for name in files_below(folder)}
 
 
 def write_settings(settings: Settings, folder: Path) -> None:

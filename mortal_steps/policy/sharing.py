@@ -26,7 +26,7 @@ from mortal_steps.policy import weights
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.store import RunStore
 from mortal_steps.store.digests import digest_of_bytes
-from mortal_steps.store.folders import FOLDER_MANIFEST, manifest_of
+from mortal_steps.store.folders import FOLDER_MANIFEST, files_below, manifest_of
 from mortal_steps.store.segments import Segment, remove_segments
 from mortal_steps.store.tensor_layout import lay_out
 from mortal_steps.system.threads import yield_to_others
@@ -185,8 +185,7 @@ def _reference(version: PolicyVersion, manifest: bytes, place: SegmentRef) -> We
 def _settings_of(policy: Shareable) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         policy.export_settings(Path(folder))
-        files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+        return {name: (Path(folder) / name).read_bytes() for name in files_below(Path(folder))}
 
 
 def _type_name(name: str, tensor: Any) -> str:

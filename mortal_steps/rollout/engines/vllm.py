@@ -65,27 +65,7 @@ class VllmEngine(Engine):
         takes_adapters = bool(rollout.engine_options.get("enable_lora"))
         # A sleeping engine would lose the base of its adapters.
         self._sleeps = weight_sync(rollout).releases_memory and not takes_adapters
-        self._options = {
-            "tokenizer": model_path,
-            "dtype": model.dtype,
-            "trust_remote_code": model.trust_remote_code,
-            "max_model_len": self.max_model_len,
-            "logprobs_mode": "processed_logprobs",
-            "disable_log_stats": True,
-            "use_tqdm_on_load": False,
-            **(cpu_options(self._model_config, self.max_model_len) if self._on_cpu else {}),
-            "enable_sleep_mode": self._sleeps and not self._on_cpu,
-            "worker_extension_cls": WITNESS,
-            **rollout.engine_options,
-        }
-        if self._on_cpu:
-            self._options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
-            if self._options["enable_chunked_prefill"] and rollout.seeds == "request":
-                raise EngineError(
-                    "rollout.engine_options.enable_chunked_prefill = True: on a CPU, vLLM ends at "
-                    "the first chunk of a prompt whose completion has a seed of its own. Leave it "
-                    'out, or set rollout.seeds = "engine"'
-                )
+        self._options = self._options_for(model_path, model, rollout)
         self._base_path = model_path
         self._model_path: str | None = model_path
         """What the weights were read from; None while they are undefined."""
@@ -100,6 +80,33 @@ class VllmEngine(Engine):
         self._shapes = tensor_shapes(Path(model_path))
         dtype = self._llm.llm_engine.model_config.dtype
         self.dtype = str(dtype).removeprefix("torch.")
+
+    def _options_for(
+        self, model_path: str, model: ModelConfig, rollout: RolloutConfig
+    ) -> dict[str, Any]:
+        """Of the `LLM`. Raises `EngineError` for what cannot be had on a CPU."""
+        options = {
+            "tokenizer": model_path,
+            "dtype": model.dtype,
+            "trust_remote_code": model.trust_remote_code,
+            "max_model_len": self.max_model_len,
+            "logprobs_mode": "processed_logprobs",
+            "disable_log_stats": True,
+            "use_tqdm_on_load": False,
+            **(cpu_options(self._model_config, self.max_model_len) if self._on_cpu else {}),
+            "enable_sleep_mode": self._sleeps and not self._on_cpu,
+            "worker_extension_cls": WITNESS,
+            **rollout.engine_options,
+        }
+        if self._on_cpu:
+            options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
+            if options["enable_chunked_prefill"] and rollout.seeds == "request":
+                raise EngineError(
+                    "rollout.engine_options.enable_chunked_prefill = True: on a CPU, vLLM ends at "
+                    "the first chunk of a prompt whose completion has a seed of its own. Leave it "
+                    'out, or set rollout.seeds = "engine"'
+                )
+        return options
 
     def check(self, folder: Path) -> None:
         """Raise `EngineError` if the folder's tensors are not the model's; an adapter's are checked

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 
 import pytest
@@ -18,9 +16,10 @@ from mortal_steps.policy.rounding import rounded
 from mortal_steps.rollout.weight_sync.canary import HALF_PRECISION_TOLERANCE
 from mortal_steps.store.segments import remove_segments
 from mortal_steps.types import WeightsRef
-from tests.support.paths import ROOT, VLLM_PYTHON
+from tests.support.paths import VLLM_PYTHON
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import make_run
+from tests.support.rollout.asked import asked
 from tests.support.rollout.planted import KINDS
 
 PYTHON = {"transformers": sys.executable, "vllm": str(VLLM_PYTHON)}
@@ -139,16 +138,8 @@ def test_engines_take_it_and_refuse_faults(runs, model_path, engine):
         for kind, (run, _, versions) in runs.items()
     }
     job |= {"engine": engine, "dtype": "bfloat16", "methods": ["direct"]}
-    child = subprocess.run(
-        [PYTHON[engine], "-m", "tests.support.rollout.planted", json.dumps(job)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert child.returncode == 0, child.stderr[-5000:]
-    for kind, found in json.loads(child.stdout.splitlines()[-1]).items():
+    answer, _ = asked(PYTHON[engine], "tests.support.rollout.planted", job)
+    for kind, found in answer.items():
         (of_direct,) = found.values()
         assert of_direct["dtype"] == "bfloat16"
         assert of_direct["synced"][0] == of_direct["synced"][2] != of_direct["synced"][1]

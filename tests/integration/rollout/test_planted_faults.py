@@ -3,10 +3,7 @@ is what was published, and a fault on the way is refused at once."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -15,8 +12,9 @@ from pydantic import TypeAdapter
 from mortal_steps.store import RunStore
 from mortal_steps.store.segments import remove_segments
 from mortal_steps.types import WeightsRef
-from tests.support.paths import ROOT, VLLM_PYTHON
+from tests.support.paths import VLLM_PYTHON
 from tests.support.rollout.adapters import make_adapter, nudge, publish_adapter
+from tests.support.rollout.asked import asked
 from tests.support.rollout.cases import PROBE_IDS
 from tests.support.rollout.planted import GREEDY, KINDS, METHODS, PROMPTS, SUBTLE, SYNCED
 from tests.support.rollout.reference import completion_logprobs
@@ -78,16 +76,7 @@ def found(job):
 
     def ask(engine):
         if engine not in known:
-            child = subprocess.run(
-                [PYTHON[engine], "-m", DRIVER, json.dumps({**job, "engine": engine})],
-                cwd=ROOT,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-                capture_output=True,
-                text=True,
-                timeout=240,
-            )
-            assert child.returncode == 0, child.stderr[-5000:]
-            known[engine] = json.loads(child.stdout.splitlines()[-1])
+            known[engine], _ = asked(PYTHON[engine], DRIVER, {**job, "engine": engine})
         return known[engine]
 
     return ask

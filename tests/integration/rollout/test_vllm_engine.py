@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 import re
-import subprocess
 
 import pytest
 from pydantic import TypeAdapter
@@ -23,8 +20,8 @@ from mortal_steps.types import (
     SamplingParams,
     WeightsRef,
 )
-from tests.support.paths import ROOT
 from tests.support.rollout.adapters import make_adapter, publish_adapter, without_one_tensor
+from tests.support.rollout.asked import asked
 from tests.support.rollout.cases import ADAPTER_SYNCS, PARAMS, PROBE_IDS, PROMPTS_IDS
 from tests.support.rollout.reference import completion_logprobs
 from tests.support.rollout.tiny_model import (
@@ -89,16 +86,8 @@ def found(vllm_python, folders, adapters, run, shared):
         "requests": TypeAdapter(list[GenerateRequest]).dump_python(requests, mode="json"),
         "swapped": dataclasses.asdict(swapped),
     }
-    child = subprocess.run(
-        [vllm_python, "-m", DRIVER, json.dumps({**given, "worker": worker, "direct": direct})],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert child.returncode == 0, child.stderr[-5000:]
-    return {**json.loads(child.stdout.splitlines()[-1]), "stderr": child.stderr}
+    found, errors = asked(vllm_python, DRIVER, {**given, "worker": worker, "direct": direct})
+    return {**found, "stderr": errors}
 
 
 pytestmark = pytest.mark.vllm

@@ -27,7 +27,6 @@ from typing import Any
 import numpy
 import torch
 from datasets import IterableDataset
-from peft import LoraConfig
 from transformers import PrinterCallback, TrainingArguments
 from transformers.utils.logging import disable_progress_bar
 
@@ -35,6 +34,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.policy import digests
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
+from mortal_steps.policy.algorithms.stepping.lora import lora_config
 from mortal_steps.policy.algorithms.stepping.recorded import columns, no_rows, recorded_reward
 from mortal_steps.policy.algorithms.stepping.state import (
     restore_reference,
@@ -99,7 +99,7 @@ class TrlStepper(ABC):
                 # no epochs to run out of, so that even a finished run can be resumed.
                 train_dataset=IterableDataset.from_generator(no_rows),
                 processing_class=self.tokenizer,
-                peft_config=_lora(config),
+                peft_config=lora_config(config),
                 callbacks=[self._observer],
             )
         except OSError as error:
@@ -276,20 +276,6 @@ class TrlStepper(ABC):
         digests = save_model(self._trainer.model, folder)
         save_tokenizer(self.tokenizer, folder)
         return digests
-
-
-def _lora(config: RunConfig) -> LoraConfig | None:
-    if not config.training.use_lora:
-        return None
-    lora = config.training.lora
-    targets = lora.target_modules
-    return LoraConfig(
-        task_type="CAUSAL_LM",
-        r=lora.r,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=targets if isinstance(targets, str) else list(targets),
-    )
 
 
 def _seed_everything(seed: int) -> None:

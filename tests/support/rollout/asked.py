@@ -1,0 +1,21 @@
+"""Asking an engine in an interpreter of its own."""
+
+import json
+import os
+import subprocess
+
+from tests.support.paths import ROOT
+
+
+def asked(python, module, job):
+    """What the module prints last, as JSON, for a job; and what it said on the way."""
+    child = subprocess.run(
+        [python, "-m", module, json.dumps(job)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert child.returncode == 0, child.stderr[-5000:]
+    return json.loads(child.stdout.splitlines()[-1]), child.stderr
