@@ -3,7 +3,7 @@
     take a step's rollouts -> train_step -> publish -> every K: evaluate -> every K: checkpoint
                                                                        -> begin the next rollouts
 
-The actor saves its state while the next step is sampled.
+The actor saves its state while the next steps are sampled and trained (saves.py).
 
 Who carries the stages out, where the rollouts come from and who is told are its arguments. So the
 same loop is a Prefect flow (grpo_train.py), and a plain coroutine in a notebook or a benchmark.
@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
+from mortal_flows.saves import Saves
 from mortal_flows.stop import TERMINATED, Stop, StopRequested
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
 from mortal_steps.orchestration.batch_source import BatchSource, BatchSourceFactory, RolledOut
@@ -28,7 +29,6 @@ from mortal_steps.orchestration.stages import Stages
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.units import drawn
-from mortal_steps.system.threads import in_thread
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 
 T = TypeVar("T")
@@ -58,6 +58,7 @@ class Training:
         self._reporter = reporter
         self._stop = stop
         self._recorder = recorder
+        self._saves = Saves(session, stages, stop, recorder)
         self._workers = RolloutWorkers(session, stages, self._recorder)
         self._source = source(session=session, stages=stages, workers=self._workers)
         self._trained = self._run.manifest.step
@@ -142,15 +143,12 @@ class Training:
                     run.note_evaluation(await self._or_save(stop.guard(judging), progress))
                 self._begin_next(step + 1)
                 self._tell(progress)
-                saves = session.checkpoints(self._trained)
-                if saves:
-                    await self._checkpoint()
-                await stop.finish(partial(run.advance, self._trained))
+                saved = await self._saves.end_step(self._trained, progress.note)
                 speed = self._recorder.pace.end(took.num_tokens)
                 session.doing.trained(self._trained, speed.step_s)
                 progress.update(took, speed)
-                self._stages.forget(session, before=self._trained)
-                if self._recorder.report_due(news=saves or session.evaluates(self._trained)):
+                self._stages.forget(session, before=run.manifest.step)
+                if self._recorder.report_due(news=saved or session.evaluates(self._trained)):
                     await stop.guard(self._report())
 
     def _begin_next(self, step: int) -> None:
@@ -219,16 +217,6 @@ class Training:
         progress.evaluated(done, result.metrics)
         return result
 
-    async def _checkpoint(self) -> None:
-        self._recorder.mend()  # the score may be read from them
-        score = self._run.score(self._trained)
-        best = score if self._run.is_best(score) else None
-        saving = partial(self._stages.checkpoint, self._session, self._trained, best)
-        saved = await self._stop.finish(saving)
-        self._recorder.timing(saved.timing)
-        noting = partial(self._run.note_checkpoint, saved, score)
-        await self._stop.finish(partial(in_thread, noting))
-
     async def _or_save(self, work: Coroutine[Any, Any, T], progress: ProgressLine) -> T:
         """The result of what other workers than the actor do. Where it fails for good, what the
         actor has trained is saved before its error is raised."""
@@ -246,6 +234,7 @@ class Training:
 
     async def _save(self) -> bool:
         """Save what was trained since the last checkpoint; whether there was any."""
+        await self._saves.settle()
         saved = max((saved.step for saved in self._run.manifest.checkpoints), default=0)
         if self._trained <= saved:
             return False

@@ -96,6 +96,12 @@ class IdleCompute:
             timing=StageTiming(stage="train_step", step=request.step),
         )
 
+    def _begin_checkpoint(self, step: int) -> None:
+        pass
+
+    def _is_saving(self) -> bool:
+        return False
+
     def _checkpoint(self, step: int, best_score: float | None) -> Checkpoint:
         timing = StageTiming(stage="checkpoint", step=step)
         path = f"checkpoints/step-{step}"

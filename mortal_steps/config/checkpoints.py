@@ -24,6 +24,12 @@ class CheckpointsConfig(Section):
     """Keep the prompts, completions and scores of the newest N steps, and of those that the newest
     `keep_last` checkpoints are replayed through; default: of all steps."""
 
+    background: bool = True
+    """Write checkpoints beside the train steps that follow, out of a copy of the trained state in
+    the actor's memory: for Adam two numbers per trained parameter, or three where the weights are
+    not published as they are. Where there is no room for it, and on Modal, the next train step
+    waits instead."""
+
     @model_validator(mode="after")
     def _a_run_may_go_on_from_the_last_checkpoint_but_one(self) -> Self:
         if self.keep_rollouts is not None and self.keep_last == 1:

@@ -101,6 +101,13 @@ class Session:
         """Whether the actor's state is saved after `step` train steps."""
         return step % self.config.checkpoints.save_steps == 0 or step == self.run.info.num_steps
 
+    def saves_beside(self, step: int) -> bool:
+        """Whether the checkpoint after `step` train steps may be written beside the next ones. On
+        Modal no file of the Volume may be open between calls."""
+        config = self.config
+        local = config.compute.backend == "local"
+        return local and config.checkpoints.background and step < self.run.info.num_steps
+
     def spent_share(self) -> float | None:
         """What part of what the run may cost it has cost; None where there is no limit."""
         limit = self.config.compute.modal.max_cost
@@ -186,6 +193,22 @@ class Session:
         except WorkerLostError as error:
             logger.warning("weights v%d not loaded: %s", weights.version, error)
         return _with_wait(timing, started, worker)
+
+    async def begin_checkpoint(self, step: int) -> str | None:
+        """Let the actor begin to write its state; `checkpoint` waits for that. Returns why it
+        cannot write it beside other work; None where it does."""
+        key = self._key("checkpoint", step, 1)
+        with self.doing.calling("checkpoint", "begin_checkpoint", step):
+            why: str | None = await self.compute.call(
+                "actor", "begin_checkpoint", key=key, step=step
+            )
+        return why
+
+    async def is_saving(self, step: int) -> bool:
+        """Whether the checkpoint of `step`, which the actor has begun, is still being written."""
+        key = self._key("checkpoint", step, 2)
+        saving: bool = await self.compute.call("actor", "is_saving", key=key)
+        return saving
 
     async def checkpoint(self, step: int, *, best_score: float | None) -> Checkpoint:
         """Save the actor's whole state; with its score if it is the best so far."""

@@ -30,14 +30,15 @@ from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.memory import Memory
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.policy.rollout_files import prune_rollouts
+from mortal_steps.policy.saving import Saver
 from mortal_steps.rollout.measuring import PromptLengths
 from mortal_steps.store import RunStore
+from mortal_steps.system.background import BackgroundClock
 from mortal_steps.types import (
     ActorReady,
     Checkpoint,
     FileRef,
     FinalModel,
-    PolicyVersion,
     Problem,
     StepResult,
     TrainRequest,
@@ -66,11 +67,15 @@ class Actor:
         self._fingerprint = fingerprint
         self._model_path = model_path
         self._num_steps = num_steps
-        self._publisher = Publisher(self._store, config)
+        self._clock = BackgroundClock()
+        self._publisher = Publisher(self._store, config, self._clock)
+        self._saver = Saver(self._store, config, self._publisher, fingerprint, self._clock)
         self._memory = Memory(
             self._store,
             config,
             self._publisher,
+            self._saver,
+            self._clock,
             fingerprint=fingerprint,
             model_path=model_path,
             num_steps=num_steps,
@@ -145,46 +150,53 @@ class Actor:
         entry = JournalEntry(batch_sha256=digest, request=request)
         result = self._memory.take(entry) if result is None else self._answer(entry, result)
         busy_s = time.perf_counter() - started
-        return replace(result, timing=replace(result.timing, busy_s=busy_s))
+        timing = replace(result.timing, busy_s=busy_s, background=self._clock.take())
+        return replace(result, timing=timing)
+
+    def begin_checkpoint(self, *, step: int) -> str | None:
+        """Begin to save the state after `step` train steps, beside the train steps that follow.
+
+        Returns why that cannot be done, and nothing is begun; None where it was. `checkpoint` then
+        waits for it.
+        """
+        held = self._memory.held
+        if held is not None and held.step > step:
+            return f"the actor holds {held.step} train steps already"
+        return self._saver.begin(self._memory.hold(step))
+
+    def is_saving(self) -> bool:
+        """Whether a checkpoint is being written just now."""
+        return self._saver.is_writing()
 
     def checkpoint(self, *, step: int, best_score: float | None) -> Checkpoint:
         """Save the state after `step` train steps.
 
-        With `best_score` it is the best so far, and kept beyond the newest few.
-
-        Raises `ActorStateError` if the actor is past that state and it was not saved.
+        With `best_score` it is the best so far, and kept beyond the newest few. A state that the
+        actor is past, and that was not saved, is reached by replaying the steps that lead there.
         """
-        self._publisher.join()
-        held = self._memory.held
-        if held is not None and held.step > step:
-            saved = checkpoints.find(self._store, step)
-            if saved is None:
-                raise ActorStateError(
-                    f"the actor holds {held.step} train steps and no longer the state after "
-                    f"{step}; checkpoint a step before the next one is taken"
-                )
-        else:
-            held = self._memory.hold(step)
-            state = held.described(self._fingerprint)
-            published = weights.find(self._store, PolicyVersion(step))
-            beside = published.path if published else None
-            self._publisher.finish()
-            saved = checkpoints.save(self._store, held.stepper, state, beside=beside)
+        saved, waits = self._saver.take(step), False
+        if saved is None:
+            self._publisher.join()
+            held = self._memory.held
+            saved = checkpoints.find(self._store, step) if held and held.step > step else None
+            saved = saved or self._saver.save(self._memory.hold(step))
+            waits = True
         if best_score is not None:
             checkpoints.mark_best(self._store, step, best_score)
+        self._saver.prune(step)
         keep = self._config.checkpoints
-        checkpoints.prune(
-            self._store, step=step, keep_last=keep.keep_last, keep_best=keep.keep_best
-        )
         there = [saved for saved in checkpoints.saved_steps(self._store) if saved <= step]
         prune_rollouts(
             self._store, done=step, keep=keep.keep_rollouts, checkpoints=there[-keep.keep_last :]
         )
+        if waits:
+            self._saver.finish()
         return saved
 
     def save_final(self) -> FinalModel:
         """Write the model to `final/`, as the run's last step has left it."""
         held = self._memory.hold(self._num_steps)
+        self._saver.finish()
         self._publisher.join()
         training = self._config.training
         merges = training.use_lora and training.lora.merge_final

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from mortal_steps.errors import ActorStateError, CheckpointMismatchError, CorruptFileError
 from mortal_steps.store import FORMAT, RunStore, check_format
+from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import Checkpoint, StageTiming
 
 logger = logging.getLogger(__name__)
@@ -177,8 +178,16 @@ def find_best(store: RunStore) -> BestCheckpoint | None:
     return found[1] if found else None
 
 
-def prune(store: RunStore, *, step: int, keep_last: int, keep_best: bool) -> None:
-    """Delete all but the newest `keep_last` checkpoints up to `step` and, if asked for, the best.
+def prune(
+    store: RunStore,
+    *,
+    step: int,
+    keep_last: int,
+    keep_best: bool,
+    sync: BackgroundSync | None = None,
+) -> None:
+    """Delete all but the newest `keep_last` checkpoints up to `step` and, if asked for, the best;
+    with `sync`, their files beside other work.
 
     Later ones are of a time before the run went back, and it will come by them again.
     """
@@ -189,7 +198,7 @@ def prune(store: RunStore, *, step: int, keep_last: int, keep_best: bool) -> Non
         keep.add(best.step)
     for step in steps:
         if step not in keep:
-            store.remove_folder(path_of(step))
+            store.remove_folder(path_of(step), sync=sync)
 
 
 def path_of(step: int) -> str:

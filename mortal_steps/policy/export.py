@@ -182,26 +182,48 @@ def _save(
         save_settings(model, folder, dtype)
     else:
         write_settings(settings, folder)
+    num_parameters = _base_of(model).num_parameters()
+    return write_model(folder, tensors, num_parameters, beside=beside, dtype=dtype)
+
+
+def write_model(
+    folder: Path,
+    tensors: Mapping[str, torch.Tensor],
+    num_parameters: int,
+    *,
+    beside: Mapping[str, tuple[Path, str]] | None = None,
+    dtype: torch.dtype | None = None,
+) -> Digests:
+    """The tensors of a model with so many parameters, as `save_model` writes them, without the
+    files beside them. Returns digests."""
     split = split_torch_state_dict_into_shards(
-        tensors, filename_pattern=FILE_PATTERN, max_shard_size=LARGEST_FILE
+        dict(tensors), filename_pattern=FILE_PATTERN, max_shard_size=LARGEST_FILE
     )
     digests: Digests = {}
     for name, held in split.filename_to_tensors.items():
         part = {key: tensors[key] for key in held}
         there = (beside or {}).get(name)
         if there is not None and digest_of_tensors(part) == there[1]:
-            link_file(there[0], folder / name)
-            if (folder / name).samefile(there[0]):  # and not a copy
-                digests[name] = there[1]
+            digests |= link_model(folder, {name: there})
         else:
             digests[name] = write_tensors(folder / name, part, dtype)
     if split.is_sharded:
-        size = {"total_parameters": _base_of(model).num_parameters(), **split.metadata}
+        size = {"total_parameters": num_parameters, **split.metadata}
         if dtype is not None:
             size["total_size"] = sum(cast(tensor, dtype).nbytes for tensor in tensors.values())
         index = {"metadata": size, "weight_map": split.tensor_to_filename}
         text = json.dumps(index, indent=2, sort_keys=True) + "\n"
         (folder / SAFE_WEIGHTS_INDEX_NAME).write_text(text, encoding="utf-8")
+    return digests
+
+
+def link_model(folder: Path, files: Mapping[str, tuple[Path, str]]) -> Digests:
+    """Link files that lie elsewhere, each with its digest by its name. Returns digests."""
+    digests: Digests = {}
+    for name, (path, digest) in files.items():
+        link_file(path, folder / name)
+        if (folder / name).samefile(path):  # and not a copy
+            digests[name] = digest
     return digests
 
 

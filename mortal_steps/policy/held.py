@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms import Stepper
 from mortal_steps.policy.checkpoints import CheckpointState
-from mortal_steps.types import RolloutBatch, StageTiming, StepResult
+from mortal_steps.types import PolicyVersion, RolloutBatch, StageTiming, StepResult
 
 
 @dataclass
@@ -19,6 +20,10 @@ class Held:
     """Train steps it contains."""
     state_id: str
     history_id: str
+    weights_digest: str | None = None
+    """Of the weights, once a train step was taken here."""
+    published: PolicyVersion | None = None
+    """The last version that has the weights of a state held here."""
 
     def take(
         self, batch: RolloutBatch, batch_sha256: str, *, seed: int, fingerprint: str
@@ -26,7 +31,7 @@ class Held:
         """Train on one more batch; the step's record, without the version published after it."""
         step, stepper = self.step, self.stepper
         metrics = stepper.train_step(batch, seed=seed)
-        trained = stepper.weights_digest()
+        trained = self.weights_digest = stepper.weights_digest()
         self.step = step + 1
         self.history_id = journal.next_state_id(self.history_id, batch_sha256, fingerprint)
         self.state_id = journal.next_state_id(self.state_id, batch_sha256, fingerprint, trained)
@@ -43,13 +48,13 @@ class Held:
             timing=StageTiming(stage="train_step", step=step),
         )
 
-    def described(self, fingerprint: str) -> CheckpointState:
-        """What a checkpoint of it says of itself."""
+    def described(self, fingerprint: str, digests: Mapping[str, str]) -> CheckpointState:
+        """What a checkpoint of it says of itself, with the digests of its parts."""
         return CheckpointState(
             step=self.step,
             state_id=self.state_id,
             history_id=self.history_id,
-            digests=self.stepper.digests(),
+            digests=dict(digests),
             autocast=self.stepper.autocast,
             optimizer_steps=self.stepper.optimizer_steps,
             fingerprint=fingerprint,

@@ -21,8 +21,10 @@ from mortal_steps.policy.base_model import base_of
 from mortal_steps.policy.held import Held
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.publishing import Publisher
+from mortal_steps.policy.saving import Saver
 from mortal_steps.schedule import train_seed
 from mortal_steps.store import RunStore
+from mortal_steps.system.background import BackgroundClock
 from mortal_steps.types import Checkpoint, RolloutBatch, StepResult
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,8 @@ class Memory:
         store: RunStore,
         config: RunConfig,
         publisher: Publisher,
+        saver: Saver,
+        clock: BackgroundClock,
         *,
         fingerprint: str,
         model_path: str,
@@ -44,6 +48,8 @@ class Memory:
         self._store = store
         self._config = config
         self._publisher = publisher
+        self._saver = saver
+        self._clock = clock
         self._fingerprint = fingerprint
         self._model_path = model_path
         self._num_steps = num_steps
@@ -56,6 +62,7 @@ class Memory:
         Raises `ActorStateError` if a step before it was never taken.
         """
         if self.held is None or self.held.step != step:
+            self._saver.settle()  # what is being written may be the newest, and is no leftover
             saved = checkpoints.newest_whole(self._store, at_most=step)
             nearest = saved.step if saved else 0
             if self.held is None or not nearest <= self.held.step <= step:
@@ -82,12 +89,13 @@ class Memory:
 
         If that fails, the state is no longer what its step says: it is discarded.
         """
+        self._saver.save_lost(held)
         batch = journal.read_batch(self._store, self._config, entry.request)
         recorded = journal.find_result(self._store, batch.step)
         # Beside training: nothing of a step counts before its result is committed.
         noting: Future[None] | None = None
         if recorded is None:
-            noting = self._journal.submit(journal.write_entry, self._store, entry)
+            noting = self._journal.submit(self._note, entry)
         try:
             result = self._trained(held, entry, batch, recorded)
             if noting is None:
@@ -97,6 +105,10 @@ class Memory:
         except BaseException:
             self._discard()
             raise
+
+    def _note(self, entry: JournalEntry) -> None:
+        with self._clock.running("journal"):
+            journal.write_entry(self._store, entry)
 
     def _trained(
         self, held: Held, entry: JournalEntry, batch: RolloutBatch, recorded: StepResult | None
@@ -118,6 +130,7 @@ class Memory:
         self._publisher.join()
         if entry.request.publish:
             published = self._publisher.publish_unannounced(held.stepper, held.step)
+            held.published = published.version
             self._publisher.prune(result.step)
             result = replace(result, weights=published)
         journal.write_result(self._store, result)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 from mortal_steps.config import RunConfig
 from mortal_steps.config.weight_sync import DIRECT
 from mortal_steps.errors import WeightsMismatchError
@@ -12,20 +14,22 @@ from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import writing
 from mortal_steps.store.syncing import BackgroundSync
+from mortal_steps.system.background import BackgroundClock
 from mortal_steps.types import PolicyVersion, WeightsRef
 
 
 class Publisher:
     """Publishes the versions of one run."""
 
-    def __init__(self, store: RunStore, config: RunConfig) -> None:
+    def __init__(self, store: RunStore, config: RunConfig, clock: BackgroundClock) -> None:
         self._store = store
         self._config = config
         self._probe: list[int] | None = None
-        self._sync = BackgroundSync()
+        self._sync = BackgroundSync(clock)
+        self._pinned: set[PolicyVersion] = set()
         # An adapter is a small file, for which no memory needs to be shared.
         shares = config.rollout.weight_sync == DIRECT and not config.training.publishes_adapter
-        self._sharing = Sharing(store) if shares else None
+        self._sharing = Sharing(store, clock) if shares else None
 
     def find(self, version: PolicyVersion) -> WeightsRef | None:
         """The version if it is published: on disk and whole, or in memory and on its way there."""
@@ -85,6 +89,17 @@ class Publisher:
             self._sharing.join()
             self._sharing.remove_others()
 
+    def pin(self, version: PolicyVersion) -> list[Future[None]]:
+        """Keep this version, and those that a checkpoint of its state leads to, for as long as that
+        is being written. Returns what ends once all that was published is on disk."""
+        self._pinned.add(version)
+        writing = self._sharing.under_way() if self._sharing else []
+        return [*writing, *self._sync.under_way()]
+
+    def unpin(self, version: PolicyVersion) -> None:
+        """The checkpoint is there, or will not be."""
+        self._pinned.discard(version)
+
     def prune(self, step: int) -> None:
         """Delete the versions that nobody asks for any more once `step` is taken."""
         # A flow that lost the answer to this step still asks for its version; no earlier one.
@@ -94,7 +109,8 @@ class Publisher:
         versions = sorted({*written, *on_their_way})
         keep = {v for v in versions if v >= oldest} | set(versions[-2:])
         # Nor does a checkpoint lead to the older versions that sample from it on.
-        for saved in checkpoints.saved_steps(self._store):
+        keep |= self._pinned
+        for saved in {*checkpoints.saved_steps(self._store), *self._pinned}:
             keep.update(recovery.versions_before(self._config, saved))
         weights.prune(self._store, keep, self._sync)
         if self._sharing is not None:

@@ -29,6 +29,7 @@ from mortal_steps.store.digests import digest_of_bytes
 from mortal_steps.store.folders import FOLDER_MANIFEST, files_below, manifest_of
 from mortal_steps.store.segments import Segment, remove_segments
 from mortal_steps.store.tensor_layout import lay_out
+from mortal_steps.system.background import BackgroundClock
 from mortal_steps.system.threads import yield_to_others
 from mortal_steps.types import PolicyVersion, SegmentRef, WeightsRef
 
@@ -58,8 +59,9 @@ class Shareable(Protocol):
 class Sharing:
     """The versions of one run that are in memory, and the folder that is being written."""
 
-    def __init__(self, store: RunStore) -> None:
+    def __init__(self, store: RunStore, clock: BackgroundClock) -> None:
         self._store = store
+        self._clock = clock
         self._segments: dict[int, Segment] = {}
         self._announced: dict[int, WeightsRef] = {}
         self._settings: dict[str, bytes] = {}
@@ -112,7 +114,7 @@ class Sharing:
         self._announced[version] = _reference(version, manifest, place)
         content: dict[str, bytes | memoryview] = {**files, SAFE_WEIGHTS_NAME: payload}
         path = weights.path_of(version)
-        written = self._thread.submit(self._store.commit_folder, path, content, digests)
+        written = self._thread.submit(self._write, path, content, digests)
         self._writing = (version, written)
         return self._announced[version]
 
@@ -120,6 +122,10 @@ class Sharing:
     def being_written(self) -> list[PolicyVersion]:
         """The version whose folder is not waited for yet, if there is one."""
         return [self._writing[0]] if self._writing else []
+
+    def under_way(self) -> list[Future[None]]:
+        """What ends once that folder is there."""
+        return [self._writing[1]] if self._writing else []
 
     def join(self) -> None:
         """Wait until every version announced has its folder; raises the `StoreError` of writing."""
@@ -137,6 +143,12 @@ class Sharing:
         still sampled with have their folders by now."""
         names = [segment.name for segment in self._segments.values()]
         remove_segments(self._store.root, but=names)
+
+    def _write(
+        self, path: str, content: Mapping[str, bytes | memoryview], digests: Mapping[str, str]
+    ) -> None:
+        with self._clock.running("write"):
+            self._store.commit_folder(path, content, digests)
 
     def _described(
         self, policy: Shareable, payload: memoryview, probe: Sequence[int]

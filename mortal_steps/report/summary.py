@@ -203,6 +203,8 @@ def _timings(stages: Iterable[StageRow]) -> dict[str, dict[str, Any]]:
             "mean_s": row.mean_s,
             "share": row.share,
             "wait_s": row.wait_s,
+            **({"mean_bytes": row.mean_bytes} if row.mean_bytes else {}),
+            **({"in_background": True} if row.in_background else {}),
         }
         for row in stages
     }

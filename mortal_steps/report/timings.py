@@ -40,6 +40,9 @@ class StageRow:
     """Seconds waiting for a free worker and for answers."""
     mean_bytes: float = 0.0
     """Size of what a call loaded or saved, where it is known."""
+    in_background: bool = False
+    """Whether it is what threads did beside the stages: nothing waited for these seconds, and no
+    share has them."""
 
     @property
     def is_part(self) -> bool:
@@ -56,6 +59,7 @@ class StageTotals:
         self._calls: dict[str, int] = defaultdict(int)
         self._bytes: dict[str, int] = defaultdict(int)
         self._parts: dict[str, dict[str, list[float]]] = defaultdict(dict)
+        self._beside: dict[str, dict[str, list[float]]] = defaultdict(dict)
 
     def add(
         self,
@@ -64,16 +68,19 @@ class StageTotals:
         wait_s: float,
         functions: Mapping[str, float] | None = None,
         num_bytes: int = 0,
+        background: Mapping[str, float] | None = None,
     ) -> None:
-        """One call of a stage, and the seconds of it in each reward function."""
+        """One call of a stage, the seconds of it in each reward function, and those of other work
+        beside it."""
         self._bytes[stage] += num_bytes
         self._calls[stage] += 1
         self._busy[stage] += busy_s
         self._wait[stage] += wait_s
-        for name, seconds in (functions or {}).items():
-            part = self._parts[stage].setdefault(name, [0, 0.0])
-            part[0] += 1
-            part[1] += seconds
+        for parts, spent in ((self._parts, functions), (self._beside, background)):
+            for name, seconds in (spent or {}).items():
+                part = parts[stage].setdefault(name, [0, 0.0])
+                part[0] += 1
+                part[1] += seconds
 
     def rows(self) -> list[StageRow]:
         """The table, in the order of `STAGES`; below each stage its parts, which it includes."""
@@ -85,6 +92,9 @@ class StageTotals:
                 found.append(self._row(stage, calls, busy, wait, mean_bytes))
                 for name, (times, seconds) in self._parts[stage].items():
                     found.append(self._row(part_of(stage, name), int(times), seconds, 0.0))
+                for name, (times, seconds) in self._beside[stage].items():
+                    row = self._row(part_of(stage, name), int(times), seconds, 0.0)
+                    found.append(replace(row, share=0.0, in_background=True))
         return found
 
     def _row(
@@ -111,20 +121,21 @@ def stage_totals(timings: Iterable[Mapping[str, Any]]) -> StageTotals:
             timing["wait_s"],
             timing.get("functions"),
             timing.get("num_bytes", 0),
+            timing.get("background"),
         )
     return totals
 
 
-def part_of(stage: str, function: str) -> str:
-    """What the table calls the part of a stage that was spent in a reward function."""
-    return f"{stage}: {function}"
+def part_of(stage: str, name: str) -> str:
+    """What the table calls a part of a stage: of a reward function, or of work in the background,
+    by its name."""
+    return f"{stage}: {name}"
 
 
 def timing_row(timing: StageTiming) -> dict[str, Any]:
-    """A line of timings.jsonl; `functions`, `num_bytes` and `sync_s` stand there where there are
-    any."""
-    row = asdict(timing)
-    return {k: v for k, v in row.items() if v or k not in ("functions", "num_bytes", "sync_s")}
+    """A line of timings.jsonl; what most timings have none of stands there where there is any."""
+    rare = ("functions", "num_bytes", "sync_s", "background")
+    return {k: v for k, v in asdict(timing).items() if v or k not in rare}
 
 
 def generation_timings(generation: GenerationRef) -> Iterator[StageTiming]:
@@ -158,6 +169,6 @@ def _cells(row: StageRow, sized: bool) -> dict[str, str]:
         "total": f"{row.total_s:.2f} s",
         "mean": f"{1000 * row.mean_s:.1f} ms",
         **size,
-        "share": f"{100 * row.share:.1f} %",
-        "waiting": f"{row.wait_s:.2f} s",
+        "share": "beside" if row.in_background else f"{100 * row.share:.1f} %",
+        "waiting": "" if row.in_background else f"{row.wait_s:.2f} s",
     }

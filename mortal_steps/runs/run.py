@@ -18,6 +18,7 @@ from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import checkpoints
 from mortal_steps.policy.rollout_files import prune_rollouts
 from mortal_steps.runs.lease import Lease, acquire
+from mortal_steps.runs.logs import LogMark
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.view import RunView, every, opened
 from mortal_steps.store import RunStore
@@ -57,14 +58,15 @@ class Run(RunView):
         self._take(changes)
         self._commit(new_step="step" in changes)
 
-    async def advance(self, step: int) -> None:
-        """`update` to a new step; the event loop does not wait for the disk."""
-        self._take({"step": step})
+    async def advance(self, step: int, logs: Mapping[str, LogMark] | None = None) -> None:
+        """`update` to a new step; the event loop does not wait for the disk. `logs` says how long
+        they were at its end, if they have grown since."""
+        self._take({"step": step} if logs is None else {"step": step, "logs": logs})
         await in_thread(partial(self._commit, new_step=True))
 
     def _take(self, changes: dict[str, Any]) -> None:
         self._check_lease()
-        if "step" in changes:
+        if "step" in changes and "logs" not in changes:
             changes["logs"] = self.logs.marks()
         self.manifest = dataclasses.replace(self.manifest, updated_at=time.time(), **changes)
 

@@ -9,13 +9,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from mortal_steps.store.files import delete_folder
+from mortal_steps.system.background import BackgroundClock
 
 
 class BackgroundSync:
     """For what can be made again, and is known to be damaged by its digest where a power cut hits
     it. One folder at a time: the next waits for all before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: BackgroundClock | None = None) -> None:
+        """`clock` counts the seconds that it takes, as `sync` and `delete`."""
+        self._clock = clock or BackgroundClock()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="sync")
         self._running: list[Future[None]] = []
 
@@ -31,13 +34,17 @@ class BackgroundSync:
         except BaseException:
             _close(descriptors)
             raise
-        self._running.append(self._threads.submit(_sync, descriptors))
+        self._running.append(self._threads.submit(self._sync, descriptors))
 
     def remove(self, folder: Path) -> None:
         """Delete a folder that nobody knows any more; returns at once."""
         # Not all that were removed since the last `finish`; but what failed is raised there.
         self._running = [each for each in self._running if not each.done() or each.exception()]
-        self._running.append(self._threads.submit(delete_folder, folder))
+        self._running.append(self._threads.submit(self._delete, folder))
+
+    def under_way(self) -> list[Future[None]]:
+        """What has not ended, or was not waited for yet."""
+        return list(self._running)
 
     def finish(self) -> None:
         """Wait until all is on disk and gone; raises the `OSError` of what is not."""
@@ -45,13 +52,17 @@ class BackgroundSync:
         for each in running:
             each.result()
 
+    def _sync(self, descriptors: Sequence[int]) -> None:
+        try:
+            with self._clock.running("sync"):
+                for descriptor in descriptors:
+                    os.fsync(descriptor)
+        finally:
+            _close(descriptors)
 
-def _sync(descriptors: Sequence[int]) -> None:
-    try:
-        for descriptor in descriptors:
-            os.fsync(descriptor)
-    finally:
-        _close(descriptors)
+    def _delete(self, folder: Path) -> None:
+        with self._clock.running("delete"):
+            delete_folder(folder)
 
 
 def _close(descriptors: Sequence[int]) -> None:

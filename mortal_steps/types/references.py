@@ -40,6 +40,12 @@ class StageTiming(Terse):
     """Of a shard: how much of `busy_s` the worker first took to load and verify the weights; their
     bytes are `num_bytes` then."""
 
+    background: Annotated[Mapping[str, float], LeftOut(lambda value: not value)] = field(
+        default_factory=dict, hash=False
+    )
+    """Seconds of work that threads did beside the stages, and so no part of `busy_s`, by what it
+    was: of a checkpoint `write`, of a train step what has ended since the one before."""
+
     __setstate__ = unpickle_older
 
 

@@ -1,15 +1,13 @@
 """A whole run with `direct`, in real processes: the actor is killed while its weights travel, and
-while it saves its state beside the sampling of the next step."""
+while it saves its state beside the steps that follow."""
 
 import asyncio
-import contextlib
 import os
 import re
 import signal
 
 from mortal_flows.stop import Stop
 from mortal_flows.training import Training
-from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.opening import open_run
@@ -22,37 +20,30 @@ from tests.support.bare_flow import bare_in, go_on, project_config
 
 KILLED_AT = 2
 """The version whose announcement the actor does not survive."""
-SAVE_KILLED_AT, NUM_STEPS = 4, 6
+SAVE_KILLED_AT = 4
 
 
 class Killing(PlainStages):
     """Ends the actor between its announcement and the workers' copies, and in the middle of a
-    checkpoint. No checkpoint begins before the next step is sampled."""
+    checkpoint that it writes beside its train steps."""
 
-    killed, killed_saving = 0, False
-
-    def __init__(self):
-        self.sampled = set()
+    killed = 0
+    saving = None
 
     async def generate(self, session, batch, shard, weights):
-        self.sampled.add(batch.step)
+        if batch.step == SAVE_KILLED_AT and self.saving is None:
+            self.saving = asyncio.create_task(self._kill_in_mid_save(session.store))
         return await super().generate(session, batch, shard, weights)
 
-    async def checkpoint(self, session, step, best_score):
-        async with asyncio.timeout(20):
-            while step < NUM_STEPS and step not in self.sampled:
-                await asyncio.sleep(0.01)
-        if step != SAVE_KILLED_AT:
-            return await super().checkpoint(session, step, best_score)
-        saving = asyncio.ensure_future(super().checkpoint(session, step, best_score))
-        while not any(session.store.path("checkpoints").glob(".*.partial")) and not saving.done():
+    async def _kill_in_mid_save(self, store):
+        """Whether it hit what it was aimed at."""
+        folder, printed = store.path("checkpoints"), store.path("logs/actor-0.log").read_text()
+        actor = int(re.findall(r"process (\d+) is a", printed)[-1])
+        whole = folder / f"step-{SAVE_KILLED_AT}"
+        while not any(folder.glob(f".step-{SAVE_KILLED_AT}.*.partial")) and not whole.exists():
             await asyncio.sleep(0)
-        self.killed_saving = not saving.done()
-        printed = session.store.path("logs/actor-0.log").read_text()
-        os.kill(int(re.findall(r"process (\d+) is a", printed)[-1]), signal.SIGKILL)
-        with contextlib.suppress(WorkerLostError):
-            return await saving
-        return await super().checkpoint(session, step, best_score)
+        os.kill(actor, signal.SIGKILL)
+        return not whole.exists()
 
     async def sync_weights(self, session, weights, worker):
         if weights.version == KILLED_AT and not self.killed:
@@ -75,7 +66,10 @@ def test_an_actor_killed_in_mid_sync_and_in_mid_save_ends_with_the_bits_of_reloa
         config = config.model_copy(update={"run_id": "direct"})
         direct = open_run(config)
         asyncio.run(drive(direct, stages))
-        assert stages.killed and stages.killed_saving
+        assert stages.killed and stages.saving.result()
+        assert [saved.step for saved in direct.manifest.checkpoints] == [
+            saved.step for saved in reload.manifest.checkpoints
+        ]
         assert direct.manifest.final.weights_sha256 == reload.manifest.final.weights_sha256
         logs = [run.metrics() for run in (direct, reload)]
         for row in (*logs[0], *logs[1]):

@@ -66,10 +66,11 @@ def test_a_checkpoint_shares_the_model_published_and_a_resume_hashes_each_file_o
     assert of_the_checkpoint != [path.name for path in hashed if path.parent == folder]
 
 
-def test_a_state_the_actor_is_past_cannot_be_saved(run, actor):
-    run.train(actor, range(2))
-    with pytest.raises(ActorStateError, match="2 train steps"):
-        actor.checkpoint(step=1, best_score=None)
+def test_a_state_the_actor_is_past_is_reached_again_to_be_saved(run, actor):
+    results = run.train(actor, range(2))
+    assert actor.checkpoint(step=1, best_score=None).state_id == results[0].state_id
+    again = run.train(actor, range(2, NUM_STEPS))
+    assert again[-1].state_id == actor.checkpoint(step=NUM_STEPS, best_score=None).state_id
 
 
 def test_the_last_checkpoints_and_the_best_are_kept(run, actor):

@@ -22,7 +22,7 @@ from mortal_steps.policy import checkpoints, digests, journal, weights
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.algorithms.grpo import stepper as grpo
 from mortal_steps.policy.algorithms.rloo import stepper as rloo
-from mortal_steps.policy.algorithms.stepping.stepper import prefer_reproducible_kernels
+from mortal_steps.policy.algorithms.stepping.randomness import prefer_reproducible_kernels
 from tests.support.parity.cases import Case
 from tests.support.parity.models import build
 from tests.support.policy.rollouts import make_batch, make_config

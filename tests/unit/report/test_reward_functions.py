@@ -52,6 +52,21 @@ def test_sizes_stand_where_they_are_known_and_nowhere_else():
     assert "size" not in table_cells(rows[:1])[0]
 
 
+def test_what_ran_in_the_background_is_marked_and_has_no_share():
+    saved = StageTiming(stage="checkpoint", step=1, busy_s=1.0, background={"write": 3.0})
+    trained = StageTiming(stage="train_step", step=0, busy_s=3.0, background={"journal": 0.5})
+    again = StageTiming(stage="train_step", step=1, busy_s=0.0)
+    assert "background" not in timing_row(again)
+    rows = stage_totals(map(timing_row, [trained, again, saved])).rows()
+    assert [(row.stage, row.total_s, row.share, row.in_background) for row in rows] == [
+        ("train_step", 3.0, 0.75, False),
+        ("train_step: journal", 0.5, 0.0, True),
+        ("checkpoint", 1.0, 0.25, False),
+        ("checkpoint: write", 3.0, 0.0, True),
+    ]
+    assert [cell["share"] for cell in table_cells(rows)] == ["75.0 %", "beside", "25.0 %", "beside"]
+
+
 def test_the_sync_that_a_shard_began_with_is_a_stage_of_its_own():
     took = StageTiming(
         stage="generate", step=5, index=1, busy_s=3.0, wait_s=0.5, num_bytes=7, sync_s=1.0

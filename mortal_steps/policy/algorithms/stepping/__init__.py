@@ -4,6 +4,8 @@ options   refusals   from `[training]` to TRL's own configuration, and what a ru
 loop                 TRL's loop turned inside out: one optimizer update at a time
 stepper   recorded   one train step at a time, on a recorded batch
 state                what lies between two train steps: saved, compared, restored
+snapshot             a copy of it, to be saved while training goes on
+randomness           its seeds, its random streams, kernels that repeat themselves
 
 What single trainers have of their own stands in their folders (grpo, rloo).
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -39,18 +40,27 @@ def save_state(
     digests = save_trained(
         trainer.model, folder, base, method=trainer._name, own_names=True, beside=beside
     )
-    # As transformers does it, which hashes nothing.
+    digests |= write_optimizer(folder, trainer.optimizer.state_dict())
+    write_counters(trainer, folder)
+    if trainer.args.sync_ref_model:
+        safetensors.torch.save_model(trainer.ref_model, str(folder / REFERENCE_FILE))
+    return digests
+
+
+def write_optimizer(folder: Path, state: Mapping[str, Any]) -> dict[str, str]:
+    """Write an optimizer's state as transformers does, which hashes nothing; its digest."""
     with HashingFile(folder / OPTIMIZER_NAME) as file:
-        torch.save(trainer.optimizer.state_dict(), file)
+        torch.save(state, file)
         file.flush()
-        digests[OPTIMIZER_NAME] = file.digest
+        return {OPTIMIZER_NAME: file.digest}
+
+
+def write_counters(trainer: Stepped, folder: Path) -> None:
+    """Write the schedule, the counters and what the trainer adapts by itself: small files."""
     torch.save(trainer.lr_scheduler.state_dict(), folder / SCHEDULER_NAME)
     trainer._save_scaler(str(folder))
     trainer.state.save_to_json(str(folder / "trainer_state.json"))
     trainer.save_control(folder)
-    if trainer.args.sync_ref_model:
-        safetensors.torch.save_model(trainer.ref_model, str(folder / REFERENCE_FILE))
-    return digests
 
 
 def restore_reference(trainer: Stepped, folder: Path, *, renewed: bool) -> None:
@@ -68,13 +78,17 @@ def restore_reference(trainer: Stepped, folder: Path, *, renewed: bool) -> None:
 def state_digests(trainer: Stepped) -> dict[str, str]:
     """Digest of each part of what `save_state` writes."""
     optimizer = trainer.optimizer.state_dict()
-    schedule = [optimizer["param_groups"], trainer.lr_scheduler.state_dict()]
     parts = {
         "weights": digests.weights_digest(trainer.model),
         "optimizer": digests.digest(optimizer["state"]),
-        "schedule": digests.digest(schedule),
+        **small_digests(trainer, optimizer),
     }
-    parts |= trainer.control_digests()
     if trainer.args.sync_ref_model:
         parts["reference"] = digests.weights_digest(trainer.ref_model)
     return parts
+
+
+def small_digests(trainer: Stepped, optimizer: Mapping[str, Any]) -> dict[str, str]:
+    """Those of the parts that are small: the schedule, and what the trainer adapts by itself."""
+    schedule = [optimizer["param_groups"], trainer.lr_scheduler.state_dict()]
+    return {"schedule": digests.digest(schedule), **trainer.control_digests()}

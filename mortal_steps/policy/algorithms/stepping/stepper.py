@@ -16,15 +16,12 @@ Private names used here: transformers `Trainer.current_gradient_accumulation_ste
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
-import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 from datasets import IterableDataset
 from transformers import PrinterCallback, TrainingArguments
@@ -35,7 +32,18 @@ from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.policy import digests
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
+from mortal_steps.policy.algorithms.stepping.randomness import (
+    prefer_reproducible_kernels,
+    seed_everything,
+    streams_digest,
+)
 from mortal_steps.policy.algorithms.stepping.recorded import columns, no_rows, recorded_reward
+from mortal_steps.policy.algorithms.stepping.snapshot import (
+    Snapshot,
+    published_as_trained,
+    take_snapshot,
+    why_none,
+)
 from mortal_steps.policy.algorithms.stepping.state import (
     restore_reference,
     save_state,
@@ -153,7 +161,7 @@ class TrlStepper(ABC):
         a finite value is left out.
         """
         training = self._config.training
-        _seed_everything(seed)
+        seed_everything(seed)
         self._trainer.recorded = columns(batch, training.max_completion_length)
         names = [group.problem.id for group in batch.groups for _ in group.rollouts]
         for _ in range(training.optimizer_steps_per_batch):
@@ -173,10 +181,7 @@ class TrlStepper(ABC):
         Python's and numpy's are seeded with each step, too, but any thread of the process may draw
         from them (a client that connects again, say), and no bit of a run depends on them.
         """
-        streams = [torch.get_rng_state().numpy().tobytes()]
-        if torch.cuda.is_available():
-            streams.append(torch.cuda.get_rng_state().numpy().tobytes())
-        return hashlib.sha256(b"".join(streams)).hexdigest()
+        return streams_digest()
 
     @property
     def num_parameters(self) -> int:
@@ -231,6 +236,26 @@ class TrlStepper(ABC):
         shared = beside if self._published_in is None else None
         return save_state(self._trainer, folder, self._base, shared)
 
+    def why_no_snapshot(self, *, is_published: bool) -> str | None:
+        """Why `snapshot` cannot be called; None where it can."""
+        kind = type(self)
+        if "save_state" in vars(self) or kind.save_state is not TrlStepper.save_state:
+            return f"{kind.__name__} has a `save_state` of its own"
+        return why_none(self._trainer, links=is_published and self._links)
+
+    def snapshot(self, *, weights_digest: str, is_published: bool) -> Snapshot:
+        """What `save_state` writes, as it is now, to be written while training goes on.
+
+        `weights_digest` is that of the weights as they are. If a version with these weights
+        `is_published`, its file may be linked.
+        """
+        links = is_published and self._links
+        return take_snapshot(self._trainer, self._base, weights_digest=weights_digest, links=links)
+
+    @functools.cached_property
+    def _links(self) -> bool:
+        return self._published_in is None and published_as_trained(self._trainer)
+
     def weights_digest(self) -> str:
         """Digest of the weights that are trained, as they are now."""
         return digests.weights_digest(self._trainer.model)
@@ -276,18 +301,3 @@ class TrlStepper(ABC):
         digests = save_model(self._trainer.model, folder)
         save_tokenizer(self.tokenizer, folder)
         return digests
-
-
-def _seed_everything(seed: int) -> None:
-    random.seed(seed)
-    numpy.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
-
-
-def prefer_reproducible_kernels() -> None:
-    """Let CUDA compute the same bits again. Where an operation has no such kernel, torch warns and
-    a replay may differ in the last bits."""
-    if torch.cuda.is_available():
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        torch.utils.deterministic.fill_uninitialized_memory = False

@@ -1,0 +1,111 @@
+"""Checkpoints of a run at work: begun after a step, written beside the next, counted when whole.
+
+    train 4 | begin 5 | train 5 | train 6        | train 7
+                      | write ............. whole | counted: the run stands at step 7
+
+Until it is whole, the run does not advance: whoever continues it stands where the checkpoint is
+still to come, goes through the steps since, which have their records, and comes by it again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from mortal_flows.stop import Stop
+from mortal_steps.errors import TransientError
+from mortal_steps.orchestration.session import Session
+from mortal_steps.orchestration.stages import Stages
+from mortal_steps.report.recorder import Recorder
+from mortal_steps.runs.logs import LogMark
+from mortal_steps.system.threads import in_thread
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pending:
+    """A checkpoint that is due, and does not count yet."""
+
+    step: int
+    score: float
+    best: float | None
+    """The same, if it is the best so far."""
+
+
+class Saves:
+    """The checkpoints of one run, and how far the run stands with them."""
+
+    def __init__(self, session: Session, stages: Stages, stop: Stop, recorder: Recorder) -> None:
+        self._session = session
+        self._run = session.run
+        self._stages = stages
+        self._stop = stop
+        self._recorder = recorder
+        self._pending: Pending | None = None
+        self._done: tuple[int, Mapping[str, LogMark]] | None = None
+        """The last step that ended, and how long the logs were then."""
+        self._said = False
+
+    async def end_step(self, done: int, say: Callable[[str], None]) -> bool:
+        """A step ended: begin its checkpoint where one is due, and advance the run unless it waits
+        for one. Returns whether a checkpoint came to count."""
+        due, waited = self._session.checkpoints(done), self._pending is not None
+        if waited and (due or not await self._is_saving()):
+            await self._count()
+        if due:
+            await self._begin(done, say)
+        self._done = done, self._run.logs.marks()
+        await self._advance()
+        return self._pending is None and (due or waited)
+
+    async def settle(self) -> None:
+        """Wait until what is pending counts, and the run stands at the last step that ended."""
+        if self._pending is not None:
+            await self._count()
+            await self._advance()
+
+    async def _begin(self, done: int, say: Callable[[str], None]) -> None:
+        self._recorder.mend()  # the score may be read from them
+        score = self._run.score(done)
+        best = score if self._run.is_best(score) else None
+        self._pending = Pending(step=done, score=score, best=best)
+        if not (self._session.saves_beside(done) and await self._is_begun(done, say)):
+            await self._count()
+
+    async def _is_begun(self, done: int, say: Callable[[str], None]) -> bool:
+        try:
+            why = await self._stop.finish(partial(self._session.begin_checkpoint, done))
+        except TransientError as error:  # the stage is what is tried again
+            logger.warning("checkpoint %d is not begun beside training: %s", done, error)
+            return False
+        if why is not None and not self._said:
+            self._said = True
+            say(f"train steps wait for checkpoints: {why}")
+        return why is None
+
+    async def _is_saving(self) -> bool:
+        assert self._pending is not None
+        ask = partial(self._session.is_saving, self._pending.step)
+        try:
+            return await self._stop.finish(ask)
+        except TransientError as error:  # whoever takes the actor's place will tell
+            logger.warning("checkpoint %d is asked for again: %s", self._pending.step, error)
+            return False
+
+    async def _count(self) -> None:
+        """Wait until it is whole, and note it."""
+        pending = self._pending
+        assert pending is not None
+        saving = partial(self._stages.checkpoint, self._session, pending.step, pending.best)
+        saved = await self._stop.finish(saving)
+        self._recorder.timing(saved.timing)
+        noting = partial(self._run.note_checkpoint, saved, pending.score)
+        await self._stop.finish(partial(in_thread, noting))
+        self._pending = None
+
+    async def _advance(self) -> None:
+        if self._done is not None and self._pending is None:
+            await self._stop.finish(partial(self._run.advance, *self._done))

@@ -1,0 +1,207 @@
+"""Checkpoints as an actor writes them: at once, or beside the train steps that follow.
+
+    train 4 | snapshot | train 5           | train 6           | ...
+                       | write, hash, sync checkpoint 5 | delete an old one
+
+A snapshot is one copy of what a train step changes (`Stepper.snapshot`). One thread writes it, so
+that no two checkpoints are ever written at once, nor one while an older one is being deleted. The
+folder appears by one rename, as always: until then the journal leads to the state, from the
+checkpoint before.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.policy import checkpoints, weights
+from mortal_steps.policy.checkpoints import CheckpointState
+from mortal_steps.policy.held import Held
+from mortal_steps.policy.publishing import Publisher
+from mortal_steps.store import RunStore
+from mortal_steps.store.files import writing as in_store
+from mortal_steps.store.syncing import BackgroundSync
+from mortal_steps.system.background import BackgroundClock
+from mortal_steps.system.threads import yield_to_others
+from mortal_steps.types import Checkpoint, PolicyVersion
+
+logger = logging.getLogger(__name__)
+
+
+class Snapshot(Protocol):
+    """A state that nothing changes any more."""
+
+    def save_state(
+        self, folder: Path, beside: Mapping[str, tuple[Path, str]] | None = None
+    ) -> dict[str, str]:
+        """See `Stepper.save_state`."""
+        ...
+
+    def digests(self) -> dict[str, str]:
+        """See `Stepper.digests`."""
+        ...
+
+
+@runtime_checkable
+class CanSnapshot(Protocol):
+    """A `Stepper` whose state can be saved while it goes on; a `TrlStepper` is one."""
+
+    def why_no_snapshot(self, *, is_published: bool) -> str | None:
+        """Why `snapshot` cannot be called just now; None where it can."""
+        ...
+
+    def snapshot(self, *, weights_digest: str, is_published: bool) -> Snapshot:
+        """The state as it is. `weights_digest` is the stepper's own of just now; if a version
+        `is_published` that holds these weights, it lies beside what is saved."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Writing:
+    """A checkpoint that a thread writes."""
+
+    step: int
+    saved: Future[Checkpoint]
+    snapshot_s: float
+    """Seconds that the snapshot took."""
+
+
+class Saver:
+    """Writes the checkpoints of one run, and deletes those that it does not keep."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        config: RunConfig,
+        publisher: Publisher,
+        fingerprint: str,
+        clock: BackgroundClock,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._publisher = publisher
+        self._fingerprint = fingerprint
+        self._thread = ThreadPoolExecutor(
+            1, thread_name_prefix="write-checkpoint", initializer=yield_to_others
+        )
+        self._writing: Writing | None = None
+        self._deleting = BackgroundSync(clock)
+
+    def begin(self, held: Held) -> str | None:
+        """Begin to write the state held, which may change once this returns.
+
+        Returns why that cannot be done; None where it was. Raises what `finish` raises.
+        """
+        began = time.perf_counter()
+        self.finish()
+        stepper, version = held.stepper, PolicyVersion(held.step)
+        if not isinstance(stepper, CanSnapshot):
+            return f"{type(stepper).__name__} has no `snapshot`"
+        if held.weights_digest is None:
+            return f"step {held.step} was trained by another process"
+        published = held.published == version
+        if (why := stepper.why_no_snapshot(is_published=published)) is not None:
+            return why
+        snapshot = stepper.snapshot(weights_digest=held.weights_digest, is_published=published)
+        state = held.described(self._fingerprint, {})
+        under_way = self._publisher.pin(version)
+        saved = self._thread.submit(self._write, snapshot, state, under_way)
+        snapshot_s = time.perf_counter() - began
+        self._writing = Writing(step=held.step, saved=saved, snapshot_s=snapshot_s)
+        return None
+
+    def save(self, held: Held) -> Checkpoint:
+        """Write the state held; the same saved before is the answer, if it is whole."""
+        self.finish()
+        self._publisher.finish()
+        state = held.described(self._fingerprint, held.stepper.digests())
+        return checkpoints.save(self._store, held.stepper, state, beside=self._beside(held.step))
+
+    def save_lost(self, held: Held) -> None:
+        """Save a state that a train step is about to change, if its checkpoint is due and was lost
+        while it was being written. It is the newest then: no later one is replaced by it."""
+        step = held.step
+        if not step or step % self._config.checkpoints.save_steps or self.is_begun(step):
+            return
+        if all(saved < step for saved in checkpoints.saved_steps(self._store)):
+            logger.warning("the checkpoint of step %d was not finished: saving it now", step)
+            self.save(held)
+            self.prune(step)
+
+    def is_begun(self, step: int) -> bool:
+        """Whether this checkpoint was begun, and nobody has waited for it yet."""
+        return self._writing is not None and self._writing.step == step
+
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is being written just now."""
+        return self._writing is not None and not self._writing.saved.done()
+
+    def take(self, step: int) -> Checkpoint | None:
+        """The checkpoint of `step`, if it was begun, once it is whole. Its timing has the seconds
+        of the snapshot and, as background, those of writing.
+
+        Raises the `StoreError` that kept it from being written.
+        """
+        if self._writing is None or self._writing.step != step:
+            return None
+        writing = self._writing
+        try:
+            self.finish()
+        except CorruptFileError as error:
+            logger.warning("the checkpoint of step %d is written again: %s", step, error)
+            return None
+        saved = writing.saved.result()
+        timing = replace(
+            saved.timing,
+            busy_s=writing.snapshot_s,
+            background={"write": saved.timing.busy_s},
+        )
+        return replace(saved, timing=timing)
+
+    def finish(self) -> None:
+        """Wait until nothing is being written or deleted; raises what went wrong."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            try:
+                writing.saved.result()
+            finally:
+                self._publisher.unpin(PolicyVersion(writing.step))
+        with in_store(self._store.path(checkpoints.FOLDER)):
+            self._deleting.finish()
+
+    def settle(self) -> None:
+        """Wait until nothing is being written, whatever becomes of it."""
+        if self._writing is not None:
+            wait([self._writing.saved])
+
+    def prune(self, step: int) -> None:
+        """Delete the checkpoints up to `step` that are not to be kept, beside other work."""
+        keep = self._config.checkpoints
+        checkpoints.prune(
+            self._store,
+            step=step,
+            keep_last=keep.keep_last,
+            keep_best=keep.keep_best,
+            sync=self._deleting,
+        )
+
+    def _write(
+        self, snapshot: Snapshot, state: CheckpointState, under_way: Sequence[Future[None]]
+    ) -> Checkpoint:
+        """In the thread: once what was published until then is on disk."""
+        with in_store(self._store.path(weights.FOLDER)):
+            for each in under_way:
+                each.result()
+        state = replace(state, digests=snapshot.digests())
+        return checkpoints.save(self._store, snapshot, state, beside=self._beside(state.step))
+
+    def _beside(self, step: int) -> str | None:
+        published = weights.find(self._store, PolicyVersion(step))
+        return published.path if published else None
