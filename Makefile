@@ -11,7 +11,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-dataset bench-resume bench-engine-restart bench-sampling bench-store bench-weights bench-startup bench-modal-latency bench-rewards bench-rewards-parallel bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-saving bench-dataset bench-resume bench-engine-restart bench-sampling bench-store bench-weights bench-startup bench-modal-latency bench-rewards bench-rewards-parallel bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -101,6 +101,9 @@ bench-vs-trl: venv  ## The same training with stock TRL and with MORTAL, side by
 
 bench-overlap: venv  ## Generating beside training (staleness 1) against one after the other
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overlap
+
+bench-saving: venv  ## Checkpoints beside training against training that waits for them (ROUNDS=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.saving $(if $(ROUNDS),--rounds $(ROUNDS))
 
 bench-dataset: venv  ## A run on a million rows: time and memory until its first step (BESIDE=COMMIT)
 	$(BIN)/python -m benchmarks.dataset $(if $(BESIDE),--beside $(BESIDE))

@@ -31,15 +31,15 @@ def in_turn(variants: Sequence[T], number: int) -> Sequence[T]:
 def run_job(
     module: str,
     job: Mapping[str, Any],
-    server: Server,
+    server: Server | None,
     *,
     threads: int | None = None,
     code: Path | None = None,
 ) -> dict[str, Any]:
     """What `python -m MODULE JOB` has measured, and as `whole_s` how long the process took.
 
-    Returns when the server has written down its history. `threads`: OMP_NUM_THREADS, if given.
-    `code`: where the packages lie, if not here.
+    Returns when the server, if the run has one, has written down its history. `threads`:
+    OMP_NUM_THREADS, if given. `code`: where the packages lie, if not here.
     """
     env = dict(os.environ)
     if code is not None:
@@ -51,7 +51,7 @@ def run_job(
     subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL, cwd=code)
     whole_s = time.perf_counter() - began
     outcome = json.loads(Path(job["output"]).read_text())
-    if outcome["flow_run_id"] is not None:
+    if server is not None and outcome["flow_run_id"] is not None:
         _wait_for_whole_history(server, UUID(outcome["flow_run_id"]))
     return {**outcome, "whole_s": whole_s}
 

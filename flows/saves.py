@@ -72,8 +72,15 @@ class Saves:
         score = self._run.score(done)
         best = score if self._run.is_best(score) else None
         self._pending = Pending(step=done, score=score, best=best)
-        if not (self._session.saves_beside(done) and await self._is_begun(done, say)):
+        if not (self._may_begin(done) and await self._is_begun(done, say)):
             await self._count()
+
+    def _may_begin(self, done: int) -> bool:
+        """Whether there is a train step to write beside. On Modal, no file of the Volume may be
+        open between two calls."""
+        config, last = self._session.config, self._run.info.num_steps
+        local = config.compute.backend == "local"
+        return local and config.checkpoints.background and done < last
 
     async def _is_begun(self, done: int, say: Callable[[str], None]) -> bool:
         try:

@@ -51,6 +51,8 @@ def ask(python: str, module: str, folder: Path, **job: Any) -> dict[str, Any]:
 def _syncs(engine: str, answer: Mapping[str, Any]) -> Iterator[Checked]:
     for method in WEIGHT_SYNC:
         synced = answer["synced"][method]
+        if method in answer["slept"]:
+            yield _slept(engine, method, answer["slept"][method], synced, answer["is_gpu"])
         off = max(
             _largest_difference(now, fresh)
             for now, fresh in zip(synced["scores"], answer["fresh"]["scores"], strict=True)
@@ -64,6 +66,22 @@ def _syncs(engine: str, answer: Mapping[str, Any]) -> Iterator[Checked]:
             measured=f"greedy tokens {'equal' if same_tokens else 'DIFFER'}, log-probabilities "
             f"{'equal' if off == 0 else f'off by {off:.1e} nats'}",
         )
+
+
+def _slept(
+    engine: str, method: str, slept: Mapping[str, Any], synced: Mapping[str, Any], is_gpu: bool
+) -> Checked:
+    """After a sleep the worker samples as one that never slept; on a GPU it gives memory back."""
+    same = all(slept[key] == synced[key] for key in ("scores", "greedy"))
+    freed = min(slept["freed"])
+    memory = f"{freed / 1e9:.2f} GB given back" if is_gpu else "a CPU has no memory to give back"
+    return Checked(
+        part="sampling",
+        name=f"{engine}, {method}: after a sleep as before",
+        passed=same and (freed > 0 or not is_gpu),
+        took_s=slept["took_s"],
+        measured=f"tokens and log-probabilities {'equal' if same else 'DIFFER'}, {memory}",
+    )
 
 
 def _agreement(one: Mapping[str, Any], other: Mapping[str, Any]) -> Checked:

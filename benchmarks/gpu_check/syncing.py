@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.engines import engine_kind
 from mortal_steps.config.weight_sync import DIRECT, WEIGHT_SYNC
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store import RunStore
@@ -34,23 +35,35 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         for model, version in zip(models, versions, strict=True)
     ]
     return {
+        "is_gpu": _free_bytes() > 0,
         "fresh": {key: [one[key][0] for one in fresh] for key in ("scores", "greedy")},
         "synced": {
             method: _with_versions(engine, method, store, models[0], versions)
             for method in WEIGHT_SYNC
         },
+        "slept": {
+            method: _with_versions(engine, method, store, models[0], versions, sleeps=True)
+            for method in WEIGHT_SYNC
+            if engine_kind(engine).sleeps
+        },
     }
 
 
 def _with_versions(
-    engine: str, method: str, store: RunStore, model: Path, versions: list[WeightsRef]
+    engine: str,
+    method: str,
+    store: RunStore,
+    model: Path,
+    versions: list[WeightsRef],
+    *,
+    sleeps: bool = False,
 ) -> dict[str, Any]:
-    config = RunConfig.model_validate(
-        {"rollout": {"engine": engine, "weight_sync": method}, "model": {"max_model_len": 512}}
-    )
+    """With `sleeps` the worker sleeps after each version, as it does while the actor trains."""
+    rollout = {"engine": engine, "weight_sync": method, "sleep_while_training": sleeps}
+    config = RunConfig.model_validate({"rollout": rollout, "model": {"max_model_len": 512}})
     worker = RolloutWorker(run_dir=str(store.root), config=config, model_path=str(model))
     worker.start()
-    found: dict[str, Any] = {"scores": [], "greedy": [], "took_s": 0.0}
+    found: dict[str, Any] = {"scores": [], "greedy": [], "took_s": 0.0, "freed": []}
     for version in versions:
         if method == DIRECT:
             version = share(store, version)[1]
@@ -62,9 +75,20 @@ def _with_versions(
         found["scores"].append(running.score(PROBE_IDS))
         sampled = running.sample(PROMPTS_IDS, seeds(len(PROMPTS_IDS)), GREEDY)
         found["greedy"].append([list(one.token_ids) for one in sampled])
+        if sleeps:
+            free = _free_bytes()
+            worker.sleep()
+            found["freed"].append(_free_bytes() - free)
     running.close()
     remove_segments(store.root)
     return found
+
+
+def _free_bytes() -> int:
+    """Of the GPU's memory; 0 where there is none."""
+    import torch
+
+    return torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else 0
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ def check_devices(config: RunConfig) -> None:
         return  # where `devices` are of no account
     for role in ("actor", "rollout"):
         _check_role(config, role)
+    if config.rollout.sleep_while_training:
+        _check_sleep(config)
     for devices in config.compute.local.actor.devices:
         if len(_named(devices)) > 1:
             raise ConfigError(
@@ -119,6 +121,18 @@ def _check_modal_actor(config: RunConfig) -> None:
             f"{', and the rollout worker samples on one' if used > 1 else ''}; the others would be "
             f"paid for and do nothing. Write {fits!r}"
         )
+
+
+def _check_sleep(config: RunConfig) -> None:
+    """There is memory of a GPU for the actor to use while rollout workers sleep."""
+    place = config.compute.local
+    why = None
+    if not any(map(os.path.exists, GPUS)):
+        why = "this machine has no GPU, and vLLM on a CPU cannot sleep"
+    elif not _overlap(place.actor.devices, place.rollout.devices):
+        why = "the rollout workers have GPUs of their own (compute.local.rollout.devices)"
+    if why is not None:
+        raise ConfigError(f"rollout.sleep_while_training = true: {why}; leave it out")
 
 
 def _named(devices: str) -> list[str]:

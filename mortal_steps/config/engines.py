@@ -63,6 +63,9 @@ class EngineKind:
     where that is another one than the actor's."""
     adapters: Adapters | None = None
     """None: it is given whole models, unless the configuration says otherwise."""
+    sleeps: bool = False
+    """Whether it gives a GPU's memory back while it is not needed
+    (`rollout.sleep_while_training`)."""
     memory_option: str | None = None
     """Which of `rollout.engine_options` is the part of the GPU's memory that a worker takes."""
     preload: tuple[str, ...] = ()
@@ -99,6 +102,7 @@ ENGINES: Mapping[str, EngineKind] = {
         modal_class="RolloutWorker",
         node_python=VLLM_PYTHON,
         adapters=VLLM_ADAPTERS,
+        sleeps=True,
         memory_option="gpu_memory_utilization",
         preload=VLLM_MODULES,
     ),

@@ -65,6 +65,12 @@ class RolloutConfig(Section):
     ones are copied from memory that the actor shares with rollout workers on the same machine; or a
     way of your own, written as `module:name`. transformers replaces weights in place with all of
     them."""
+    sleep_while_training: Annotated[bool, Affects.NOTHING, Decides("vllm_enable_sleep_mode")] = (
+        False
+    )
+    """Let the engine of each rollout worker give the GPU's memory back once a step is sampled, and
+    take it again with the next weights: for rollout workers that share a GPU with the actor (vllm
+    alone)."""
     sync_weights_every: Annotated[int, Affects.TRAINING] = Field(1, ge=1)
     """Publish new weights to the rollout workers every N steps."""
     staleness: Annotated[int, Affects.TRAINING] = Field(0, ge=0)

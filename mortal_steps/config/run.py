@@ -26,6 +26,7 @@ from mortal_steps.config.retention import RetentionConfig
 from mortal_steps.config.rewards import RewardCommits, RewardsConfig
 from mortal_steps.config.rollout import RolloutConfig, SamplingType
 from mortal_steps.config.section import LocalPath, Section
+from mortal_steps.config.sleeping import check_sleep
 from mortal_steps.config.training import Published, TrainingConfig
 from mortal_steps.config.weight_sync import DIRECT, WEIGHT_SYNC
 
@@ -86,6 +87,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _memory_is_shared_on_one_machine(self) -> Self:
+        check_sleep(self.rollout, self.compute)
         others = ", ".join(repr(name) for name in WEIGHT_SYNC if name != DIRECT)
         if self.rollout.weight_sync != DIRECT:
             return self

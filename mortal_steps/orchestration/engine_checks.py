@@ -18,6 +18,11 @@ def check_engine(config: RunConfig) -> None:
                 f"{table}.temperature = {temperature:g}: {name} accepts at most {highest:g}; "
                 f"lower it, or use rollout.engine = {ALWAYS_THERE!r}"
             )
+    if config.rollout.sleep_while_training and not engine_kind(name).sleeps:
+        raise ConfigError(
+            f"rollout.sleep_while_training = true: {name} does not give its memory back. Leave it "
+            'out, or use rollout.engine = "vllm"'
+        )
     if config.rollout.seeds == "engine" and not engine_kind(name).one_seed:
         raise ConfigError(
             f'rollout.seeds = "engine": {name} gives each completion a seed of its own. Leave '

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 
+from mortal_steps.compute.base import CallKey
+from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import Stages
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.types import PolicyVersion, WeightsRef
+
+logger = logging.getLogger(__name__)
 
 
 class RolloutWorkers:
@@ -30,6 +35,23 @@ class RolloutWorkers:
             if self._loaded != weights.version and not self._loads_with_shards:
                 await self._sync(weights)
             yield
+            if self._session.config.rollout.sleep_while_training:
+                await self._sleep()
+
+    async def _sleep(self) -> None:
+        """Let all give their memory back: the actor trains next."""
+        self._loaded = None
+        ready = self._session.compute.ready_workers("rollout")
+        await asyncio.gather(*map(self._put_to_sleep, ready))
+
+    async def _put_to_sleep(self, worker: int) -> None:
+        run = self._session.run
+        step = run.manifest.step
+        key = CallKey(run_id=run.info.run_id, stage="sleep", step=step, index=worker)
+        try:
+            await self._session.compute.call("rollout", "sleep", key=key, worker=worker)
+        except WorkerLostError as error:
+            logger.warning("rollout worker %d, which is lost, needs no sleep: %s", worker, error)
 
     async def _sync(self, weights: WeightsRef) -> None:
         """Bring every rollout worker that is ready to a published version."""

@@ -101,13 +101,6 @@ class Session:
         """Whether the actor's state is saved after `step` train steps."""
         return step % self.config.checkpoints.save_steps == 0 or step == self.run.info.num_steps
 
-    def saves_beside(self, step: int) -> bool:
-        """Whether the checkpoint after `step` train steps may be written beside the next ones. On
-        Modal no file of the Volume may be open between calls."""
-        config = self.config
-        local = config.compute.backend == "local"
-        return local and config.checkpoints.background and step < self.run.info.num_steps
-
     def spent_share(self) -> float | None:
         """What part of what the run may cost it has cost; None where there is no limit."""
         limit = self.config.compute.modal.max_cost

@@ -82,6 +82,13 @@ class RolloutWorker:
             num_bytes=self._num_bytes,
         )
 
+    def sleep(self) -> None:
+        """Let the engine give its memory back until the next version, or the same once more, is
+        loaded and verified."""
+        if self._engine is not None:
+            self._loaded = None
+            self._engine.sleep()
+
     def generate(self, *, request: GenerateRequest) -> GenerationRef:
         """Sample the shard and commit it, or answer with the one committed earlier.
 

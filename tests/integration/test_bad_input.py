@@ -221,6 +221,15 @@ def test_vllm_has_a_highest_temperature():
         check_engine(parse_config(values))
 
 
+def test_engines_that_keep_their_memory_cannot_sleep():
+    values = {"rollout": {"engine": "vllm", "sleep_while_training": True}}
+    check_engine(parse_config(values))
+    for name in ("transformers", "own_engine:OwnEngine"):
+        values["rollout"]["engine"] = name
+        with pytest.raises(ConfigError, match=f"sleep_while_training = true: {name} does not give"):
+            check_engine(parse_config(values))
+
+
 def test_one_seed_for_a_shard_is_for_engines_that_can():
     values = {"rollout": {"engine": "vllm", "seeds": "engine"}}
     check_engine(parse_config(values))

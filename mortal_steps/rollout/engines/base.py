@@ -88,6 +88,10 @@ class Engine(Protocol):
     def resume_memory(self) -> None:
         """Be able to sample again after `release_memory` and `load`. By default nothing."""
 
+    def sleep(self) -> None:
+        """Give back all memory that can be had again with the next `load`, `load_tensors` or
+        `restart`; nothing is sampled before. By default nothing is given back."""
+
     @abstractmethod
     def sample(
         self,

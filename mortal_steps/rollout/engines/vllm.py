@@ -65,6 +65,8 @@ class VllmEngine(Engine):
         takes_adapters = bool(rollout.engine_options.get("enable_lora"))
         # A sleeping engine would lose the base of its adapters.
         self._sleeps = weight_sync(rollout).releases_memory and not takes_adapters
+        self._sleep_level = 1 if takes_adapters else 2
+        self._asleep = False
         self._options = self._options_for(model_path, model, rollout)
         self._base_path = model_path
         self._model_path: str | None = model_path
@@ -94,7 +96,8 @@ class VllmEngine(Engine):
             "disable_log_stats": True,
             "use_tqdm_on_load": False,
             **(cpu_options(self._model_config, self.max_model_len) if self._on_cpu else {}),
-            "enable_sleep_mode": self._sleeps and not self._on_cpu,
+            "enable_sleep_mode": (self._sleeps or rollout.sleep_while_training)
+            and not self._on_cpu,
             "worker_extension_cls": WITNESS,
             **rollout.engine_options,
         }
@@ -118,6 +121,7 @@ class VllmEngine(Engine):
     def load(self, folder: Path) -> None:
         """Replace the weights, or the adapter beside those of the start, and forget what was
         computed with the old ones."""
+        self._wake_up()
         if not is_adapter(folder):
             self._load_model(str(folder))
         else:
@@ -130,6 +134,7 @@ class VllmEngine(Engine):
         """Replace the weights, and forget what was computed with the old ones."""
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
         check_shapes(shapes, self._shapes, tied=self._tied, folder="shared memory")
+        self._wake_up()
         iterator = iter(tensors.items())
         self._model_path = None
         self._adapters.forget()
@@ -153,16 +158,18 @@ class VllmEngine(Engine):
         with contextlib.suppress(Exception):
             self.close()
         self._adapters.forget()
+        self._asleep = False
         self._model_path = self._base_path if is_adapter(folder) else str(folder)
         self._llm = self._start(self._model_path)
         if is_adapter(folder):
             self._adapters.load(self._llm, folder)
 
     def release_memory(self) -> None:
-        """Sleep, then take memory for weights alone; on CPU this only pauses the scheduler. The
-        base of adapters stays."""
+        """Sleep, then take memory for weights alone; the base of adapters stays."""
         if self._sleeps:
-            self._llm.sleep(level=2)
+            if not self._asleep:
+                self._llm.sleep(level=2)
+            self._asleep = False
             self._llm.wake_up(tags=["weights"])
 
     def resume_memory(self) -> None:
@@ -170,6 +177,12 @@ class VllmEngine(Engine):
         if self._sleeps:
             self._llm.wake_up(tags=["kv_cache"])
         self._reset_prefix_cache()
+
+    def sleep(self) -> None:
+        """Drop keys, values and weights, but for the base of adapters, which goes to the host's
+        memory. On a CPU this only pauses the scheduler."""
+        self._llm.sleep(level=self._sleep_level)
+        self._asleep = True
 
     def sample(
         self,
@@ -222,6 +235,11 @@ class VllmEngine(Engine):
             import torch
 
             torch.cuda.empty_cache()
+
+    def _wake_up(self) -> None:
+        if self._asleep:
+            self._llm.wake_up()
+            self._asleep = False
 
     def _verify(self, given: str | Mapping[str, Any], origin: str) -> None:
         from mortal_steps.rollout.engines import vllm_weights

@@ -7,7 +7,7 @@ import subprocess
 from tests.support.paths import ROOT
 
 
-def asked(python, module, job):
+def asked(python, module, job, timeout_s=240):
     """What the module prints last, as JSON, for a job; and what it said on the way."""
     child = subprocess.run(
         [python, "-m", module, json.dumps(job)],
@@ -15,7 +15,7 @@ def asked(python, module, job):
         env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=timeout_s,
     )
     assert child.returncode == 0, child.stderr[-5000:]
     return json.loads(child.stdout.splitlines()[-1]), child.stderr

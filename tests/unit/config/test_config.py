@@ -150,6 +150,22 @@ def test_documented_defaults():
             {"rollout": {"weight_sync": "direct", "source": "replay:Replay"}},
             r"'direct' is for rollouts that the run's own workers sample.*'replay:Replay'",
         ),
+        (
+            {"rollout": {"sleep_while_training": True, "staleness": 1}},
+            r"sleep_while_training = true .* with rollout.staleness = 1 they sample meanwhile",
+        ),
+        (
+            {"rollout": {"sleep_while_training": True}, "compute": {"backend": "modal"}},
+            r"sleep_while_training = true is for workers that share a GPU of this machine",
+        ),
+        (
+            {"rollout": {"sleep_while_training": True, "source": "replay:Replay"}},
+            r"sleep_while_training = true is for rollouts .* 'replay:Replay'",
+        ),
+        (
+            {"training": {"trl": {"vllm_enable_sleep_mode": True}}},
+            r"vllm_enable_sleep_mode is set by rollout.sleep_while_training",
+        ),
         ({"runs_dir": "a\0b"}, r"runs_dir: holds a NUL character"),
         ({"run_id": "../up"}, r"run_id = '../up'"),
         ({"seed": -1}, r"seed = -1"),

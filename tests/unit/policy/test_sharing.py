@@ -16,6 +16,7 @@ from mortal_steps.policy.export import published_tensors, save_model
 from mortal_steps.policy.sharing import Sharing
 from mortal_steps.store import RunStore, run_store
 from mortal_steps.store.segments import SHARED_MEMORY, opened, prefix_of, remove_segments
+from mortal_steps.system.background import BackgroundClock
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_batch, make_config
 from tests.support.policy.runs import make_run
@@ -58,7 +59,7 @@ def test_the_folder_is_the_one_that_is_published_without_shared_memory(
     model_path, tmp_path, store, training
 ):
     stepper = make_stepper(model_path, tmp_path / "out", **training)
-    sharing = Sharing(store)
+    sharing = Sharing(store, BackgroundClock())
     announced = sharing.publish(stepper, 1, PROBE, keep=())
     sharing.join()
     other = RunStore(tmp_path / "other")
@@ -90,7 +91,7 @@ def test_tied_tensors_and_names_of_old_are_written_as_transformers_does(tmp_path
 
 
 def test_memory_is_used_again_for_versions_that_nobody_samples(model_path, tmp_path, store):
-    stepper, sharing = make_stepper(model_path, tmp_path / "out"), Sharing(store)
+    stepper, sharing = make_stepper(model_path, tmp_path / "out"), Sharing(store, BackgroundClock())
     first = sharing.publish(stepper, 1, PROBE, keep=[1])
     second = sharing.publish(stepper, 2, PROBE, keep=[2])
     assert second.segment.name == first.segment.name
@@ -204,11 +205,11 @@ def test_a_policy_without_tensors_is_named(store):
             return []
 
     with pytest.raises(ConfigError, match="Plain has no policy_tensors"):
-        Sharing(store).publish(Plain(), 0, PROBE, keep=())
+        Sharing(store, BackgroundClock()).publish(Plain(), 0, PROBE, keep=())
 
 
 def test_a_model_of_strange_numbers_is_named(model_path, tmp_path, store):
     stepper = make_stepper(model_path, tmp_path / "out")
     stepper.policy_tensors = lambda: {"a.weight": torch.zeros(2, dtype=torch.complex128)}
     with pytest.raises(ConfigError, match=r"a\.weight is of type torch.complex128"):
-        Sharing(store).publish(stepper, 0, PROBE, keep=())
+        Sharing(store, BackgroundClock()).publish(stepper, 0, PROBE, keep=())

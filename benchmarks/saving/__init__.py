@@ -1,0 +1,1 @@
+"""What checkpoints beside training gain, against training that waits for them."""
