@@ -3,8 +3,8 @@
 Prefect begins most of its transactions as readers. SQLite refuses such a transaction at once, with
 "database is locked", if it comes to write while another one writes: what it has read may change
 meanwhile. A request then answers 503, and Prefect's client asks again two seconds later; a service
-drops what it was doing. While a run records its stages several times a second, that happens to about
-every other request that reads and then writes.
+drops what it was doing. While a run records its stages several times a second, about every other
+request that reads and then writes meets that.
 """
 
 from __future__ import annotations
