@@ -46,7 +46,7 @@ def found(model_a, tmp_path_factory):
         remove_segments(store.root)
 
 
-@pytest.mark.parametrize(("method", "stage"), product(METHODS, STAGES))
+@pytest.mark.parametrize(("method", "stage"), list(product(METHODS, STAGES)))
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_next_worker_samples_the_same_bits(found, kind, method, stage):
     ended, left, again, sampled = found[kind][f"{method} {stage}"]
