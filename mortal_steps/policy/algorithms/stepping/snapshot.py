@@ -44,8 +44,6 @@ ROOM = 2
 """Times the size of a snapshot that must be free in memory before it is taken."""
 MODEL_FILE = "model.safetensors"
 """As in transformers, of a model in one file."""
-
-
 ONE_FILE_BYTES = 40 << 30
 """A smaller model lies in one file (`export.LARGEST_FILE`)."""
 
@@ -63,6 +61,9 @@ class Snapshot:
     weights_digest: str
     links: bool
     """Whether the weights are those of the version that lies beside the checkpoint."""
+    may_share: bool
+    """Whether they may be, and have to be compared with it; a version that was cast holds others.
+    """
 
     def save_state(
         self, folder: Path, beside: Mapping[str, tuple[Path, str]] | None = None
@@ -76,7 +77,8 @@ class Snapshot:
                 raise CorruptFileError(f"no version is published that {folder} could share")
             hashed |= link_model(folder, {MODEL_FILE: published})
         elif self.model:
-            hashed |= write_model(folder, self.model, self.num_parameters, beside=beside)
+            shared = beside if self.may_share else None
+            hashed |= write_model(folder, self.model, self.num_parameters, beside=shared)
         return hashed | write_optimizer(folder, self.optimizer)
 
     def digests(self) -> dict[str, str]:
@@ -85,7 +87,9 @@ class Snapshot:
         return {"weights": self.weights_digest, "optimizer": optimizer, **self.small_digests}
 
 
-def take_snapshot(trainer: Stepped, base: Base, *, weights_digest: str, links: bool) -> Snapshot:
+def take_snapshot(
+    trainer: Stepped, base: Base, *, weights_digest: str, links: bool, may_share: bool
+) -> Snapshot:
     """A snapshot of the trainer between two train steps, whose weights have this digest.
 
     If it `links`, the file of the version published with these weights takes the place of a copy
@@ -100,6 +104,7 @@ def take_snapshot(trainer: Stepped, base: Base, *, weights_digest: str, links: b
         small_digests=small_digests(trainer, optimizer),
         weights_digest=weights_digest,
         links=links,
+        may_share=may_share,
     )
 
 

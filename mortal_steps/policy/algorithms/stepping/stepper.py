@@ -32,6 +32,7 @@ from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.policy import digests
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
+from mortal_steps.policy.algorithms.stepping.place import training_place
 from mortal_steps.policy.algorithms.stepping.randomness import (
     prefer_reproducible_kernels,
     seed_everything,
@@ -195,18 +196,7 @@ class TrlStepper(ABC):
 
     def place(self) -> TrainingPlace:
         """Where and in which numbers training runs."""
-        device = self._trainer.args.device
-        name = str(device)
-        if device.type == "cuda":
-            name = f"{device} ({torch.cuda.get_device_name(device)})"
-            if torch.cuda.device_count() > 1:
-                name += f", one of {torch.cuda.device_count()} visible"
-        trained = next(p for p in self._trainer.model.parameters() if p.requires_grad)
-        precision = str(trained.dtype).removeprefix("torch.")
-        for autocast in ("bf16", "fp16"):
-            if getattr(self._trainer.args, autocast):
-                precision += f" under {autocast} autocast"
-        return TrainingPlace(device=name, precision=precision, threads=torch.get_num_threads())
+        return training_place(self._trainer)
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability (nats) of each token but the first, given those before it.
@@ -249,8 +239,13 @@ class TrlStepper(ABC):
         `weights_digest` is that of the weights as they are. If a version with these weights
         `is_published`, its file may be linked.
         """
-        links = is_published and self._links
-        return take_snapshot(self._trainer, self._base, weights_digest=weights_digest, links=links)
+        return take_snapshot(
+            self._trainer,
+            self._base,
+            weights_digest=weights_digest,
+            links=is_published and self._links,
+            may_share=self._published_in is None,
+        )
 
     @functools.cached_property
     def _links(self) -> bool:
