@@ -199,7 +199,7 @@ class Session:
 
     async def is_saving(self, step: int) -> bool:
         """Whether the checkpoint of `step`, which the actor has begun, is still being written."""
-        key = self._key("checkpoint", step, 2)
+        key = self._key("is_saving", step)
         saving: bool = await self.compute.call("actor", "is_saving", key=key)
         return saving
 
