@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -56,6 +57,7 @@ class ProblemFile(Sequence[Problem]):
         self.path = path.absolute()
         self._chosen = rows
         self._keeps = keeps
+        self._reading = threading.Lock()
         if fingerprint is not None:
             self.fingerprint = fingerprint
 
@@ -169,7 +171,8 @@ class ProblemFile(Sequence[Problem]):
 
     def _group(self, group: int, columns: list[str] | None = None) -> Any:
         try:
-            return self._file.read_row_group(group, columns=columns, use_threads=False)
+            with self._reading:  # steps that overlap draw their problems in threads of their own
+                return self._file.read_row_group(group, columns=columns, use_threads=False)
         except (OSError, ValueError) as error:
             raise CorruptFileError(f"{self.path} is damaged: {error}") from error
 

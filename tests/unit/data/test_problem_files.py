@@ -5,6 +5,7 @@ import json
 import pickle
 import random
 from array import array
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas
@@ -156,6 +157,15 @@ def test_reading_a_row_decodes_its_group_alone() -> None:
     assert ProblemFile(found.path)[0] == problems[0]
     with pytest.raises(CorruptFileError, match=r"p\.parquet is damaged"):
         list(ProblemFile(found.path))
+
+
+def test_threads_read_one_file_at_once() -> None:
+    """As steps do that overlap: pyarrow's reader is not made for it."""
+    problems = [Problem(id=f"train-{n}", prompt=str(n)) for n in range(64)]
+    file = written(problems)
+    with ThreadPoolExecutor(4) as threads:
+        rows = list(threads.map(file.__getitem__, list(range(64)) * 20))
+    assert rows == problems * 20
 
 
 def test_a_column_that_comes_late_is_none_before(tmp_path: Path) -> None:
