@@ -192,10 +192,8 @@ class Session:
         cannot write it beside other work; None where it does."""
         key = self._key("checkpoint", step, 1)
         with self.doing.calling("checkpoint", "begin_checkpoint", step):
-            why: str | None = await self.compute.call(
-                "actor", "begin_checkpoint", key=key, step=step
-            )
-        return why
+            why = await self.compute.call("actor", "begin_checkpoint", key=key, step=step)
+        return None if why is None else str(why)
 
     async def is_saving(self, step: int) -> bool:
         """Whether the checkpoint of `step`, which the actor has begun, is still being written."""
