@@ -60,6 +60,9 @@ def gc(
 
     if older_than is not None and not older_than > 0:
         raise ConfigError(f"--older-than {older_than:g}: name a number of days above 0")
+    for run_id in protect or ():
+        if not (runs_dir / run_id).is_dir():  # a slip here would remove what is to be kept
+            raise ConfigError(f"--protect {run_id}: there is no such run in {runs_dir}")
     planned = housekeeping.plan(
         runs_dir,
         keep_days=older_than,

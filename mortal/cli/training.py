@@ -20,7 +20,7 @@ from mortal.cli.arguments import (
     find_place,
 )
 from mortal.cli.flags import with_flags
-from mortal.terminal.output import checking, say
+from mortal.terminal.output import RUNS_DIR, checking, say
 
 if TYPE_CHECKING:  # commands that need no configuration import none
     from mortal_steps.config import RunConfig
@@ -58,7 +58,8 @@ def train(
         typer.Option(metavar="ID", help="Id of the run; that of an existing run continues it."),
     ] = None,
     runs_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder that holds all runs.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder that holds all runs.", envvar=RUNS_DIR),
     ] = None,
     accept_changed_rewards: AcceptChangedRewards = False,
     detach: Detach = False,

@@ -103,15 +103,25 @@ def _parse_value(text: str) -> Any:
 
 def _explain(detail: Mapping[str, Any], values: Mapping[str, Any]) -> str:
     location = [part for part in detail["loc"] if isinstance(part, str)]
-    key = ".".join(location) or "configuration"
+    key = ".".join(location)
     if detail["type"] == "extra_forbidden":
         return f"{key}: unknown key{_suggest(location, values)}"
-    message = str(detail["msg"]).removeprefix("Value error, ")
-    if detail["type"] == "tuple_type" and isinstance(detail["input"], str):
-        message = f"write a list: [{json.dumps(detail['input'])}]"
-    if detail["type"] == "value_error":
-        return f"{key}: {message}"
-    return f"{key} = {detail['input']!r}: {message}"
+    given = detail["input"]
+    message = in_plain_words(str(detail["msg"]))
+    if detail["type"] == "tuple_type" and isinstance(given, str):
+        message = f"write a list: [{json.dumps(given)}]"
+    if detail["type"] == "value_error" and (
+        not isinstance(given, str | int | float) or repr(given) in message
+    ):
+        return f"{key}: {message}" if key else message
+    return f"{key} = {given!r}: {message}"
+
+
+def in_plain_words(reason: str) -> str:
+    """What pydantic says of a value, without its own terms: `must be a whole number`."""
+    told = reason.removeprefix("Value error, ").partition(", unable to parse")[0]
+    told = told.replace("Input should be", "must be", 1)
+    return told.replace("a valid integer", "a whole number").replace("a valid ", "a ")
 
 
 def _suggest(location: list[str], values: Mapping[str, Any]) -> str:
