@@ -47,10 +47,23 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
         line("rewards", f"changed after step {changed['step']}: {', '.join(changed['changes'])}")
     if run.eval:
         line("held-out", f"{_scores(run)}  (after step {run.eval_step})")
+    _show_curve(run)
+    _show_model(run)
+    _show_costs(run)
+    _show_files(run, server_runs=server_runs)
+    _show_quarantined(run)
+    _show_functions(run)
+    _show_timings(run)
+
+
+def _show_curve(run: RunSummary) -> None:
     fork = int(run.parent["step"]) if run.parent else None
     curves = run.curve["training"], run.curve["held_out"]
     for text in chart(*curves, fork=fork, drawn=run.drawn, columns=console.width):
         console.print(text)
+
+
+def _show_model(run: RunSummary) -> None:
     if run.checkpoints:
         best = f", best {run.best_step}" if run.best_step is not None else ""
         line("checkpoints", f"{', '.join(map(str, run.checkpoints))}{best}")
@@ -59,6 +72,9 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
     if run.model_path:
         line("final model", run.model_path)
         line("sha256", str(run.final_weights_sha256))
+
+
+def _show_costs(run: RunSummary) -> None:
     if run.cost:
         kinds = [f"{kind} {dollars:.2f}" for kind, dollars in run.cost["by_kind"].items()]
         line("cost", f"${run.cost['total']:.2f}, estimated: {', '.join(kinds)}")
@@ -68,6 +84,9 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
             f"{run.judge['answers']:,} answers: {run.judge['prompt_tokens']:,} tokens in, "
             f"{run.judge['completion_tokens']:,} out, ${run.judge['dollars']:.4f}",
         )
+
+
+def _show_files(run: RunSummary, *, server_runs: bool) -> None:
     line("files", run.run_dir)
     if run.trackers:
         folder = Path(run.run_dir) / FOLDER
@@ -79,9 +98,6 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
     elif run.ui_url:
         place = f"{DEFAULT_UI}{urlsplit(run.ui_url).path}"
         line("Prefect UI", f"start it with `mortal server`, then open {place}")
-    _show_quarantined(run)
-    _show_functions(run)
-    _show_timings(run)
 
 
 def show_outcome(run: RunSummary, seconds: float, *, server_runs: bool) -> None:
