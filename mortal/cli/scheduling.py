@@ -123,8 +123,11 @@ def schedule(
         from mortal.server import scheduled  # Prefect reads its settings when it is imported
 
         times = scheduled.cron_schedule(cron, timezone) if cron is not None else None
+        deployed = name or settings.name
         say(f"Prefect UI: {running.ui_url}  (Ctrl-C ends this)")
-        scheduled.serve(settings, name=name or settings.name, schedule=times, say=say)
+        start = f"PREFECT_API_URL={running.api_url} prefect deployment run"
+        say(f"start a run there, or with   {start} grpo-train/{deployed}")
+        scheduled.serve(settings, name=deployed, schedule=times, say=say)
 
 
 def automate(
