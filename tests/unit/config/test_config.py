@@ -150,7 +150,7 @@ def test_documented_defaults():
             {"rollout": {"weight_sync": "direct", "source": "replay:Replay"}},
             r"'direct' is for rollouts that the run's own workers sample.*'replay:Replay'",
         ),
-        ({"runs_dir": "a\0b"}, r"runs_dir: holds a NUL character"),
+        ({"runs_dir": "a\0b"}, r"runs_dir = .*: holds a NUL character"),
         ({"run_id": "../up"}, r"run_id = '../up'"),
         ({"seed": -1}, r"seed = -1"),
         ({"rewards": {"weights": [float("nan")]}}, r"rewards.weights.* = nan: .*finite number"),
