@@ -27,6 +27,7 @@ from mortal.server.files import (
     PORT_IN_USE,
     Server,
     ServerRecord,
+    client_environment,
     living_server,
     locked,
     opened,
@@ -129,18 +130,6 @@ def keep_no_longer(say: Callable[[str], None]) -> None:
         name = f"MORTAL's Prefect server at {Server(api_url=record.api_url).ui_url}"
         in_use = record.process.lives()
         say(f"{name} ends with the commands that use it" if in_use else f"{name} has ended")
-
-
-def client_environment(server: Server) -> dict[str, str]:
-    """Environment of a flow that reports to our own `server`."""
-    environment = {
-        "PREFECT_API_URL": server.api_url,
-        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(server_home() / "results"),
-    }
-    password = os.environ.get("PREFECT_SERVER_API_AUTH_STRING")
-    if password:  # which the server has, too
-        environment["PREFECT_API_AUTH_STRING"] = password
-    return environment
 
 
 def _want(users: IO[str]) -> None:
