@@ -58,6 +58,9 @@ def test_a_word_too_many_is_told_how_the_command_is_written(mortal):
         (["--max-steps", "0"], "training.max_steps = 0: must be at least 1, or -1"),
         (["--set", "training.max_steps=five"], "training.max_steps = 'five': must be a whole"),
         (["--loss-type", "no"], "training.loss_type = 'no': must be 'grpo', 'dapo'"),
+        (["--set", "model=3"], "model = 3: must be a table of keys"),
+        (["--set", "name=a b"], "name = 'a b': must consist of letters, digits, '.'"),
+        (["--reward", "a.py:f,b.py:g"], "holds several rewards; write each of them by itself"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_key(mortal, project, words, answer):
