@@ -16,7 +16,7 @@ OlderThan = Annotated[
     typer.Option(
         "--older-than",
         metavar="DAYS",
-        help="Runs whose last step is so old may go. Default: as each run's "
+        help="Remove runs whose last step is older. Default: as each run's "
         "retention.keep_days says.",
     ),
 ]
@@ -46,11 +46,10 @@ def gc(
     protect: Protect = None,
     delete: Delete = False,
 ) -> None:
-    """List what may be removed of past runs, or remove it.
+    """List what can be removed of past runs, or remove it.
 
-    A run that is going stays, and so does one that a remaining run is a fork of
-    or begins with, and one that a model in production comes from. What a killed
-    removal has left goes, too.
+    Runs in progress are kept, and so are runs that a remaining run was forked from or began with,
+    and runs whose model is in production. Leftovers of a removal that was killed are removed, too.
     """
     from mortal.keeping import gc as housekeeping
     from mortal.terminal.output import say

@@ -109,7 +109,7 @@ def schedule(
     """Train on demand or on a schedule, without a work pool or a worker, until Ctrl-C.
 
     This makes two Prefect deployments: grpo-train/NAME, and grpo-train/NAME-resume for its
-    runs that ended early. One run goes at a time; a scheduled one that would begin more than
+    runs that ended early. There is one run at a time; a scheduled one that would begin more than
     an hour late is skipped. Relative paths start in the current folder.
     """
     from mortal.driver import QUIET_PREFECT

@@ -42,7 +42,8 @@ EngineName = Annotated[
 Merged = Annotated[
     bool,
     typer.Option(
-        "--merged", help="LoRA: add the adapter to its base, which vLLM else serves beside it."
+        "--merged",
+        help="LoRA: merge the adapter into its base; by default, vLLM serves it beside the base.",
     ),
 ]
 Python = Annotated[str | None, typer.Option(metavar="PATH", help="Interpreter that has vLLM.")]
@@ -154,7 +155,7 @@ def chat(
     volume: Volume = None,
     trust: Trust = False,
 ) -> None:
-    """Ask a trained model, in the manner of the run's own problems."""
+    """Ask a trained model, in the form of the run's own problems."""
     from mortal.terminal.chat import converse
     from mortal_steps.errors import RunNotFoundError
     from mortal_steps.serving.asking import Client, Manner, changed, manner_of

@@ -69,8 +69,8 @@ def train(
 ) -> None:
     """Train a model as a configuration file and flags describe.
 
-    Each flag below the first panel writes the key of the configuration that it
-    names; --set writes any other.
+    Each flag below the first panel sets the configuration key in its parentheses; --set sets any
+    other.
     """
     checking(f"reading {config or 'the command line'}")
     from mortal_steps.config.flagged import flagged_config
@@ -175,7 +175,7 @@ def fork(
 ) -> None:
     """Train a new run from a checkpoint of another run, with different settings.
 
-    The parent is only read, and relative paths start where its own do. Weights,
+    The parent is only read, and relative paths mean what they mean there. Weights,
     optimizer moments and logs are inherited; the learning rate and all other
     settings are the new run's own from its first step.
     """
