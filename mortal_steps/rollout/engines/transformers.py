@@ -12,7 +12,7 @@ batch left padding and kernels may move logprobs by some 1e-6.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,17 @@ from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
 from mortal_steps.rollout.engines.adapter_files import is_adapter, read_adapter_config
 from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length, other_tensors
-from mortal_steps.rollout.engines.held_tensors import differing, tensors_in
+from mortal_steps.rollout.engines.held_tensors import (
+    differing,
+    digest_of_held,
+    is_as_in_file,
+    read_files,
+    tensors_in,
+)
 from mortal_steps.rollout.engines.seeded_draw import SeededDraw
 from mortal_steps.rollout.engines.tensor_shapes import tensor_shapes
 from mortal_steps.rollout.engines.transformers_adapter import AdaptedModel
+from mortal_steps.store.tensor_layout import Layout
 from mortal_steps.types import SamplingParams
 
 
@@ -102,6 +109,20 @@ class TransformersEngine(Engine):
         if other:
             raise other_tensors(origin, other)
 
+    def compared(self, names: Collection[str]) -> Collection[str]:
+        """Those that are parameters of the model."""
+        own = self._own()
+        return [name for name in names if name in own]
+
+    def holds_as_in_file(self, layout: Layout) -> bool:
+        """Whether they are the model's, on a CPU."""
+        return self._adapted is None and is_as_in_file(self._own(), layout)
+
+    def digest_of_held(self, layout: Layout) -> str:
+        """Of the parameters that the model computes with."""
+        own = self._own()
+        return digest_of_held(own, layout) if is_as_in_file(own, layout) else ""
+
     def _own(self) -> dict[str, torch.Tensor]:
         held = dict(self._model.named_parameters())
         return {name: held[name] for name in self._names if name in held}
@@ -137,6 +158,8 @@ class TransformersEngine(Engine):
                 raise ValueError(
                     f"{name} is {shapes[name]} there, {tuple(tensor.shape)} in the model"
                 )
+        if read_files(own, folder):
+            return
         with torch.no_grad():
             for name, tensor in tensors_in(folder):
                 own[name].copy_(tensor)

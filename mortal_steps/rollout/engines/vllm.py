@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,10 @@ class VllmEngine(Engine):
     def verify_tensors(self, tensors: Mapping[str, Any], origin: str) -> None:
         """The same of tensors in memory."""
         self._verify(tensors, origin)
+
+    def compared(self, names: Collection[str]) -> Collection[str]:
+        """Those that vLLM has where `load_weights` puts them."""
+        return self._comparable.intersection(names)
 
     def restart(self, folder: Path) -> None:
         """Start vLLM anew with the folder; raises `EngineError` if it does not start."""
