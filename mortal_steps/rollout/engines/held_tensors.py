@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,22 @@ def differing(held: Held, given: Iterable[tuple[str, torch.Tensor]]) -> list[str
     return sorted(
         name for name, tensor in given if name in held and not is_held(held[name], tensor)
     )
+
+
+def differing_in(held: Iterable[tuple[str, torch.Tensor]], folder: Path) -> list[str]:
+    """Names of tensors, given one by one, that are not those of a model folder; those that are not
+    in the folder are left out."""
+    with contextlib.ExitStack() as opened:
+        files = [
+            opened.enter_context(safe_open(path, framework="pt"))
+            for path in sorted(folder.glob("*.safetensors"))
+        ]
+        by_name = {name: file for file in files for name in file.keys()}  # noqa: SIM118
+        return sorted(
+            name
+            for name, tensor in held
+            if name in by_name and not is_held(tensor, by_name[name].get_tensor(name))
+        )
 
 
 def is_as_in_file(held: Held, layout: Layout) -> bool:

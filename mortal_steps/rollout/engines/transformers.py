@@ -12,7 +12,7 @@ batch left padding and kernels may move logprobs by some 1e-6.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +32,16 @@ from transformers import (
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
 from mortal_steps.rollout.engines.adapter_files import is_adapter, read_adapter_config
-from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length, other_tensors
-from mortal_steps.rollout.engines.held_tensors import (
-    differing,
-    digest_of_held,
-    is_as_in_file,
-    read_files,
-    tensors_in,
-)
+from mortal_steps.rollout.engines.base import SampledTokens, context_length
+from mortal_steps.rollout.engines.held_tensors import read_files, tensors_in
 from mortal_steps.rollout.engines.seeded_draw import SeededDraw
 from mortal_steps.rollout.engines.tensor_shapes import tensor_shapes
 from mortal_steps.rollout.engines.transformers_adapter import AdaptedModel
-from mortal_steps.store.tensor_layout import Layout
+from mortal_steps.rollout.engines.transformers_tensors import ComparesTensors
 from mortal_steps.types import SamplingParams
 
 
-class TransformersEngine(Engine):
+class TransformersEngine(ComparesTensors):
     """Samples with transformers on the GPU if there is one, else on the CPU.
 
     Weights are replaced in place, whatever way of syncing them is chosen: there is no server to
@@ -93,39 +87,6 @@ class TransformersEngine(Engine):
             self._load(folder)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise EngineError(f"cannot load the weights in {folder}: {error}") from error
-
-    def verify(self, folder: Path) -> None:
-        """Compare the adapter's tensors, or those that the model has by the names in the folder."""
-        if is_adapter(folder):
-            other = self._adapted.differing(folder) if self._adapted else ["all of it"]
-        else:
-            other = differing(self._own(), tensors_in(folder))
-        if other:
-            raise other_tensors(str(folder), other)
-
-    def verify_tensors(self, tensors: Mapping[str, torch.Tensor], origin: str) -> None:
-        """The same of tensors in memory."""
-        other = differing(self._own(), tensors.items())
-        if other:
-            raise other_tensors(origin, other)
-
-    def compared(self, names: Collection[str]) -> Collection[str]:
-        """Those that are parameters of the model."""
-        own = self._own()
-        return [name for name in names if name in own]
-
-    def holds_as_in_file(self, layout: Layout) -> bool:
-        """Whether they are the model's, on a CPU."""
-        return self._adapted is None and is_as_in_file(self._own(), layout)
-
-    def digest_of_held(self, layout: Layout) -> str:
-        """Of the parameters that the model computes with."""
-        own = self._own()
-        return digest_of_held(own, layout) if is_as_in_file(own, layout) else ""
-
-    def _own(self) -> dict[str, torch.Tensor]:
-        held = dict(self._model.named_parameters())
-        return {name: held[name] for name in self._names if name in held}
 
     def _load(self, folder: Path) -> None:
         if is_adapter(folder):
