@@ -40,6 +40,9 @@ class Engine(Protocol):
     """Name of the weights' type, such as `float32`."""
     max_model_len: int
     """Longest prompt plus completion, in tokens."""
+    on_cpu: bool = False
+    """Whether it computes with the processor's cores: its threads and one that hashes beside them
+    make each other wait."""
 
     def check(self, folder: Path) -> None:
         """Raise `EngineError` where it is known before loading that the folder does not fit the

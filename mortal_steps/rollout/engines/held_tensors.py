@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import torch
 from blake3 import blake3
 from safetensors import safe_open
@@ -78,7 +79,7 @@ def digest_of_held(held: Held, layout: Layout) -> str:
     hasher = blake3(max_threads=num_threads(layout.size))
     hasher.update(layout.header)
     for place in layout.places:
-        hasher.update(_bytes_of(held[place.name]))
+        hasher.update(_bytes_in(held[place.name]).data)
     return BLAKE3 + hasher.hexdigest()
 
 
@@ -93,17 +94,39 @@ def read_files(held: Held, folder: Path) -> bool:
     return True
 
 
+def copy_tensors(held: Held, given: Held) -> bool:
+    """Copy tensors into those that are held by their names; False, and nothing is copied, where one
+    of them is not held in the CPU's memory and in the same form.
+
+    In pieces that threads take as they become free: those of an operator of torch wait for each
+    other, and for whatever else their cores are given to."""
+    for name, tensor in given.items():
+        dtype, shape = NAMES.get(tensor.dtype, ""), tuple(tensor.shape)
+        if not _lies_like(tensor, dtype, shape) or not _lies_like(held[name], dtype, shape):
+            return False
+    pieces = (
+        (target[begin : begin + PIECE_BYTES], source[begin : begin + PIECE_BYTES])
+        for name, tensor in given.items()
+        for target, source in [(_bytes_in(held[name]), _bytes_in(tensor))]
+        for begin in range(0, len(target), PIECE_BYTES)
+    )
+    size = sum(tensor.nbytes for tensor in given.values())
+    with ThreadPoolExecutor(num_threads(size)) as threads:
+        list(threads.map(lambda piece: np.copyto(*piece), pieces))
+    return True
+
+
 def _read_file(held: Held, path: Path, layout: Layout) -> None:
     pieces = (
         (memory[begin : begin + PIECE_BYTES], place.start + begin)
         for place in layout.places
-        for memory in [_bytes_of(held[place.name])]
+        for memory in [_bytes_in(held[place.name])]
         for begin in range(0, len(memory), PIECE_BYTES)
     )
     with path.open("rb", buffering=0) as file:
 
-        def read(piece: tuple[memoryview, int]) -> None:
-            rest, offset = piece
+        def read(piece: tuple[np.ndarray, int]) -> None:
+            rest, offset = piece[0].data, piece[1]
             while rest:
                 count = os.preadv(file.fileno(), [rest], offset)
                 if not count:
@@ -123,6 +146,7 @@ def _lies_like(tensor: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> bool
     )
 
 
-def _bytes_of(tensor: torch.Tensor) -> memoryview:
+def _bytes_in(tensor: torch.Tensor) -> np.ndarray:
     """The tensor's own memory."""
-    return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())
+    found: np.ndarray = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return found

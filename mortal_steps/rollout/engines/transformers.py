@@ -33,7 +33,7 @@ from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
 from mortal_steps.rollout.engines.adapter_files import is_adapter, read_adapter_config
 from mortal_steps.rollout.engines.base import SampledTokens, context_length
-from mortal_steps.rollout.engines.held_tensors import read_files, tensors_in
+from mortal_steps.rollout.engines.held_tensors import copy_tensors, read_files, tensors_in
 from mortal_steps.rollout.engines.seeded_draw import SeededDraw
 from mortal_steps.rollout.engines.tensor_shapes import tensor_shapes
 from mortal_steps.rollout.engines.transformers_adapter import AdaptedModel
@@ -65,6 +65,7 @@ class TransformersEngine(ComparesTensors):
             **rollout.engine_options,
         }
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.on_cpu = self._device == "cpu"
         self._base_path = model_path
         self._is_base = True
         self._adapted: AdaptedModel | None = None
@@ -137,6 +138,8 @@ class TransformersEngine(ComparesTensors):
         if self._adapted is not None:
             self._model, self._adapted = self._read_model(self._base_path), None
         self._is_base = False
+        if copy_tensors(self._own(), tensors):
+            return
         try:
             self._model.load_state_dict(tensors, strict=False)
         except RuntimeError as error:

@@ -3,8 +3,8 @@
 The actor announces where (`WeightsRef.segment`). What lies there is a version's whole folder: its
 manifest has the digest that was published, the files have those of the manifest. An engine with
 its tensors in the CPU's memory hashes those, once they are copied, and they must have the file's
-digest. For others, the file is hashed in a thread beside the copy, the comparison of each tensor
-and the canary. All of it is waited for before a token is sampled.
+digest. For others, the file is hashed, and each tensor compared with it; beside an engine on a GPU
+a thread computes the hash. All of it is waited for before a token is sampled.
 
 A version that is not in memory (any more) is read from its folder: after a resume, or where the
 actor was restarted, or for a worker that comes late.
@@ -87,7 +87,8 @@ def _load(
     if compared is not None:
         compared.tell(engine, [layout])
     with ThreadPoolExecutor(1, thread_name_prefix="verify-weights") as beside:
-        found = None if held else beside.submit(digest_of_bytes, shared.payload)
+        hashes = not held and not engine.on_cpu
+        found = beside.submit(digest_of_bytes, shared.payload) if hashes else None
         try:
             engine.load_tensors(tensors)
             proven = held and engine.digest_of_held(layout) == digest
@@ -113,7 +114,7 @@ def _load(
 
 
 def _hashed(shared: Shared, found: Future[str] | None) -> str:
-    return found.result() if found else digest_of_bytes(shared.payload)
+    return found.result() if found else digest_of_bytes(shared.payload, alone=True)
 
 
 def _damaged(origin: str) -> CorruptFileError:

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
 from mortal_steps.rollout.engines.held_tensors import (
+    copy_tensors,
     digest_of_held,
     is_as_in_file,
     is_held,
@@ -62,6 +63,16 @@ def test_tensors_that_lie_as_in_the_file_have_its_digest(held, model_a, model_b)
     assert read_files(held, model_b)
     assert digest_of_held(held, layout) == digest_of_file(model_b / NAME)
     assert all(torch.equal(held[name], t) for name, t in load_file(model_b / NAME).items())
+
+
+def test_tensors_in_memory_are_copied(held, model_b):
+    given = load_file(model_b / NAME)
+    assert copy_tensors(held, given)
+    assert all(torch.equal(held[name], given[name]) for name in given)
+    given["model.norm.weight"] = given["model.norm.weight"][::2]
+    before = {name: tensor.clone() for name, tensor in held.items()}
+    assert not copy_tensors(held, {name: tensor * 2 for name, tensor in given.items()})
+    assert all(torch.equal(held[name], before[name]) for name in held)
 
 
 def test_one_bit_in_any_tensor_is_another_digest(held, model_a):
