@@ -17,7 +17,8 @@ on each side, and a hash of what the engine holds. (The actor hashes beside the 
 probe.)
 
 Passes: bytes given to `write` and got from `read`, as multiples of the model. A worker also loads
-from the mapped file, which is no read.
+from the mapped file, which is no read. `worker GB`: its own memory once it has loaded, and the most
+that it ever had, with what it shares with the actor or the page cache.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def _print_report(rounds: Sequence[Round]) -> None:
     )
     table = results_table(
         "seconds of a version, medians of the rounds",
-        *("model", "place", "code", "method", *headings, "written", "read"),
+        *("model", "place", "code", "method", *headings, "written", "read", "worker GB"),
         left=("place", "code", "method"),
     )
     keys = list(dict.fromkeys((r["size"], r["place"], r["code"], r["method"]) for r in rounds))
@@ -187,6 +188,7 @@ def _print_report(rounds: Sequence[Round]) -> None:
             f"{statistics.median(map(cpu_ratio, rows)):.2f}",
             f"{_passes(rows, 'publish_written'):.1f}",
             f"{_passes(rows, 'publish_read'):.1f} + {_passes(rows, 'load_read'):.1f}",
+            f"{_median(rows, 'own_bytes') / 1e9:.1f} {_median(rows, 'peak_bytes') / 1e9:.1f}",
         )
     console.print(table)
     console.print(

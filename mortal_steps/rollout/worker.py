@@ -138,6 +138,7 @@ class RolloutWorker:
     def _engine_with(self, weights: WeightsRef) -> Engine:
         """The engine, holding exactly `weights`."""
         engine = self._started_engine()
+        self._mapped.drop_removed()
         if self._loaded != weights:
             # Unproven until the canary has passed, whatever goes wrong in between.
             self._loaded = None

@@ -15,15 +15,14 @@ from pathlib import Path
 
 
 class MappedSegments:
-    """One reader's mappings. The memory of a segment that its writer has removed is given back when
-    the next one is mapped."""
+    """One reader's mappings."""
 
     def __init__(self) -> None:
         self._kept: dict[Path, tuple[int, mmap.mmap]] = {}
 
     def map(self, path: Path, file: int) -> mmap.mmap:
         """The segment at `path`, open as `file`; the caller holds its lock."""
-        self._drop_removed()
+        self.drop_removed()
         found = os.fstat(file)
         inode, memory = self._kept.get(path, (0, None))
         if memory is None or (inode, len(memory)) != (found.st_ino, found.st_size):
@@ -31,6 +30,7 @@ class MappedSegments:
             self._kept[path] = found.st_ino, memory
         return memory
 
-    def _drop_removed(self) -> None:
+    def drop_removed(self) -> None:
+        """Give back the memory of segments that are removed."""
         for path in [path for path in self._kept if not path.exists()]:
             del self._kept[path]
