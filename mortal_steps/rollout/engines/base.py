@@ -82,8 +82,9 @@ class Engine(Protocol):
 
     def compared(self, names: Collection[str]) -> Collection[str]:
         """Those of a published version's tensors, given by name, that `verify` and `verify_tensors`
-        compare; for the others, the log-probabilities are the proof. By default none."""
-        return ()
+        compare; for the others, the log-probabilities are the proof. By default all of them where
+        there is a `verify`, and none where there is not."""
+        return () if type(self).verify is Engine.verify else names
 
     def holds_as_in_file(self, layout: Layout) -> bool:
         """Whether the tensors of a safetensors file with this layout, once they are loaded, lie in

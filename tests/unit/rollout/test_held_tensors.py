@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
+from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.engines.held_tensors import (
     copy_tensors,
     digest_of_held,
@@ -136,6 +137,21 @@ def test_the_log_says_once_how_much_is_compared(tmp_path, model_a, mixtral, capl
     assert caplog.text.count(f"all {len(names)} tensors of a version ({size:,} bytes) are") == 1
     layout = layout_of(mixtral / NAME)
     assert len(engine_of(mixtral).compared([p.name for p in layout.places])) == len(layout.places)
+
+
+def test_an_engine_of_ones_own_compares_all_that_it_is_given_if_it_compares():
+    class Silent(Engine):
+        def load(self, folder): ...
+
+        def sample(self, prompts_ids, seeds, params): ...
+
+        def score(self, token_ids): ...
+
+    class Comparing(Silent):
+        def verify(self, folder): ...
+
+    assert list(Silent().compared(["a"])) == []
+    assert list(Comparing().compared(["a"])) == ["a"]
 
 
 def test_the_log_names_what_the_probe_alone_proves(tmp_path, model_a, engine, caplog):
