@@ -12,9 +12,8 @@ write or sync then, beside other work. The files lie on the local disk and in /d
 the page cache when they are read, as in a run.
 
 `times` is of a plain write and read; for `direct`, of a copy in memory. `floor` is the same of
-what cannot be left out, each part measured alone in the same round: a write and a read, or a copy
-on each side, and a hash of what the engine holds. (The actor hashes beside the write, or beside its
-probe.)
+what cannot be left out, each part measured alone in the same round: a write, a read and the hash of
+what the engine holds (the actor hashes beside the write), or a copy and a hash on each side.
 
 Passes: bytes given to `write` and got from `read`, as multiples of the model. A worker also loads
 from the mapped file, which is no read. `worker GB`: its own memory once it has loaded, and the most
@@ -85,8 +84,8 @@ def ratio(row: Round) -> float:
 
 def floor(row: Round) -> float:
     """What of it cannot be left out, as the same multiple."""
-    needed: float = row["plain_copy_s"] if row["method"] == DIRECT else 0.0
-    return (_plain_s(row) + needed + float(row["plain_hash_s"])) / _plain_s(row)
+    plain, hashed = _plain_s(row), float(row["plain_hash_s"])
+    return (2 * (plain + hashed) if row["method"] == DIRECT else plain + hashed) / plain
 
 
 def _plain_s(row: Round) -> float:
