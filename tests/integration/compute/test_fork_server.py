@@ -283,6 +283,37 @@ def test_a_call_beside_a_block_that_fails_is_somebody_elses_to_tell(tmp_path, ca
     ]
 
 
+def test_a_call_beside_a_block_that_cannot_begin_ends_with_the_block():
+    script = f"""
+        import os, resource, time
+        from mortal_steps.compute.base import WorkerSpec
+        from mortal_steps.compute.local import begin_imports, called_beside
+
+        spec = WorkerSpec(
+            factory="tests.support.workers:Counter",
+            kwargs={{}},
+            preload=("tests.support.workers",),
+            env={{"PYTHONPATH": {str(ROOT)!r}}},
+        )
+        begin_imports(spec)
+        next_free = os.dup(0)
+        os.close(next_free)
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (next_free, most))
+        with called_beside(spec, "pid"):
+            time.sleep(0.5)
+        print("the block has ended")
+    """
+    told = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert told.stdout == "the block has ended\n"
+
+
 def test_a_worker_that_cannot_be_forked_is_not_started_beside_a_block(tmp_path):
     with called_beside(worker_of(tmp_path), "write", path=str(tmp_path / "written")):
         time.sleep(0.1)
