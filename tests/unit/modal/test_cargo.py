@@ -137,6 +137,25 @@ def test_a_shard_that_is_too_large_goes_by_the_volume(host, volume, here, batch)
     assert volume.asked == ["reload", "commit"]
 
 
+def test_a_reload_waits_for_files_that_are_still_written(host, volume, here, batch, monkeypatch):
+    """As of an actor that syncs the version it has published beside its next call."""
+    still_open, reload = [4, 3, 2, 1], volume.reload
+
+    def refused_beside_files():
+        if still_open:
+            still_open.pop()
+            raise RuntimeError("there are open files preventing the operation")
+        reload()
+
+    monkeypatch.setattr(volume, "reload", refused_beside_files)
+    assert host.call(order("train_step", here, batch)).error is None
+    assert volume.asked == ["reload", "commit"]
+    still_open += [1]
+    monkeypatch.setattr("mortal_steps.compute.modal.host.FILES_OPEN_S", 0.0)
+    with pytest.raises(RuntimeError, match="open files"):
+        host.call(order("train_step", here, batch))
+
+
 def test_a_call_that_needs_nothing_of_the_volume_does_not_reload_it(host, volume, here, batch):
     again = order("train_step", here, batch, after="ta-1")
     host.call(again)
