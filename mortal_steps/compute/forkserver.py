@@ -162,7 +162,8 @@ def _become(order: ForkOrder, descriptors: list[int]) -> None:
     for stream in (1, 2):
         os.dup2(output, stream)
     os.close(output)
-    os.write(1, said)
+    with contextlib.suppress(OSError):  # a full disk: what matters then is told elsewhere
+        os.write(1, said)
     os.setsid()
     os.chdir(order.working_dir)
     for name, value in order.environment.items():

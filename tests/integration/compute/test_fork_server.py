@@ -14,6 +14,7 @@ import pytest
 from mortal_steps.compute import forking
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute, called_beside
+from mortal_steps.compute.local_container import LocalContainer
 from mortal_steps.errors import ComputeError, WorkerLostError
 from mortal_steps.system.processes import ProcessId
 from tests.support.paths import ROOT
@@ -157,6 +158,13 @@ async def test_a_log_begins_with_what_the_imports_said(make_compute, tmp_path):
     await processes(make_compute("tests.support.preloaded.talkative"))
     for worker in ("rollout-0", "rollout-1"):
         assert (tmp_path / f"{worker}.log").read_text().startswith("said while importing\n")
+
+
+async def test_a_log_that_takes_nothing_ends_nobody(make_compute, monkeypatch):
+    """As on a full disk, of which the run itself tells."""
+    monkeypatch.setattr(LocalContainer, "_log", lambda container: open(os.devnull, "rb"))
+    compute = make_compute("tests.support.preloaded.talkative")
+    assert await call(compute, "add", amount=1) == 1
 
 
 async def test_a_module_that_cannot_be_imported_ends_nobody(make_compute, tmp_path):
