@@ -162,7 +162,8 @@ async def test_a_log_begins_with_what_the_imports_said(make_compute, tmp_path):
 
 async def test_a_log_that_takes_nothing_ends_nobody(make_compute, monkeypatch):
     """As on a full disk, of which the run itself tells."""
-    monkeypatch.setattr(LocalContainer, "_log", lambda container: open(os.devnull, "rb"))
+    takes_nothing = os.open(os.devnull, os.O_RDONLY)
+    monkeypatch.setattr(LocalContainer, "_log", lambda _: os.fdopen(takes_nothing, "rb"))
     compute = make_compute("tests.support.preloaded.talkative")
     assert await call(compute, "add", amount=1) == 1
 
