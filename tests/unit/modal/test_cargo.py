@@ -14,7 +14,14 @@ from mortal_steps.compute.modal.orders import Outcome
 from mortal_steps.errors import CorruptFileError, LeaseLostError, TransientError
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
-from mortal_steps.types import FileRef, GenerateRequest, Problem, StageTiming, WeightsRef
+from mortal_steps.types import (
+    FileRef,
+    GenerateRequest,
+    Problem,
+    SegmentRef,
+    StageTiming,
+    WeightsRef,
+)
 from tests.support.modal.orders import ORDER
 
 PROBLEMS = [Problem(id="train-0", prompt="ab=")]
@@ -191,7 +198,15 @@ def test_a_call_reloads_where_the_volume_knows_of_a_later_lease(host, volume, he
     assert volume.asked[3:] == ["reload", "commit"]
 
 
-def test_a_shard_reloads_for_weights_that_are_not_here(host, volume, here, there, batch):
+def publish(store, content):
+    """Version 1, of this content."""
+    with store.committing_folder("weights/v1") as folder:
+        (folder / "model.safetensors").write_text(content)
+    return WeightsRef(version=1, path="weights/v1", sha256=store.folder_digest("weights/v1"))
+
+
+def shard_of(here, batch, weights):
+    """An order for a shard of a batch, to the container that answered last."""
     request = GenerateRequest(
         stage="generate",
         step=0,
@@ -201,15 +216,29 @@ def test_a_shard_reloads_for_weights_that_are_not_here(host, volume, here, there
         stop=1,
         num_generations=1,
         sampling=None,
-        weights=WeightsRef(version=1, path="weights/v1", sha256="1"),
+        weights=weights,
         output="steps/000000/generations-0.parquet",
     )
-    asked = replace(order("generate", here, batch, after="ta-1"), payload={"request": request})
+    return replace(order("generate", here, batch, after="ta-1"), payload={"request": request})
+
+
+def test_a_shard_reloads_for_weights_that_are_not_here(host, volume, here, there, batch):
+    asked = shard_of(here, batch, publish(here, "these"))
     host.call(asked)
     assert volume.asked[:1] == ["reload"]
-    there.path("weights/v1").mkdir(parents=True)
+    publish(there, "those of an attempt on other hardware that was lost")
     host.call(asked)
-    assert "reload" not in volume.asked[1:]
+    assert volume.asked.count("reload") == 2
+    publish(there, "these")
+    host.call(asked)
+    assert volume.asked.count("reload") == 2
+
+
+def test_a_shard_does_not_wait_for_a_folder_whose_weights_are_in_memory(host, volume, here, batch):
+    """An actor in the same container is writing it."""
+    in_memory = SegmentRef(name="mortal-0-1-2", stamp="1")
+    host.call(shard_of(here, batch, replace(publish(here, "these"), segment=in_memory)))
+    assert "reload" not in volume.asked
 
 
 def test_a_container_that_is_taken_away_commits(host, volume, here, batch):
