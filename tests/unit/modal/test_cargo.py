@@ -11,7 +11,7 @@ from mortal_steps.compute.modal import cargo, mirror
 from mortal_steps.compute.modal.host import WorkerHost
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.orders import Outcome
-from mortal_steps.errors import CorruptFileError, LeaseLostError, TransientError
+from mortal_steps.errors import CorruptFileError, LeaseLostError, TransientError, WorkerError
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
 from mortal_steps.types import (
@@ -340,13 +340,17 @@ async def test_the_volume_hears_where_the_run_stands_beside_the_calls(
                 ):
                     await asyncio.sleep(0.01)
         assert volume.asked == ["upload", "upload"]
-        volume.away = TransientError("Modal cannot be reached")
         write_atomically(here.path("manifest.json"), b"three")
-        with pytest.raises(TransientError):
-            async with asyncio.timeout(5):
-                while True:
-                    await mine.load({}, with_all=True)
-                    await asyncio.sleep(0.01)
+        for away, told in (
+            (TransientError("Modal cannot be reached"), TransientError),
+            (RuntimeError("nobody has thought of this"), WorkerError),
+        ):
+            volume.away = away
+            with pytest.raises(told):
+                async with asyncio.timeout(5):
+                    while True:
+                        await mine.load({}, with_all=True)
+                        await asyncio.sleep(0.01)
         volume.away = None
         async with asyncio.timeout(5):
             while there.path("manifest.json").read_bytes() != b"three":
