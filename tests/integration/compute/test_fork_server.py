@@ -202,8 +202,22 @@ async def test_workers_with_devices_of_their_own_are_started(make_compute):
     assert process["parent"] == os.getpid()
 
 
-@pytest.mark.parametrize("module", ["html.parser", "tests.support.preloaded.slow"])
-def test_a_server_ends_with_its_owner_even_in_an_import(tmp_path, module):
+WAITS = "sys.stdin.read()"
+ASKS = (
+    "Path('scratch').mkdir(); own = {'MORTAL_WORKER_SCRATCH': os.path.abspath('scratch')}; "
+    "asyncio.run(server.fork('w', working_dir='.', environment=own, descriptors=[0, 1]))"
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "then"),
+    [
+        ("html.parser", WAITS),
+        ("tests.support.preloaded.slow", WAITS),
+        ("tests.support.preloaded.slow", ASKS),
+    ],
+)
+def test_a_server_ends_with_its_owner_even_in_an_import(tmp_path, module, then):
     owner = textwrap.dedent(f"""
         import asyncio, os, sys
         from pathlib import Path
@@ -212,7 +226,7 @@ def test_a_server_ends_with_its_owner_even_in_an_import(tmp_path, module):
         environment = {{**os.environ, "PYTHONPATH": {str(ROOT)!r}, "IMPORTING": "importing"}}
         server = ForkServer(sys.executable, [{module!r}], environment)
         print(server._process.pid, flush=True)
-        sys.stdin.read()
+        {then}
     """)
     with subprocess.Popen(
         [sys.executable, "-c", owner],
@@ -226,11 +240,15 @@ def test_a_server_ends_with_its_owner_even_in_an_import(tmp_path, module):
         while module.endswith("slow") and not (tmp_path / "importing").exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        while then == ASKS and not (tmp_path / "scratch").exists():
+            time.sleep(0.05)
+        time.sleep(0.2)  # so that the order is there
         assert server.lives()
         process.kill()
     while server.lives():
         assert time.monotonic() < deadline, "the fork server outlived its owner"
         time.sleep(0.05)
+    assert not (tmp_path / "scratch").exists()
 
 
 def test_what_imports_print_does_not_reach_the_terminal(tmp_path):
