@@ -39,6 +39,8 @@ from mortal_steps.types import FileRef
 
 logger = logging.getLogger(__name__)
 
+FILES_OPEN = "open files"
+"""In what Modal says where it refuses to reload for them."""
 FILES_OPEN_S = 300.0
 """How long a worker may take to write what it has begun, before a call ends in an error."""
 LOOK_EVERY_S = 0.1
@@ -170,8 +172,8 @@ class WorkerHost:
             try:
                 self._volume.reload()
                 return
-            except RuntimeError:
-                if time.monotonic() > until:
+            except RuntimeError as error:
+                if FILES_OPEN not in str(error) or time.monotonic() > until:
                     raise
             gc.collect()  # a file that only a reference cycle still holds open
             time.sleep(LOOK_EVERY_S)

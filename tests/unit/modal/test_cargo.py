@@ -157,8 +157,8 @@ def test_a_reload_waits_for_files_that_are_still_written(host, volume, here, bat
     monkeypatch.setattr(volume, "reload", refused_beside_files)
     assert host.call(order("train_step", here, batch)).error is None
     assert volume.asked == ["reload", "commit"]
-    still_open += [1]
     monkeypatch.setattr("mortal_steps.compute.modal.host.FILES_OPEN_S", 0.0)
+    still_open += [1]
     with pytest.raises(RuntimeError, match="open files"):
         host.call(order("train_step", here, batch))
 
