@@ -7,7 +7,7 @@ A reload shows what others have committed, and takes time. A train step needs no
   are all here;
 - nobody has taken the run over (fence.py), which the Volume's own list of leases tells.
 
-Nor does a shard whose weights are here, or in memory. Any other call reloads.
+So does a shard whose weights are here. Any other call reloads.
 """
 
 from __future__ import annotations
@@ -60,10 +60,7 @@ def is_driven_with(volume: Listing, run_id: str, lease: int) -> bool:
 
 def _has_weights(store: RunStore, weights: WeightsRef) -> bool:
     """Whether this very version is here: one of its number may be an attempt's that was lost, and
-    is replaced by now. What lies in shared memory was made in this container, and is on its way
-    to the folder."""
-    if weights.segment is not None:
-        return True
+    is replaced by now."""
     try:
         return store.folder_digest(weights.path) == weights.sha256
     except CorruptFileError:

@@ -166,7 +166,7 @@ class WorkerHost:
 
     def _reload(self) -> None:
         """Look at the Volume anew, as soon as nobody here has a file of it open: an actor syncs
-        and deletes what it has published, or writes it, beside its next calls."""
+        what it has published, and deletes old versions, beside its next calls."""
         until = time.monotonic() + FILES_OPEN_S
         while True:
             try:

@@ -18,7 +18,6 @@ from mortal_steps.types import (
     FileRef,
     GenerateRequest,
     Problem,
-    SegmentRef,
     StageTiming,
     WeightsRef,
 )
@@ -232,13 +231,6 @@ def test_a_shard_reloads_for_weights_that_are_not_here(host, volume, here, there
     publish(there, "these")
     host.call(asked)
     assert volume.asked.count("reload") == 2
-
-
-def test_a_shard_does_not_wait_for_a_folder_whose_weights_are_in_memory(host, volume, here, batch):
-    """An actor in the same container is writing it."""
-    in_memory = SegmentRef(name="mortal-0-1-2", stamp="1")
-    host.call(shard_of(here, batch, replace(publish(here, "these"), segment=in_memory)))
-    assert "reload" not in volume.asked
 
 
 def test_a_container_that_is_taken_away_commits(host, volume, here, batch):
