@@ -27,7 +27,7 @@ from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.context import FlowRunContext
 from prefect.exceptions import PrefectHTTPStatusError
-from prefect.states import Cancelled, Completed, Crashed, Failed, Running
+from prefect.states import Cancelled, Completed, Crashed, Failed, Pending, Running
 
 from mortal_steps.errors import RunStoppedError, ServerError
 from mortal_steps.runs.run import Run
@@ -73,6 +73,15 @@ class Segment:
     """What task runs are made in that belong to it."""
 
 
+@dataclass(slots=True)
+class Opened:
+    """A segment that was asked for."""
+
+    making: asyncio.Task[Segment | None]
+    starting: asyncio.Task[None] | None = None
+    """Begins with its first stage."""
+
+
 class Segments:
     """The segments of one run, for the attempt of one flow run."""
 
@@ -85,7 +94,7 @@ class Segments:
         self._parent = parent
         self._length = segment_steps(run)
         self._tags = [f"run:{run.info.run_id}", f"uid:{run.info.uid[:12]}"]
-        self._open: dict[int, asyncio.Task[Segment | None]] = {}
+        self._open: dict[int, Opened] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._not_told: list[Callable[[], Awaitable[object]]] = []
         """What the server has yet to hear of the ends of segments."""
@@ -96,14 +105,25 @@ class Segments:
 
         If that step is done, they belong to the segment of the first step that is not. If the
         server could not be told of that segment, they belong to the run itself.
+
+        The last step of a segment makes the next one, so that no step waits for the server.
         """
         run = self._run  # whose steps before this one are done, and their segments closed
-        number = min(max(step, run.manifest.step), run.info.num_steps - 1) // self._length
-        if number not in self._open:
-            self._open[number] = asyncio.create_task(self._begin(number))
-        segment = await asyncio.shield(self._open[number])
+        step = min(max(step, run.manifest.step), run.info.num_steps - 1)
+        opened = self._opened(step)
+        if step + 1 < run.info.num_steps:
+            self._opened(step + 1)
+        segment = await asyncio.shield(opened.making)
+        if segment is not None and opened.starting is None:
+            opened.starting = asyncio.create_task(self._start(segment))
         with _inside(segment):
             yield
+
+    def _opened(self, step: int) -> Opened:
+        number = step // self._length
+        if number not in self._open:
+            self._open[number] = Opened(asyncio.create_task(self._make(number)))
+        return self._open[number]
 
     def end(self, before: int) -> None:
         """End the segments whose steps are all before this one, beside what follows."""
@@ -122,8 +142,8 @@ class Segments:
         elif isinstance(ended, Exception) and not isinstance(ended, RunStoppedError):
             state = Failed(message=str(ended))
         await asyncio.gather(*self._ending)
-        for opening in self._open.values():
-            await self._end(opening, state)
+        for opened in self._open.values():
+            await self._end(opened, state)
         for _ in range(LAST_TRIES):
             not_told, self._not_told = self._not_told, []
             for tell in not_told:  # the server may be back by now
@@ -168,7 +188,7 @@ class Segments:
         assert isinstance(flow_run, FlowRun)
         return flow_run
 
-    async def _begin(self, number: int) -> Segment | None:
+    async def _make(self, number: int) -> Segment | None:
         if self._server.away:
             return None
         end = min((number + 1) * self._length, self._run.info.num_steps)
@@ -182,6 +202,12 @@ class Segments:
         )
         return Segment(flow_run_id=flow_run.id, context=context)
 
+    async def _start(self, segment: Segment) -> None:
+        if not self._server.away:
+            running: State[Any] = Running()
+            starting = self._client.set_flow_run_state(segment.flow_run_id, running, force=True)
+            await told(starting, "a segment that has begun is shown as Pending")
+
     async def _made(self, name: str) -> FlowRun:
         node = uuid4()
         try:
@@ -191,14 +217,14 @@ class Segments:
                 flow_run_id=self._parent_run.id,
                 name=name,
                 dynamic_key=f"{name}-{node.hex[:8]}",  # each attempt has its own
-                state=Running(),
+                state=Pending(),
             )
             return await self._client.create_flow_run(
                 SEGMENT,
                 name=name,
                 tags=self._tags,
                 parent_task_run_id=node,
-                state=Running(),
+                state=Pending(),
             )
         except BaseException:  # a server that dies may have made it, and nobody has heard of it
             self._not_told.append(lambda: self._end_node(node))
@@ -212,8 +238,10 @@ class Segments:
                 raise
         return True
 
-    async def _end(self, opening: asyncio.Task[Segment | None], state: State[Any]) -> None:
-        segment = await opening
+    async def _end(self, opened: Opened, state: State[Any]) -> None:
+        segment = await opened.making
+        if opened.starting is not None:
+            await opened.starting
         if segment is not None:
             set_state, flow_run_id = self._client.set_flow_run_state, segment.flow_run_id
             await self._tell(lambda: set_state(flow_run_id, state, force=True))

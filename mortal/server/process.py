@@ -199,6 +199,9 @@ def _serve(
         from prefect.settings import get_current_settings
 
         from mortal.server.blocks import register_block_types
+        from mortal.server.sqlite import use_waiting_sqlite
+    if sqlite_file(database) is not None:
+        use_waiting_sqlite(database)
     with heavy_imports():  # it collects garbage, and need not look through all that is imported
         app = create_app(final=True)
     api = get_current_settings().server.api
