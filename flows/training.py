@@ -134,6 +134,7 @@ class Training:
                 self._recorder.begin_step()
                 rolling_out = stop.guard(self._rolled_out(step))
                 batch, rewards = await self._or_save(rolling_out, progress)
+                forgetting = asyncio.create_task(self._forget())  # while the actor trains
                 result = await stop.finish(partial(self._stages.train_step, session, step, rewards))
                 self._trained = step + 1
                 if result.weights is not None:
@@ -154,9 +155,14 @@ class Training:
                 speed = self._recorder.pace.end(took.num_tokens)
                 session.doing.trained(self._trained, speed.step_s)
                 progress.update(took, speed)
-                self._stages.forget(session, before=self._trained)
+                await forgetting
                 if self._recorder.report_due(news=saves or session.evaluates(self._trained)):
                     await stop.guard(self._report())
+            await self._forget()
+
+    async def _forget(self) -> None:
+        """Of the steps that are done."""
+        self._stages.forget(self._session, before=self._run.manifest.step)
 
     async def _begin_next(self, step: int) -> None:
         """Let the rollouts of the next step begin while this one is recorded and saved; not where
