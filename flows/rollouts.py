@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from mortal_steps.orchestration.batch_source import BatchSource, RolledOut
@@ -33,8 +33,10 @@ class Rollouts(BatchSource):
         self._published: dict[PolicyVersion, WeightsRef] = {}
         self._next = 0
         self._under_way: deque[asyncio.Task[RolledOut]] = deque()
-        self._ahead: set[asyncio.Task[None]] = set()
-        """What is read for later while a step is scored."""
+        self._drawing: dict[int, asyncio.Task[BatchRef]] = {}
+        """The problems of a step that is not sampled yet."""
+        self._reading: asyncio.Task[None] | None = None
+        """What the actor reads of the step that is scored."""
 
     def begin(self, step: int, published: Iterable[WeightsRef]) -> None:
         """See `BatchSource.begin`."""
@@ -43,7 +45,8 @@ class Rollouts(BatchSource):
 
     async def close(self) -> None:
         """Drop what is under way; what it has committed is found again."""
-        await drop([*self._under_way, *self._ahead])
+        reading = [] if self._reading is None else [self._reading]
+        await drop([*self._under_way, *self._drawing.values(), *reading])
 
     def publish(self, weights: WeightsRef) -> None:
         """A new version to sample with; those that no later step asks for are forgotten."""
@@ -70,10 +73,10 @@ class Rollouts(BatchSource):
 
     async def _roll_out(self, step: int, weights: WeightsRef) -> RolledOut:
         """Generate and score every shard; a shard is scored when its own generation ends, and the
-        workers are free for the next step when the last one's does. The step's problems are drawn
-        while the workers load the weights."""
+        workers are free for the next step when the last one's does. The next step's problems, which
+        need no weights, are drawn while this one is scored."""
         session = self._session
-        drawing = asyncio.create_task(self._draw(step))
+        drawing = self._drawing.pop(step, None) or asyncio.create_task(self._draw(step))
         generating: list[asyncio.Task[GenerationRef]] = []
         scoring: list[asyncio.Task[RewardRef]] = []
         try:
@@ -84,17 +87,12 @@ class Rollouts(BatchSource):
                     generating.append(asyncio.create_task(self._generate(batch, shard, weights)))
                     scoring.append(asyncio.create_task(self._score(generating[-1])))
                 generated = await asyncio.gather(*generating)
-            self._begin_ahead(session.read_ahead(generated))
-            if self._next == step + 1:
-                self._begin_ahead(session.draw_ahead(step + 1))
+            self._reading = asyncio.create_task(session.read_ahead(generated))
+            if self._next == step + 1 < session.run.info.num_steps:
+                self._drawing[step + 1] = asyncio.create_task(self._draw(step + 1))
             return RolledOut(batch, await asyncio.gather(*scoring))
         finally:
             await drop([drawing, *generating, *scoring])
-
-    def _begin_ahead(self, work: Coroutine[Any, Any, None]) -> None:
-        working = asyncio.create_task(work)
-        self._ahead.add(working)
-        working.add_done_callback(self._ahead.discard)
 
     async def _draw(self, step: int) -> BatchRef:
         return await self._stages.get_batch(self._session, step)

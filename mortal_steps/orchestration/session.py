@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import TypeVar
 
 from mortal_steps.compute.base import CallKey, Compute, Role
 from mortal_steps.config import RunConfig
+from mortal_steps.data import get_batch
+from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.orchestration.draws import Draws
 from mortal_steps.orchestration.held_out import HeldOut
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rollout.sampling import sampling_params
@@ -27,7 +28,6 @@ from mortal_steps.runs.run import Run
 from mortal_steps.schedule import policy_version, sampling_version, shard_bounds
 from mortal_steps.store import RunStore
 from mortal_steps.store.shard_files import shard_file
-from mortal_steps.system.threads import in_thread
 from mortal_steps.types import (
     ActorReady,
     BatchRef,
@@ -60,7 +60,6 @@ class Session:
         self.doing = Doing()
         """What the run does just now, for people who look on."""
         self._judges = Spending(run.store.root)
-        self._draws = Draws(run)
 
     @property
     def config(self) -> RunConfig:
@@ -71,6 +70,11 @@ class Session:
     def store(self) -> RunStore:
         """The run's directory."""
         return self.run.store
+
+    @functools.cached_property
+    def problems(self) -> Sequence[Problem]:
+        """The training problems, as committed when the run was created."""
+        return open_problems(self.store, self.run.info.train_problems)
 
     # schedule
 
@@ -124,15 +128,9 @@ class Session:
         }
         return self.store.path(outputs[stage]).exists()
 
-    # ahead of stages: what one may find done already, and does itself otherwise
-
-    async def draw_ahead(self, step: int) -> None:
-        """Have the problems of a later step in memory, unless the run ends before it."""
-        if step < self.run.info.num_steps:
-            await in_thread(partial(self._draws.ahead, step))
-
     async def read_ahead(self, generations: Sequence[GenerationRef]) -> None:
-        """Let an actor on this machine that has nothing else to do read what is being scored."""
+        """Let an actor on this machine that has nothing else to do read what is being scored. It is
+        no stage: the train step reads what it does not find read."""
         if self.config.compute.backend != "local" or self.config.rollout.staleness:
             return
         key = self._key("read_ahead", generations[0].step)
@@ -144,7 +142,8 @@ class Session:
     def get_batch(self, step: int) -> BatchRef:
         """Commit the problems of a step."""
         started = time.perf_counter()
-        batch = self._draws.of(step)
+        config, size = self.config, self.config.training.batch_size
+        batch = get_batch(self.problems, config.data, batch_size=size, step=step, seed=config.seed)
         file = self.store.write_record(f"steps/{step:06d}/batch.json", batch, list[Problem])
         timing = StageTiming(stage="get_batch", step=step, busy_s=time.perf_counter() - started)
         return BatchRef(step=step, file=file, num_problems=len(batch), timing=timing)
