@@ -78,7 +78,7 @@ class Opened:
     """A segment that was asked for."""
 
     making: asyncio.Task[Segment | None]
-    starting: asyncio.Task[None] | None = None
+    starting: asyncio.Task[bool] | None = None
     """Begins with its first stage."""
 
 
@@ -204,11 +204,13 @@ class Segments:
         )
         return Segment(flow_run_id=flow_run.id, context=context)
 
-    async def _start(self, segment: Segment) -> None:
-        if not self._server.away:
-            running: State[Any] = Running()
-            starting = self._client.set_flow_run_state(segment.flow_run_id, running, force=True)
-            await told(starting, "a segment that has begun is shown as Pending")
+    async def _start(self, segment: Segment) -> bool:
+        """Whether the server may hear only later that the segment runs: after its end, even."""
+        if self._server.away:
+            return False
+        running: State[Any] = Running()
+        starting = self._client.set_flow_run_state(segment.flow_run_id, running, force=True)
+        return await told(starting, "a segment that has begun is shown as Pending") is None
 
     async def _made(self, name: str) -> FlowRun:
         node = uuid4()
@@ -242,11 +244,16 @@ class Segments:
 
     async def _end(self, opened: Opened, state: State[Any]) -> None:
         segment = await opened.making
-        if opened.starting is not None:
-            await opened.starting
+        began_unheard = opened.starting is not None and await opened.starting
         if segment is not None:
             set_state, flow_run_id = self._client.set_flow_run_state, segment.flow_run_id
-            await self._tell(lambda: set_state(flow_run_id, state, force=True))
+
+            def tell() -> Awaitable[object]:
+                return set_state(flow_run_id, state, force=True)
+
+            await self._tell(tell)
+            if began_unheard:
+                self._not_told.append(tell)
 
     async def _tell(self, tell: Callable[[], Awaitable[object]]) -> None:
         if self._server.away or await told(tell(), "the end of a segment is not shown yet") is None:
