@@ -1,8 +1,5 @@
 """What the actor reads before a step is asked for changes nothing of the step."""
 
-import os
-import signal
-
 import pytest
 
 from mortal_steps.errors import CorruptFileError
@@ -45,23 +42,3 @@ def test_a_shard_that_is_made_again_is_the_one_trained_on(run, actor):
     request = run.request(0)
     result = actor.train_step(request=request)
     assert result.batch_sha256 == journal.batch_digest(run.store, request)
-
-
-def test_an_actor_killed_while_it_reads_has_changed_nothing(run, uninterrupted):
-    request = run.request(0)
-    child = os.fork()
-    if not child:
-        try:
-            actor = run.actor()
-            actor.prepare(step=0)
-            actor._memory.records.read_record = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-            read_ahead(actor, request)
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    actor = run.actor()
-    steps = range(5)
-    for step in steps:
-        read_ahead(actor, run.request(step))
-        run.train(actor, [step])
-    assert run.state_digests(actor, len(steps)) == uninterrupted("full")
