@@ -47,7 +47,6 @@ from mortal_steps.types import (
 
 logger = logging.getLogger(__name__)
 
-
 T = TypeVar("T")
 
 
