@@ -82,7 +82,7 @@ async def test_shards_are_sent_at_once_and_wait_for_the_weights(
     compute, workers, timings, tmp_path
 ):
     (tmp_path / "holds").touch()
-    async with workers.sampling_with(version(1)):
+    async with asyncio.timeout(10), workers.sampling_with(version(1)):
         sampling = asyncio.ensure_future(sample_twice(compute))
         await until(lambda: len(list(tmp_path.glob("asked-*"))) == 2)
         assert asked(tmp_path) == [["loads"], ["loads"]] and not sampling.done()
