@@ -111,10 +111,17 @@ async def train(config: RunConfig) -> State[Any]:
         return state_for(ended)
 
 
+def _log_beginning(step: int) -> None:
+    """Say where the run is, and how often Prefect has retried this flow run."""
+    where = f"continuing from step {step}" if step else "beginning at step 0"
+    retry = f" (attempt {flow_run.run_count} of this flow run)" if flow_run.run_count > 1 else ""
+    get_run_logger().info("%s%s", where, retry)
+
+
 async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> State[Any]:
     """Train a run that is open, inside a flow run; see `grpo_train`."""
     use_result_folder()
-    get_run_logger().info("attempt %d, from step %d", flow_run.run_count, run.manifest.step)
+    _log_beginning(run.manifest.step)
     stop = Stop()
     try:
         async with (

@@ -131,7 +131,7 @@ class Stop:
                 assert flow is not None
                 flow.cancel()
             else:
-                say(f"{number.name}: stopping with a checkpoint; once more stops at once")
+                say(f"{number.name}: saving a checkpoint and stopping; a second one stops at once")
                 self.request(number.name)
 
         for number in before:

@@ -27,7 +27,7 @@ from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import Stages
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.report.units import drawn
+from mortal_steps.report.units import counted, drawn
 from mortal_steps.system.threads import in_thread
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 
@@ -108,7 +108,7 @@ class Training:
             progress.note("making the starting model, unless it is in the cache")
             self._recorder.timing(await self._stages.warm_start(self._session, info.train_problems))
         workers = self._session.config.num_rollout_workers
-        progress.note(f"starting the actor and {workers} rollout workers")
+        progress.note(f"starting the actor and {counted(workers, 'rollout worker')}")
         ready = await self._stages.start_workers(self._session, self._run.manifest.step)
         if ready.step < self._run.manifest.step:
             progress.note(f"going back to step {ready.step}: a record of it is damaged or missing")
@@ -116,7 +116,8 @@ class Training:
             self._trained = ready.step
         self._recorder.timing(ready.timing)
         progress.note(
-            f"training {ready.num_parameters:,} parameters on {info.num_problems:,} problems"
+            f"training {ready.num_parameters:,} parameters on "
+            f"{counted(info.num_problems, 'problem')}"
             f"{f' {ready.place}' if ready.place else ''}"
             f"{f', sampling in {sampled}' if sampled else ''}"
             f", step {ready.step} to {info.num_steps}"

@@ -14,7 +14,7 @@ import httpx
 from mortal.beside import PrefectBeside
 from mortal.server.files import Server
 from mortal.terminal.display import is_shown, show_outcome
-from mortal.terminal.output import checking, say
+from mortal.terminal.output import checking, run_argument, say
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.head_start import model_beside
@@ -52,7 +52,8 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
         with PrefectBeside(port=port, keep=keep_server) as prefect:
             run = open_run(config, checking, prefect)
             if run.is_complete():
-                say(f"run {run.info.run_id} is complete; see `mortal show {run.info.run_id}`")
+                place = run_argument(run.store.root)
+                say(f"run {run.info.run_id} is complete; see `mortal show {place}`")
                 return
             begin_workers_imports(run.config)
             began = time.monotonic()

@@ -31,7 +31,7 @@ def impatient(mortal):
     logs = {file.path: child for child in children for file in child.open_files()}
     logs[str(mortal.folder / "runs/busy/logs/actor-0.log")].suspend()
     process.send_signal(signal.SIGINT)
-    while "once more stops at once" not in process.stdout.readline():
+    while "a second one stops at once" not in process.stdout.readline():
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=PATIENCE_S)

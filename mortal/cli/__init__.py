@@ -12,6 +12,7 @@ from mortal.cli.on_demand import OnDemand
 from mortal.terminal.output import (
     explain,
     explain_crash,
+    print_what_can_be_printed,
     say,
     wants_tracebacks,
     warn_in_plain_lines,
@@ -84,6 +85,7 @@ def main() -> NoReturn:
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # which is what `nohup` is for
         signal.signal(signal.SIGHUP, _hung_up)
     warn_in_plain_lines()
+    print_what_can_be_printed()
     try:
         try:
             app()

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from mortal.terminal.output import RUNS_DIR
 from mortal_steps.errors import ConfigError
 
 
@@ -25,9 +26,7 @@ def port_number(given: str | int) -> int:
 LARGEST_PORT = 65535
 RunsDir = Annotated[
     Path,
-    typer.Option(
-        "--runs-dir", metavar="DIR", help="Folder that holds all runs.", envvar="MORTAL_RUNS_DIR"
-    ),
+    typer.Option("--runs-dir", metavar="DIR", help="Folder that holds all runs.", envvar=RUNS_DIR),
 ]
 Port = Annotated[
     int,

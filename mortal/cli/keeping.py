@@ -16,7 +16,7 @@ OlderThan = Annotated[
     typer.Option(
         "--older-than",
         metavar="DAYS",
-        help="Runs whose last step is so old may go. Default: as each run's "
+        help="Remove runs whose last step is older. Default: as each run's "
         "retention.keep_days says.",
     ),
 ]
@@ -46,11 +46,10 @@ def gc(
     protect: Protect = None,
     delete: Delete = False,
 ) -> None:
-    """List what may be removed of past runs, or remove it.
+    """List what can be removed of past runs, or remove it.
 
-    A run that is going stays, and so does one that a remaining run is a fork of
-    or begins with, and one that a model in production comes from. What a killed
-    removal has left goes, too.
+    Runs in progress are kept, and so are runs that a remaining run was forked from or began with,
+    and runs whose model is in production. Leftovers of a removal that was killed are removed, too.
     """
     from mortal.keeping import gc as housekeeping
     from mortal.terminal.output import say
@@ -60,6 +59,9 @@ def gc(
 
     if older_than is not None and not older_than > 0:
         raise ConfigError(f"--older-than {older_than:g}: name a number of days above 0")
+    for run_id in protect or ():
+        if not (runs_dir / run_id).is_dir():  # a slip here would remove what is to be kept
+            raise ConfigError(f"--protect {run_id}: there is no such run in {runs_dir}")
     planned = housekeeping.plan(
         runs_dir,
         keep_days=older_than,

@@ -20,9 +20,9 @@ if TYPE_CHECKING:  # help needs no summaries
 def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False) -> None:
     """List the runs, oldest first.
 
-    Age is the time since a run began, and it took as long as until it last
-    changed. The reward is the mean over its last 20 steps; held-out is the reward
-    of its last evaluation. In a pipe, the list is printed as tab-separated values.
+    `age` is the time since a run began, and `took` the time from then to its last change. The
+    reward is the mean over its last 20 steps; held-out is the reward of its last evaluation. In a
+    pipe, the list is printed as tab-separated values.
     """
     from mortal.terminal.listing import print_runs
 

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_command
 
-from mortal.cli.plain_values import PlainCommand, PlainValues
+from mortal.cli.plain_values import PlainCommand, PlainGroup
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Train": ("training:train", "training:resume", "training:stop", "training:fork"),
@@ -49,7 +48,7 @@ PLACES: Mapping[str, tuple[str, str]] = {
 """Name of a command -> its panel, and where it is."""
 
 
-class OnDemand(PlainValues, TyperGroup):
+class OnDemand(PlainGroup):
     """All commands: those that nobody asks for cost nothing."""
 
     def __init__(self, **settings: Any) -> None:

@@ -12,10 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
+
+from mortal.cli.plain_help import PlainHelp
+from mortal.cli.usage import UsageError, explain_option, explain_value, refuse_extra
 
 
-class PlainValues:
+class PlainValues(PlainHelp):
     """Of a command of typer's: such values go by."""
 
     def parse_args(self: Any, ctx: Any, args: list[str]) -> list[str]:
@@ -28,14 +31,35 @@ class PlainValues:
         return parsed
 
 
+class PlainGroup(PlainValues, TyperGroup):
+    """Commands below a name."""
+
+
 class PlainCommand(PlainValues, TyperCommand):
     """A command with such options."""
+
+    allow_extra_args = True  # `refuse_extra` says more about them than typer does
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what was typed; raises `UsageError` that says how to write what is wrong."""
+        try:
+            extra = super().parse_args(ctx, args)
+        except UsageError as error:
+            explain_option(self, error)
+            raise
+        if extra:
+            refuse_extra(self, ctx, extra)
+        return extra
 
 
 def _processed(param: Any, kinds: tuple[Any, ...], ctx: Any, value: Any) -> Any:
     """A value as its command is called with it; `kinds` are the types that it may have."""
     if not _is_right(param, kinds, value):
-        return type(param).process_value(param, ctx, value)
+        try:
+            return type(param).process_value(param, ctx, value)
+        except UsageError as error:
+            explain_value(error, value)
+            raise
     found = Path(value) if Path in kinds and isinstance(value, str) else value
     return found if param.callback is None else param.callback(ctx, param, found)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mortal.cli.arguments import AsJson, Overrides
+from mortal.cli.plain_values import PlainCommand, PlainGroup
 from mortal_steps.report.spinner import spinner
 
 if TYPE_CHECKING:  # help needs no configuration
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # help needs no configuration
 
 rewards = typer.Typer(
     name="rewards",
+    cls=PlainGroup,
     no_args_is_help=True,
     add_completion=False,
     help="Try reward functions out, without training.",
@@ -59,7 +61,7 @@ def _group() -> None:
     """Try reward functions out, without training."""
 
 
-@rewards.command(epilog=EXAMPLES)
+@rewards.command(cls=PlainCommand, epilog=EXAMPLES)
 def test(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="Configuration file with the reward functions.")

@@ -109,7 +109,7 @@ def schedule(
     """Train on demand or on a schedule, without a work pool or a worker, until Ctrl-C.
 
     This makes two Prefect deployments: grpo-train/NAME, and grpo-train/NAME-resume for its
-    runs that ended early. One run goes at a time; a scheduled one that would begin more than
+    runs that ended early. There is one run at a time; a scheduled one that would begin more than
     an hour late is skipped. Relative paths start in the current folder.
     """
     from mortal.driver import QUIET_PREFECT
@@ -123,8 +123,11 @@ def schedule(
         from mortal.server import scheduled  # Prefect reads its settings when it is imported
 
         times = scheduled.cron_schedule(cron, timezone) if cron is not None else None
+        deployed = name or settings.name
         say(f"Prefect UI: {running.ui_url}  (Ctrl-C ends this)")
-        scheduled.serve(settings, name=name or settings.name, schedule=times, say=say)
+        start = f"PREFECT_API_URL={running.api_url} prefect deployment run"
+        say(f"start a run there, or with   {start} grpo-train/{deployed}")
+        scheduled.serve(settings, name=deployed, schedule=times, say=say)
 
 
 def automate(

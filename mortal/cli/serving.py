@@ -18,6 +18,7 @@ from mortal_steps.errors import ConfigError
 
 if TYPE_CHECKING:  # commands that need no run import none
     from mortal_steps.runs.run import Run
+    from mortal_steps.serving.commands import Endpoint
     from mortal_steps.serving.preparing import Wanted
 
 DEFAULT_PORT = 8000
@@ -41,7 +42,8 @@ EngineName = Annotated[
 Merged = Annotated[
     bool,
     typer.Option(
-        "--merged", help="LoRA: add the adapter to its base, which vLLM else serves beside it."
+        "--merged",
+        help="LoRA: merge the adapter into its base; by default, vLLM serves it beside the base.",
     ),
 ]
 Python = Annotated[str | None, typer.Option(metavar="PATH", help="Interpreter that has vLLM.")]
@@ -49,13 +51,44 @@ Extra = Annotated[
     list[str] | None,
     typer.Argument(metavar="[-- OPTION...]", help="Options of the engine's own server."),
 ]
+Host = Annotated[str, typer.Option(metavar="HOST", help="Address to listen at.")]
+OnModal = Annotated[
+    bool,
+    typer.Option(
+        "--modal", help="Serve it on Modal, beside the Volume that holds the run: print the URL."
+    ),
+]
+Prompt = Annotated[
+    str | None,
+    typer.Argument(metavar="PROMPT", help="What to ask. Default: a line at a time, or the input."),
+]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Ask a server that runs, such as http://127.0.0.1:8000/v1. Default: start one.",
+    ),
+]
+MaxTokens = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Tokens per answer. Default: the run's own.")
+]
+Temperature = Annotated[
+    float, typer.Option(min=0, metavar="T", help="0: always the likeliest token.")
+]
+Plain = Annotated[
+    bool | None,
+    typer.Option(
+        "--plain/--messages",
+        help="Let it continue the text, or send chat messages. Default: as in training.",
+    ),
+]
 
 
 def serve(
     run_id: RunId,
     extra: Extra = None,
     step: Step = None,
-    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen at.")] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     port: ServedPort = DEFAULT_PORT,
     engine: EngineName = None,
     merged: Merged = False,
@@ -63,13 +96,7 @@ def serve(
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
     trust: Trust = False,
-    modal: Annotated[
-        bool,
-        typer.Option(
-            "--modal",
-            help="Serve it on Modal, beside the Volume that holds the run: print the URL.",
-        ),
-    ] = False,
+    modal: OnModal = False,
     cron: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Serve a trained model through an OpenAI-compatible API, until Ctrl-C.
@@ -77,10 +104,8 @@ def serve(
     The server is vLLM's own, or transformers' where vLLM is not installed. The model goes by the
     run's id, or with --step by RUN@N.
     """
-    from mortal_steps.serving.commands import Endpoint, url_of
-    from mortal_steps.serving.folder import scratch
-    from mortal_steps.serving.preparing import prepare
-    from mortal_steps.serving.server import free_port, running, wait_for_end
+    from mortal_steps.serving.commands import Endpoint
+    from mortal_steps.serving.server import free_port
 
     _refuse_configuration(run_id, cron)
     if modal:
@@ -90,7 +115,15 @@ def serve(
         return
     wanted = _wanted(step, engine, merged, python)
     endpoint = free_port(Endpoint(host=host, port=port, extra=tuple(extra or ())))
-    run = _find(run_id, runs_dir, volume, wanted, trust=trust)
+    _serve_until_it_ends(_find(run_id, runs_dir, volume, wanted, trust=trust), wanted, endpoint)
+
+
+def _serve_until_it_ends(run: Run, wanted: Wanted, endpoint: Endpoint) -> None:
+    from mortal_steps.serving.commands import url_of
+    from mortal_steps.serving.folder import scratch
+    from mortal_steps.serving.preparing import prepare
+    from mortal_steps.serving.server import running, wait_for_end
+
     with scratch(run.store.root.parent) as folder:
         served, command = prepare(run, wanted, endpoint, folder, say)
         log = folder / "server.log"
@@ -98,10 +131,10 @@ def serve(
         with running(command, endpoint, log) as process:
             url = url_of(endpoint)
             say(f"{served.name} is served at {url}  (Ctrl-C ends it)")
-            if host not in LOOPBACK:
+            if endpoint.host not in LOOPBACK:
                 say(
-                    f"anybody who reaches {host}:{endpoint.port} may use it, unless the server has "
-                    "a key: for vLLM, set VLLM_API_KEY"
+                    f"anybody who reaches {endpoint.host}:{endpoint.port} may use it, unless the "
+                    "server has a key: for vLLM, set VLLM_API_KEY"
                 )
             say(_curl(run, url, served.name))
             wait_for_end(process, command, log)
@@ -109,31 +142,12 @@ def serve(
 
 def chat(
     run_id: RunId,
-    prompt: Annotated[
-        str | None, typer.Argument(help="What to ask. Default: a line at a time, or the input.")
-    ] = None,
+    prompt: Prompt = None,
     step: Step = None,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Ask a server that runs, such as http://127.0.0.1:8000/v1. Default: start one.",
-        ),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Tokens per answer. Default: the run's own."),
-    ] = None,
-    temperature: Annotated[
-        float, typer.Option(min=0, metavar="T", help="0: always the likeliest token.")
-    ] = 0.0,
-    plain: Annotated[
-        bool | None,
-        typer.Option(
-            "--plain/--messages",
-            help="Let it continue the text, or send chat messages. Default: as in training.",
-        ),
-    ] = None,
+    url: Url = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = 0.0,
+    plain: Plain = None,
     engine: EngineName = None,
     merged: Merged = False,
     python: Python = None,
@@ -141,15 +155,12 @@ def chat(
     volume: Volume = None,
     trust: Trust = False,
 ) -> None:
-    """Ask a trained model, in the manner of the run's own problems."""
+    """Ask a trained model, in the form of the run's own problems."""
     from mortal.terminal.chat import converse
     from mortal_steps.errors import RunNotFoundError
     from mortal_steps.serving.asking import Client, Manner, changed, manner_of
 
-    if prompt is None and not sys.stdin.isatty():
-        prompt = sys.stdin.read()
-    if prompt is not None and not prompt.strip():
-        raise ConfigError(f"the prompt {prompt!r} is empty; write a question, or leave it out")
+    prompt = _asked(prompt)
     wanted = _wanted(step, engine, merged, python)
     manner = Manner()
     try:
@@ -164,6 +175,15 @@ def chat(
         return
     with _served(run, wanted) as own:
         converse(Client(own), run.info.run_id, step, manner, prompt, temperature)
+
+
+def _asked(prompt: str | None) -> str | None:
+    """The question: what was typed, or piped in; None: the user is asked for one after another."""
+    if prompt is None and not sys.stdin.isatty():
+        prompt = sys.stdin.read()
+    if prompt is not None and not prompt.strip():
+        raise ConfigError(f"the prompt {prompt!r} is empty; write a question, or leave it out")
+    return prompt
 
 
 @contextmanager

@@ -30,10 +30,10 @@ def track(
     ] = False,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
-    """Bring a run's steps to a tracker, such as W&B: all that it does not have yet.
+    """Send a run's steps to a tracker, such as W&B, except those that it already has.
 
-    Each step is there once, however often this is called. The run may be one
-    that had no tracker, or that goes on.
+    Each step is sent once, however often you call this. It also works for a run that had no
+    tracker, and for one in progress.
     """
     import asyncio
 

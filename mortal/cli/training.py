@@ -20,7 +20,7 @@ from mortal.cli.arguments import (
     find_place,
 )
 from mortal.cli.flags import with_flags
-from mortal.terminal.output import checking, say
+from mortal.terminal.output import RUNS_DIR, checking, say
 
 if TYPE_CHECKING:  # commands that need no configuration import none
     from mortal_steps.config import RunConfig
@@ -58,7 +58,8 @@ def train(
         typer.Option(metavar="ID", help="Id of the run; that of an existing run continues it."),
     ] = None,
     runs_dir: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder that holds all runs.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder that holds all runs.", envvar=RUNS_DIR),
     ] = None,
     accept_changed_rewards: AcceptChangedRewards = False,
     detach: Detach = False,
@@ -68,8 +69,8 @@ def train(
 ) -> None:
     """Train a model as a configuration file and flags describe.
 
-    Each flag below the first panel writes the key of the configuration that it
-    names; --set writes any other.
+    Each flag below the first panel sets the configuration key in its parentheses; --set sets any
+    other.
     """
     checking(f"reading {config or 'the command line'}")
     from mortal_steps.config.flagged import flagged_config
@@ -174,7 +175,7 @@ def fork(
 ) -> None:
     """Train a new run from a checkpoint of another run, with different settings.
 
-    The parent is only read, and relative paths start where its own do. Weights,
+    The parent is only read, and relative paths mean what they mean there. Weights,
     optimizer moments and logs are inherited; the learning rate and all other
     settings are the new run's own from its first step.
     """

@@ -80,7 +80,7 @@ def test_reward(
 ) -> None:
     """Score a completion with the rewards of a configuration.
 
-    Without --completion it is a made-up text. Without a configuration, a dataset
+    Without --completion, a made-up text is scored. Without a configuration, a dataset
     and a reward, two programs run in the sandbox: a right one and a wrong one.
     `mortal rewards test` scores completions from a file.
 

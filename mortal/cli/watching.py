@@ -26,7 +26,7 @@ def status(
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Print it once; so it is in a pipe, too.")
+        bool, typer.Option("--once", help="Print once and exit, as in a pipe.")
     ] = False,
     as_json: AsJson = False,
     server: Annotated[
@@ -76,13 +76,11 @@ def samples(
     best: Annotated[bool, typer.Option("--best", help="Those with the highest reward.")] = False,
     worst: Annotated[bool, typer.Option("--worst", help="Those with the lowest reward.")] = False,
     masked: Annotated[
-        bool, typer.Option("--masked", help="Those without one: a reward function failed.")
+        bool, typer.Option("--masked", help="Those without a reward, because a function failed.")
     ] = False,
     page: Annotated[
         Path | None,
-        typer.Option(
-            "--html", metavar="FILE", help="Write a page to look at in a browser; all is in it."
-        ),
+        typer.Option("--html", metavar="FILE", help="Write a self-contained page for a browser."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -124,7 +122,7 @@ def logs(
         typer.Option(
             "--role",
             metavar="ROLE",
-            help="actor, rollout or reward: of its workers. Default: of the flow.",
+            help="actor, rollout or reward: the logs of these workers. Default: that of the flow.",
         ),
     ] = None,
     worker: Annotated[
@@ -132,13 +130,14 @@ def logs(
         typer.Option("--worker", min=0, metavar="N", help="Only the worker with this number."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the run ends, or Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Keep printing until the run ends, or Ctrl-C.")
     ] = False,
     count: Annotated[
-        int, typer.Option("--lines", "-n", min=0, metavar="N", help="Of each log, at first.")
+        int,
+        typer.Option("--lines", "-n", min=0, metavar="N", help="Lines of each log to begin with."),
     ] = 40,
 ) -> None:
-    """Print what the flow of a run has logged, or its workers."""
+    """Print the log of a run's flow, or those of its workers."""
     from mortal.terminal.run_logs import find_logs, print_logs
     from mortal_steps.runs.view import view_run
 

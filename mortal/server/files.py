@@ -80,6 +80,18 @@ def server_home() -> Path:
     return home
 
 
+def client_environment(server: Server) -> dict[str, str]:
+    """Environment of a flow that reports to our own `server`."""
+    environment = {
+        "PREFECT_API_URL": server.api_url,
+        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(server_home() / "results"),
+    }
+    password = os.environ.get("PREFECT_SERVER_API_AUTH_STRING")
+    if password:  # which the server has, too
+        environment["PREFECT_API_AUTH_STRING"] = password
+    return environment
+
+
 def read_record(home: Path) -> ServerRecord | None:
     """The server that was started last and did not end in order; a damaged record counts as none,
     and so does one of a server that does not say which process it is."""

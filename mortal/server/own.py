@@ -27,6 +27,7 @@ from mortal.server.files import (
     PORT_IN_USE,
     Server,
     ServerRecord,
+    client_environment,
     living_server,
     locked,
     opened,
@@ -70,7 +71,7 @@ def begun_server(
         with locked(home / "start.lock"):
             _want(users)
             database = without_password(database_url(home))
-            record = living_server(home) or _start(home, port, keep, say)
+            record = living_server(home) or _first_start(home, port, any_port, keep, say)
             _check_database(record, database)
             if port not in (0, record.port) and not any_port:
                 raise ServerError(
@@ -116,7 +117,7 @@ class BegunServer:
 
 
 def keep_no_longer(say: Callable[[str], None]) -> None:
-    """Let the server that was left running end; it does once nobody uses it."""
+    """Let the server that was left running end; it does once nobody uses it, and `say` which."""
     home = server_home()
     with locked(home / "start.lock"), opened(home / "users.lock") as users:
         _want(users)  # so that the server does not look at the record meanwhile
@@ -126,18 +127,9 @@ def keep_no_longer(say: Callable[[str], None]) -> None:
             return
         write_record(home, dataclasses.replace(record, keep=False))
         _leave_locked(home, users, say)
-
-
-def client_environment(server: Server) -> dict[str, str]:
-    """Environment of a flow that reports to our own `server`."""
-    environment = {
-        "PREFECT_API_URL": server.api_url,
-        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(server_home() / "results"),
-    }
-    password = os.environ.get("PREFECT_SERVER_API_AUTH_STRING")
-    if password:  # which the server has, too
-        environment["PREFECT_API_AUTH_STRING"] = password
-    return environment
+        name = f"MORTAL's Prefect server at {Server(api_url=record.api_url).ui_url}"
+        in_use = record.process.lives()
+        say(f"{name} ends with the commands that use it" if in_use else f"{name} has ended")
 
 
 def _want(users: IO[str]) -> None:
@@ -152,13 +144,29 @@ def _want(users: IO[str]) -> None:
         time.sleep(0.05)
 
 
+class PortInUseError(ServerError):
+    """Another program listens on the port."""
+
+
+def _first_start(
+    home: Path, port: int, any_port: bool, keep: bool, say: Callable[[str], None]
+) -> ServerRecord:
+    """See `_start`; on a free port if the other is taken and `any_port` will do."""
+    try:
+        return _start(home, port, keep, say)
+    except PortInUseError:
+        if not any_port:
+            raise
+    return _start(home, 0, keep, say)
+
+
 def _start(home: Path, port: int, keep: bool, say: Callable[[str], None]) -> ServerRecord:
     """A server that is on its way up; the start lock is held. Raises `ServerError`."""
     process = _spawn(home, port, keep=keep)
     deadline = time.monotonic() + START_TIMEOUT_S
     while (record := living_server(home)) is None or record.process.pid != process.pid:
         if process.poll() == PORT_IN_USE:
-            raise ServerError(
+            raise PortInUseError(
                 f"port {port} is in use on 127.0.0.1; choose another --port (0: any free one), or "
                 "set PREFECT_API_URL to the Prefect server that runs there"
             )

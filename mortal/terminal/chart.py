@@ -9,6 +9,8 @@ from mortal_steps.report.points import Point, thinned
 from mortal_steps.report.units import number
 
 WIDTH = 60
+BESIDE = 16
+"""Columns of a terminal that the curve does not have."""
 HEIGHT = 8
 FEWEST = 4
 """Steps that a curve needs to be one."""
@@ -21,22 +23,25 @@ def chart(
     *,
     fork: int | None = None,
     drawn: Mapping[str, str] = MappingProxyType({}),
+    columns: int = WIDTH + BESIDE,
 ) -> list[str]:
-    """Lines of at most 76 columns; none where there are too few steps.
+    """Lines of at most 76 columns, or as many as there are `columns`; none where there are too few
+    steps.
 
     Each `·` is the mean training reward of some steps, each `o` an evaluation. `drawn`: how the
     completions of either are chosen.
     """
     if len(training) < FEWEST:
         return []
-    points = thinned(training, WIDTH)
+    width = max(FEWEST, min(WIDTH, columns - BESIDE))
+    points = thinned(training, width)
     values = [value for _, value in [*points, *held_out]]
     low, high = min(values), max(values)
     last = max(step for step, _ in [*points, *held_out])
-    rows = [[" "] * WIDTH for _ in range(HEIGHT)]
+    rows = [[" "] * width for _ in range(HEIGHT)]
 
     def column(step: int) -> int:
-        return min(WIDTH - 1, max(0, step - 1) * WIDTH // max(1, last))
+        return min(width - 1, max(0, step - 1) * width // max(1, last))
 
     def row(value: float) -> int:
         return round((HEIGHT - 1) * (high - value) / (high - low)) if high > low else HEIGHT - 1
@@ -52,7 +57,7 @@ def chart(
         value = high - (high - low) * place / (HEIGHT - 1)
         label = number(value) if place in (0, HEIGHT - 1) else ""
         lines.append(f"{label:>9} │{''.join(line).rstrip()}")
-    lines.append(f"{'step':>9} └{'1':<{WIDTH - len(str(last))}}{last}")
+    lines.append(f"{'step':>9} └{'1':<{width - len(str(last))}}{last}")
     legend = [f"{TRAINING} training{_how(drawn, 'training')}"]
     if held_out:
         legend.append(f"{HELD_OUT} held-out problems{_how(drawn, 'held_out')}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -14,17 +13,19 @@ from rich.text import Text
 
 from mortal.terminal.chart import chart
 from mortal.terminal.console import console
-from mortal.terminal.output import shortened
+from mortal.terminal.output import run_argument, shortened
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.trackers import FOLDER
-from mortal_steps.report.units import duration, number
+from mortal_steps.report.units import counted, duration, number
 
 DEFAULT_UI = "http://127.0.0.1:4200"
 """Where `mortal server` shows the Prefect UI."""
 
+WIDE = 76
+"""Columns that a table with frames takes."""
 MOST_QUARANTINED = 20
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 UI_TIMEOUT_S = 2.0
@@ -46,17 +47,34 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
         line("rewards", f"changed after step {changed['step']}: {', '.join(changed['changes'])}")
     if run.eval:
         line("held-out", f"{_scores(run)}  (after step {run.eval_step})")
+    _show_curve(run)
+    _show_model(run)
+    _show_costs(run)
+    _show_files(run, server_runs=server_runs)
+    _show_quarantined(run)
+    _show_functions(run)
+    _show_timings(run)
+
+
+def _show_curve(run: RunSummary) -> None:
     fork = int(run.parent["step"]) if run.parent else None
-    for text in chart(run.curve["training"], run.curve["held_out"], fork=fork, drawn=run.drawn):
+    curves = run.curve["training"], run.curve["held_out"]
+    for text in chart(*curves, fork=fork, drawn=run.drawn, columns=console.width):
         console.print(text)
+
+
+def _show_model(run: RunSummary) -> None:
     if run.checkpoints:
         best = f", best {run.best_step}" if run.best_step is not None else ""
         line("checkpoints", f"{', '.join(map(str, run.checkpoints))}{best}")
     if run.base_model:
-        line("base model", run.base_model)
+        line("base model", "built from [model.new]" if run.builds_model else run.base_model)
     if run.model_path:
         line("final model", run.model_path)
         line("sha256", str(run.final_weights_sha256))
+
+
+def _show_costs(run: RunSummary) -> None:
     if run.cost:
         kinds = [f"{kind} {dollars:.2f}" for kind, dollars in run.cost["by_kind"].items()]
         line("cost", f"${run.cost['total']:.2f}, estimated: {', '.join(kinds)}")
@@ -66,6 +84,9 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
             f"{run.judge['answers']:,} answers: {run.judge['prompt_tokens']:,} tokens in, "
             f"{run.judge['completion_tokens']:,} out, ${run.judge['dollars']:.4f}",
         )
+
+
+def _show_files(run: RunSummary, *, server_runs: bool) -> None:
     line("files", run.run_dir)
     if run.trackers:
         folder = Path(run.run_dir) / FOLDER
@@ -77,9 +98,6 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
     elif run.ui_url:
         place = f"{DEFAULT_UI}{urlsplit(run.ui_url).path}"
         line("Prefect UI", f"start it with `mortal server`, then open {place}")
-    _show_quarantined(run)
-    _show_functions(run)
-    _show_timings(run)
 
 
 def show_outcome(run: RunSummary, seconds: float, *, server_runs: bool) -> None:
@@ -89,8 +107,7 @@ def show_outcome(run: RunSummary, seconds: float, *, server_runs: bool) -> None:
     show_run(run, server_runs=server_runs)
     console.print(f"  this command took {seconds:.0f} s")
     if run.status != "completed":
-        folder = shlex.quote(str(Path(run.run_dir).parent))
-        go_on = f"   mortal resume {run.run_id} --runs-dir {folder}   (from step {run.step})"
+        go_on = f"   mortal resume {run_argument(Path(run.run_dir))}   (from step {run.step})"
         console.print(Text.assemble(("continue with", "bold"), printable(go_on)))
 
 
@@ -131,6 +148,8 @@ def _show_timings(run: RunSummary) -> None:
 def _show_table(title: str, cells: Sequence[Mapping[str, str]]) -> None:
     """Cells under their headings: a name, then numbers."""
     table = Table(title=title, title_justify="left")
+    if console.width < WIDE:  # without frames
+        table.box, table.pad_edge, table.padding = None, False, (0, 1, 0, 0)
     for place, heading in enumerate(cells[0]):
         table.add_column(heading, justify="right" if place else "left")
     for cell in cells:
@@ -158,7 +177,7 @@ def _rewards(run: RunSummary) -> str:
     if trend is None:
         return f"{number(run.reward_last20)}  (training, {run.step} steps)"
     means = f"{number(trend['first'])} -> {number(trend['last'])}"
-    return f"{means}  (training, first {trend['steps']} steps -> last {trend['steps']})"
+    return f"{means}  (training, first {counted(trend['steps'], 'step')} -> last {trend['steps']})"
 
 
 def line(name: str, text: str) -> None:

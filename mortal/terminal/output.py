@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import shlex
 import sys
 import tempfile
 import traceback
+from pathlib import Path
 
 import typer
 
@@ -16,6 +19,10 @@ from mortal_steps.report.spinner import spinner
 MOST_LINES = 12
 """Of an error message; a worker's holds the whole traceback of the other process."""
 TRACEBACK = "Traceback (most recent call last):\n"
+UNFORGIVING = ("strict", "surrogateescape")
+"""What Python does with a character that an encoding does not have: raise an error."""
+RUNS_DIR = "MORTAL_RUNS_DIR"
+"""Environment variable: the folder that holds all runs."""
 DEBUG = "MORTAL_DEBUG"
 """Environment variable; with any value an unexpected error shows its traceback."""
 
@@ -28,7 +35,21 @@ def say(text: str) -> None:
 
 def complain(text: str) -> None:
     """An error for the user."""
-    typer.secho(f"error: {printable(text)}", err=True, fg="red")
+    _complain(f"error: {printable(text)}", "red")
+
+
+def _complain(text: str, colour: str) -> None:
+    """In colour, unless the user wants none (https://no-color.org)."""
+    if os.environ.get("NO_COLOR"):
+        typer.echo(text, err=True)
+    else:
+        typer.secho(text, err=True, fg=colour)
+
+
+def print_what_can_be_printed() -> None:
+    """A `?` in the place of what a terminal's encoding does not have, rather than an error."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in UNFORGIVING:
+        sys.stdout.reconfigure(errors="replace")
 
 
 def shortened(text: str, whole: str) -> str:
@@ -82,12 +103,20 @@ def warn_in_plain_lines() -> None:
 class _PlainWarnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         with spinner.aside():
-            typer.secho(f"warning: {printable(record.getMessage())}", err=True, fg="yellow")
+            _complain(f"warning: {printable(record.getMessage())}", "yellow")
 
 
 def wants_tracebacks() -> bool:
     """Whether the user asked for them."""
     return bool(os.environ.get(DEBUG))
+
+
+def run_argument(run_dir: Path) -> str:
+    """How a command names a run: by its id, and by its folder where `mortal` would not look."""
+    usual = Path(os.environ.get(RUNS_DIR) or "runs").absolute()
+    folder = run_dir.absolute().parent
+    where = "" if folder == usual else f" --runs-dir {shlex.quote(str(folder))}"
+    return f"{run_dir.name}{where}"
 
 
 def checking(text: str) -> None:

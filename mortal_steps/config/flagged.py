@@ -44,7 +44,8 @@ def flagged_config(
             write_key(values, key, value)
     if path is None:
         return parse_config(without_file(values), origin="the command line")
-    return parse_config(values, origin=str(path))
+    said = overridden or any(_given(flags))
+    return parse_config(values, origin=f"{path} and the command line" if said else str(path))
 
 
 def written(flag: Flag, given: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,8 +17,22 @@ from mortal_steps.config.algorithm import ALGORITHMS, AlgorithmConfig
 from mortal_steps.config.history import migrated, old_keys
 from mortal_steps.config.keys import keys_of, section_of, trl_options_decided
 from mortal_steps.config.kinds import named_class
+from mortal_steps.config.run import NAME
 from mortal_steps.config.toml_file import read_toml
 from mortal_steps.errors import ConfigError
+
+PLAIN_WORDS = (
+    (re.compile(r", (unable to parse|got a number with) .*"), ""),
+    (re.compile(r"^Input should be"), "must be"),
+    (re.compile(r"a valid dictionary( or instance of \w+)?"), "a table of keys"),
+    (re.compile(r"a valid integer"), "a whole number"),
+    (re.compile(r"a valid "), "a "),
+    (
+        re.compile(rf"^String should match pattern '{re.escape(NAME)}'"),
+        "must consist of letters, digits, '.', '_' and '-', and start with a letter or a digit",
+    ),
+)
+"""What pydantic says -> the same without its own terms."""
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
@@ -103,15 +118,26 @@ def _parse_value(text: str) -> Any:
 
 def _explain(detail: Mapping[str, Any], values: Mapping[str, Any]) -> str:
     location = [part for part in detail["loc"] if isinstance(part, str)]
-    key = ".".join(location) or "configuration"
+    key = ".".join(location)
     if detail["type"] == "extra_forbidden":
         return f"{key}: unknown key{_suggest(location, values)}"
-    message = str(detail["msg"]).removeprefix("Value error, ")
-    if detail["type"] == "tuple_type" and isinstance(detail["input"], str):
-        message = f"write a list: [{json.dumps(detail['input'])}]"
-    if detail["type"] == "value_error":
-        return f"{key}: {message}"
-    return f"{key} = {detail['input']!r}: {message}"
+    given = detail["input"]
+    message = in_plain_words(str(detail["msg"]))
+    if detail["type"] == "tuple_type" and isinstance(given, str):
+        message = f"write a list: [{json.dumps(given)}]"
+    if detail["type"] == "value_error" and (
+        not isinstance(given, str | int | float) or repr(given) in message
+    ):
+        return f"{key}: {message}" if key else message
+    return f"{key} = {given!r}: {message}"
+
+
+def in_plain_words(reason: str) -> str:
+    """What pydantic says of a value, without its own terms: `must be a whole number`."""
+    told = reason.removeprefix("Value error, ")
+    for pattern, words in PLAIN_WORDS:
+        told = pattern.sub(words, told)
+    return told
 
 
 def _suggest(location: list[str], values: Mapping[str, Any]) -> str:

@@ -15,6 +15,9 @@ from mortal_steps.config.history import migrated
 from mortal_steps.config.toml_file import read_toml
 from mortal_steps.errors import ConfigError
 
+NEW_MODEL = "new"
+"""In the place of a name: the run builds a model of its own, as `[model.new]` says."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordedConfig:
@@ -48,7 +51,7 @@ def read_recorded_config(path: Path) -> RecordedConfig:
 def _shown(values: Mapping[str, Any]) -> RecordedConfig:
     model = values["model"]
     return RecordedConfig(
-        base_model="new" if "new" in model else model["name_or_path"],
+        base_model=NEW_MODEL if "new" in model else model["name_or_path"],
         temperature=values["rollout"]["temperature"],
         eval_temperature=values["evaluation"]["temperature"],
         backend=values["compute"]["backend"],

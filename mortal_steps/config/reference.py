@@ -6,6 +6,7 @@ docs/configuration.md (`make docs` writes it).
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
 import textwrap
@@ -56,7 +57,9 @@ def reference_toml(section: str | None = None) -> str:
     keys = [(key, field) for key, field in keys_of(RunConfig) if key.startswith(wanted)]
     if not keys:
         sections = sorted({key.rpartition(".")[0] for key, _ in keys_of(RunConfig)} - {""})
-        raise ConfigError(f"no section {section!r}; there are {', '.join(sections)}")
+        near = difflib.get_close_matches(str(section), sections, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise ConfigError(f"no section {section!r}{meant} (there are {', '.join(sections)})")
     tables: dict[str, list[str]] = defaultdict(list)
     for key, field in keys:
         table, _, name = key.rpartition(".")

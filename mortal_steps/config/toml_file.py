@@ -14,10 +14,15 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"no such configuration file: {path}") from None
+        hint = f"; an override is written --set {path}" if "=" in path.name else ""
+        raise ConfigError(f"no such configuration file: {path}{hint}") from None
     except IsADirectoryError:
         raise ConfigError(f"{path} is a folder; name a TOML file in it") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path} is not valid TOML: byte {error.start} is not UTF-8; save it in that encoding"
+        ) from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None

@@ -103,7 +103,7 @@ def _draw_panel(axes: Axes, title: str, metrics: Rows, lines: Mapping[str, str])
     axes.set_title(title, fontsize="small")
     axes.tick_params(labelsize="x-small")
     if any(lines.values()):
-        axes.legend(loc="upper right", fontsize="x-small", framealpha=0.6)
+        axes.legend(loc="best", fontsize="x-small", framealpha=0.6)
 
 
 def _mark(axes: Axes, drawn: Drawn, *, named: bool) -> None:

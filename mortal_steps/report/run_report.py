@@ -20,7 +20,7 @@ from mortal_steps.report.rivals import Rival
 from mortal_steps.report.samples import Sample, prompt_text
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
-from mortal_steps.report.units import duration, number
+from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.notices import Notice
 
 MOST_SCORES = 12
@@ -91,7 +91,8 @@ def _heading(facts: RunFacts) -> Iterator[str]:
     if run.parent:
         about.append(f"fork of {code(run.parent['run_id'])}, from step {run.parent['step']}")
     if run.base_model:
-        about.append(f"model {code(run.base_model)}")
+        name = f"built from {code('[model.new]')}" if run.builds_model else code(run.base_model)
+        about.append(f"model {name}")
     about.append(f"{facts.num_tokens:,} tokens sampled for training")
     if run.cost:
         about.append(f"${run.cost['total']:.2f}, estimated")
@@ -106,7 +107,8 @@ def _rewards(facts: RunFacts) -> Iterator[str]:
     trend = facts.summary.reward_trend
     if trend is not None:
         yield (
-            f"Training reward: **{number(trend['first'])}** over the first {trend['steps']} steps, "
+            f"Training reward: **{number(trend['first'])}** over the first "
+            f"{counted(trend['steps'], 'step')}, "
             f"**{number(trend['last'])}** over the last {trend['steps']}."
         )
 
@@ -190,8 +192,9 @@ def _samples(samples: Sequence[Sample]) -> Iterator[str]:
         yield f"Problem {code(sample.problem_id)} · {scores}"
         for why in sample.why:
             yield code(why)
+        yield "Prompt"
         yield fenced(prompt_text(sample.prompt))
-        yield "was answered with"
+        yield "Completion"
         yield fenced(sample.text)
 
 
@@ -199,7 +202,7 @@ def _faults(facts: RunFacts) -> Iterator[str]:
     run = facts.summary
     found = []
     if run.attempts > 1:
-        found.append(f"began {run.attempts} times; each time it went on where it stood")
+        found.append(f"started {run.attempts} times; each time it continued where it had stopped")
     if facts.failed_calls:
         found.append(f"{facts.failed_calls:,} failed calls of reward functions")
     if facts.num_masked:
@@ -219,7 +222,7 @@ def _faults(facts: RunFacts) -> Iterator[str]:
         names = ", ".join(map(code, changed["changes"]))
         found.append(f"reward functions changed after step {changed['step']}: {names}")
     if found:
-        yield "## What it went through"
+        yield "## Interruptions and failures"
         yield "\n".join(f"- {fact}" for fact in found)
 
 
@@ -233,7 +236,7 @@ def _commands(run: RunSummary) -> Iterator[str]:
     if run.checkpoints:
         step = run.checkpoints[-1] if run.best_step is None else run.best_step
         commands.append(f"mortal fork {where} --at-step {step}")
-    yield "## What to do with it"
+    yield "## Commands for this run"
     yield fenced("\n".join(commands))
     if run.model_path:
         yield f"The trained model is in {code(run.model_path)}."

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from mortal_steps.config.recorded import RecordedConfig
+from mortal_steps.config.recorded import NEW_MODEL, RecordedConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.report.points import Point, thinned
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
@@ -18,6 +18,7 @@ from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.source_history import find_history
 from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
+from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.runs.view import RunView
 
 logger = logging.getLogger(__name__)
@@ -108,6 +109,11 @@ class RunSummary:
     known."""
 
     @property
+    def builds_model(self) -> bool:
+        """Whether it began with a model of its own, made from `[model.new]`."""
+        return self.base_model == NEW_MODEL
+
+    @property
     def headline(self) -> str:
         """Such as `step 120/120, reward 0.660, held out: exact_match 0.985`."""
         parts = [f"step {self.step}/{self.max_steps}"]
@@ -126,12 +132,13 @@ def summarize(run: RunView) -> RunSummary:
     stages = stage_totals(run.timings()).rows()
     rewards = [row["reward"] for row in metrics]
     steps = [checkpoint.step for checkpoint in manifest.checkpoints]
+    begun = store.path(MANIFEST_FILE).exists()
     return RunSummary(
         run_id=run.info.run_id,
         parent={"run_id": parent.run_id, "step": parent.step} if parent else None,
         base_model=config.base_model if config else "",
         created_at=run.info.created_at,
-        updated_at=manifest.updated_at,
+        updated_at=manifest.updated_at if begun else run.info.created_at,
         status=run.status(),
         attempts=manifest.attempts,
         step=manifest.step,

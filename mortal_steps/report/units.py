@@ -28,6 +28,11 @@ def drawn(temperature: float) -> str:
     return "sampled" if temperature else "greedy"
 
 
+def counted(count: int, noun: str) -> str:
+    """Such as `1 step` or `2,000 steps`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def byte_size(num_bytes: float) -> str:
     """A size on the disk, such as `1.5 GB`: powers of 1000, as `df -H` has them."""
     for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mortal_steps.config import RewardTerm
+from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.loading import Loadable, load_class
 
@@ -36,4 +37,4 @@ def in_its_class(term: Loadable) -> Loadable:
 
 def _explain(detail: Mapping[str, Any]) -> str:
     key = ".".join(map(str, detail["loc"]))
-    return f"{key} = {detail['input']!r}: {detail['msg']}"
+    return f"{key} = {detail['input']!r}: {in_plain_words(detail['msg'])}"

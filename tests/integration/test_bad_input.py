@@ -278,7 +278,7 @@ def test_a_command_is_not_misled_by_files_of_the_folder_it_is_called_in(tmp_path
     command = [sys.executable, "-m", "mortal", "new-model", "model", "--hidden-size", "0"]
     called = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert called.returncode == 1
-    assert called.stderr.split("\n")[1].startswith("  model.new.hidden_size = 0: Input should be")
+    assert called.stderr.split("\n")[1].startswith("  model.new.hidden_size = 0: must be")
 
 
 def test_a_run_id_belongs_to_one_configuration(tmp_path, monkeypatch):

@@ -16,7 +16,8 @@ import websockets
 
 from mortal.beside import PrefectBeside
 from mortal.server.files import living_server, server_home, state_dir
-from mortal_steps.errors import ConfigError
+from mortal.server.own import begun_server, keep_no_longer
+from mortal_steps.errors import ConfigError, ServerError
 from mortal_steps.store.files import write_json
 from mortal_steps.system.processes import ProcessId
 from tests.support.deployments import PATIENCE_S
@@ -239,6 +240,26 @@ def test_a_port_that_there_is_not_is_refused():
         assert refused.returncode == 2
         assert "65535" in refused.stderr
         assert "Traceback" not in refused.stderr
+
+
+def test_where_any_port_will_do_one_that_is_taken_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port, said = taken.getsockname()[1], []
+        with (
+            pytest.raises(ServerError, match=f"port {port} is in use"),
+            begun_server(port, any_port=False, keep=False, say=said.append),
+        ):
+            pass
+        with begun_server(port, any_port=True, keep=False, say=said.append) as begun:
+            assert str(port) not in begun.server.api_url
+            assert said == [f"starting a Prefect server at {begun.server.ui_url} ..."]
+            keep_no_longer(said.append)
+            assert "ends with the commands that use it" in said[-1]
+    keep_no_longer(said.append)
+    assert said[-1] == "MORTAL's Prefect server is not running"
 
 
 def test_a_server_that_was_begun_for_a_run_ends_when_a_check_fails(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.kinds.function import FunctionTerm
 from mortal_steps.rewards.kinds.pickled import PickledTerm
 from mortal_steps.rewards.pickles.files import write_pickle
-from mortal_steps.rewards.pickles.saying import digest_of, is_imported
+from mortal_steps.rewards.pickles.object_digest import digest_of, is_imported
 from mortal_steps.rewards.project import find_in, is_protected
 
 Reward = str | Callable[..., Any] | RewardTerm

@@ -23,8 +23,16 @@ def json_lines(path: Path, place: str) -> Iterator[Row]:
                 try:
                     row = _object(_parse_json(line), f"{place}, line {number}")
                 except (ValueError, RecursionError) as error:
-                    raise DataError(f"{place}, line {number} is not JSON: {error}") from error
+                    reason = _without_line(error)
+                    raise DataError(f"{place}, line {number} is not JSON: {reason}") from error
                 yield row
+
+
+def _without_line(error: Exception) -> str:
+    """What is wrong in a line: json counts the lines of what it is given, which is this one."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at column {error.colno}"
+    return str(error)
 
 
 def json_rows(path: Path, place: str) -> Iterator[Row]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic import ValidationError
 
 from mortal_steps.config import AlgorithmConfig, RunConfig
+from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import ConfigError
 from mortal_steps.system.imports import import_named
 from mortal_steps.types import RolloutBatch, TrainingPlace
@@ -154,4 +155,5 @@ def algorithm_of(config: RunConfig) -> Algorithm:
     except ValidationError as error:
         wrong = error.errors()[0]
         key = ".".join(["algorithm", *map(str, wrong["loc"])])
-        raise ConfigError(f"{key} = {wrong['input']!r}: {wrong['msg']}") from None
+        reason = in_plain_words(wrong["msg"])
+        raise ConfigError(f"{key} = {wrong['input']!r}: {reason}") from None

@@ -63,8 +63,8 @@ class LLMJudgeEnvironment(RewardEnvironment):
         self.given: dict[str, Any] = {
             "model": model,
             "score_range": tuple(score_range),
-            "rubric": None if rubric == DEFAULT_RUBRIC else rubric,
-            "prompt": None if prompt == DEFAULT_PROMPT else prompt,
+            "rubric": _unless(rubric, DEFAULT_RUBRIC),
+            "prompt": _unless(prompt, DEFAULT_PROMPT),
             "base_url": base_url,
             "api_key_env": api_key_env,
             "parameters": None if parameters is None else dict(parameters),
@@ -76,13 +76,8 @@ class LLMJudgeEnvironment(RewardEnvironment):
             "tries": tries,
         }
         """What it was made with; None: the default."""
-        self.model = model
-        self.low, self.high = score_range
-        if not self.low < self.high:
-            raise ValueError(
-                f"score_range = {list(score_range)} of a judge: the first must be the lower one"
-            )
-        self.rubric, self.prompt = rubric, prompt
+        self.low, self.high = _ascending(score_range)
+        self.model, self.rubric, self.prompt = model, rubric, prompt
         self.parameters = {"temperature": 0.0} if parameters is None else dict(parameters)
         self._endpoint = _endpoint(base_url, api_key_env)
         allowed = Allowed(
@@ -95,12 +90,7 @@ class LLMJudgeEnvironment(RewardEnvironment):
             limits_of(model, self._endpoint.base_url, allowed, clock),
             shared_ledger(),
             prices=Prices(**(prices or {})),
-            patience=Patience(
-                patience_s=place().patience_s,
-                request_s=timeout,
-                tries=tries,
-                threads=concurrency or THREADS,
-            ),
+            patience=_patience(timeout, tries, concurrency or THREADS),
         )
 
     @property
@@ -150,6 +140,25 @@ class LLMJudgeEnvironment(RewardEnvironment):
             high=self.high,
             parameters=self.parameters,
         )
+
+
+def _patience(request_s: float, tries: int, threads: int) -> Patience:
+    return Patience(
+        patience_s=place().patience_s, request_s=request_s, tries=tries, threads=threads
+    )
+
+
+def _ascending(score_range: tuple[float, float]) -> tuple[float, float]:
+    low, high = score_range
+    if not low < high:
+        raise ValueError(
+            f"score_range = {list(score_range)} of a judge: the first must be the lower one"
+        )
+    return low, high
+
+
+def _unless(text: str, default: str) -> str | None:
+    return None if text == default else text
 
 
 def _endpoint(base_url: str | None, api_key_env: str | None) -> Endpoint:

@@ -11,7 +11,7 @@ from typing import Any
 
 import cloudpickle
 
-from mortal_steps.rewards.pickles.saying import is_imported
+from mortal_steps.rewards.pickles.object_digest import is_imported
 
 
 def dumps(value: Any) -> bytes:

@@ -172,6 +172,9 @@ def test_what_mortal_tells_itself_is_left_out_of_the_logs():
     cancelled = "Execution was cancelled by the runtime environment."
     assert not is_news(line(f"Crash detected! {cancelled}"))
     assert not is_news(line(f"Finished in state Crashed('{cancelled}')"))
+    twice = {"msg": "View at http://127.0.0.1:4200/runs", "name": "prefect.engine"}
+    assert not is_news(logging.makeLogRecord(twice))
+    assert is_news(logging.makeLogRecord({**twice, "name": "prefect.flow_runs"}))
     assert is_news(line("Crash detected! Request to the server failed."))
     assert is_news(line("Finished in state Failed('Task run encountered an exception')"))
 

@@ -7,9 +7,9 @@ import modal
 
 from mortal.rewards import RewardEnvironment, SandboxConfig
 from mortal_steps.rewards.pickles.files import read_pickle, write_pickle
-from mortal_steps.rewards.pickles.saying import digest_of
+from mortal_steps.rewards.pickles.object_digest import digest_of
 from tests.support.paths import ROOT
-from tests.support.rewards.said_script import digests_of
+from tests.support.rewards.digest_script import digests_of
 
 
 def with_image(*packages):
@@ -37,7 +37,7 @@ def test_an_image_of_modals_travels(tmp_path):
 def test_another_process_finds_the_same_digests():
     """With hash randomization: there, sets come in another order."""
     probe = (
-        "from tests.support.rewards.said_script import digests_of;"
+        "from tests.support.rewards.digest_script import digests_of;"
         "from tests.integration.rewards.test_pickles import image_digests;"
         "print(*digests_of(), *image_digests())"
     )

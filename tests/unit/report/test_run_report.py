@@ -105,7 +105,7 @@ def test_the_report_tells_how_a_run_stands(run):
         "| `a` | 0.250 | 0.125 | 4 | 8 | 2.0 ms |",
         "| reward | 4 | 0.00 s | 0.0 ms | 0.0 % | 0.40 s |",
         "| `reward: a` | 4 | 0.01 s | 2.0 ms | 0.2 % | 0.00 s |",
-        "- began 3 times",
+        "- started 3 times",
         "- 4 failed calls of reward functions",
         "- 8 completions masked",
         f"mortal resume r --runs-dir {run.store.root.parent}",

@@ -136,6 +136,11 @@ def test_a_chart_fits_a_narrow_terminal_and_shows_both_ends():
     ]
 
 
+def test_a_chart_is_as_narrow_as_the_terminal():
+    lines = chart([(step, 0.5) for step in range(1, 101)], [], columns=50)
+    assert max(map(len, lines)) <= 50 and lines[-2].endswith("100")
+
+
 def test_a_chart_of_equal_rewards_is_a_line_and_of_few_steps_nothing():
     assert chart([(1, 0.5)] * 3, []) == []
     flat = chart([(step, 0.5) for step in range(1, 61)], [])

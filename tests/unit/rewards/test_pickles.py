@@ -15,8 +15,8 @@ import pytest
 
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.pickles.files import read_pickle, write_pickle
-from mortal_steps.rewards.pickles.saying import digest_of
-from tests.support.rewards.said_script import SCRIPT, digests_of
+from mortal_steps.rewards.pickles.object_digest import digest_of
+from tests.support.rewards.digest_script import SCRIPT, digests_of
 
 
 def test_a_digest_is_the_same_after_edits_elsewhere_in_the_file():

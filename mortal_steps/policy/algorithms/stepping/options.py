@@ -16,6 +16,7 @@ from transformers.utils import is_liger_kernel_available, is_torch_bf16_gpu_avai
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import trl_values
+from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping.refusals import (
     check_names,
@@ -148,7 +149,7 @@ def _check_types(chosen: dict[str, Any], kind: type[TrainingArguments]) -> None:
         try:
             typed.validate_python(value, strict=True)
         except ValidationError as error:
-            reason = error.errors()[0]["msg"]
+            reason = in_plain_words(error.errors()[0]["msg"])
             raise ConfigError(f"training.trl.{name} = {value!r}: {reason}") from None
 
 

@@ -1,4 +1,4 @@
-"""A digest of what an object says: the same in another process, and for the same code elsewhere in
+"""A digest of an object's content: the same in another process, and for the same code elsewhere in
 its file.
 
 Of a function it takes the bytecode, the constants and names in it, its defaults, and the values of
@@ -25,7 +25,7 @@ from mortal_steps.errors import RewardError
 from mortal_steps.rewards.pickles.bytecode import globals_of, imports_of
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented))
-NOT_SAID = frozenset(
+LEFT_OUT = frozenset(
     {
         "__abstractmethods__",
         "__annotate__",
@@ -48,23 +48,24 @@ OF_MODAL = "_sync_original_"
 """Beginning of the attribute in which an object of Modal's, such as an Image, has the one that it
 stands for."""
 LOADED, KNOWN = "_load", "_object_id"
-"""What such an object says: how it is made, or which one it is; the rest is this process's."""
+"""What is digested of such an object: how it is made, or which one it is; the rest belongs to this
+process."""
 MOST_DEPTH = 180
 """Each level takes four calls of Python's, which allows a thousand."""
 
 
-class Unsayable(RewardError):
+class UnpicklableError(RewardError):
     """An object has no digest, and could not travel to another process either."""
 
 
 def digest_of(value: Any, called: str) -> tuple[str, frozenset[str]]:
     """The digest, hexadecimal sha256, and the modules that are imported for the object.
 
-    `called` is how an error names the object. Raises `Unsayable` for what cannot be digested.
+    `called` is how an error names the object. Raises `UnpicklableError` for what has none.
     """
-    saying = _Saying()
-    digest = saying.of(value, called)
-    return digest, frozenset(saying.modules)
+    digester = _Digester()
+    digest = digester.of(value, called)
+    return digest, frozenset(digester.modules)
 
 
 def is_imported(value: Any) -> str | None:
@@ -81,7 +82,7 @@ def is_imported(value: Any) -> str | None:
     return module if found is value else None
 
 
-class _Saying:
+class _Digester:
     def __init__(self) -> None:
         self.modules: set[str] = set()
         self._open: dict[int, int] = {}
@@ -97,7 +98,7 @@ class _Saying:
         if number in self._known:
             return self._known[number][1]
         if len(self._open) > MOST_DEPTH:
-            raise Unsayable(f"{path:.80}... is nested more than {MOST_DEPTH} levels deep")
+            raise UnpicklableError(f"{path:.80}... is nested more than {MOST_DEPTH} levels deep")
         self._open[number] = len(self._open)
         try:
             digest = self._made(value, path)
@@ -118,9 +119,9 @@ class _Saying:
         exactly = _EXACT.get(type(value))
         if exactly is not None:
             return exactly(self, value, path)
-        for kind, say in _KINDS:
+        for kind, digest in _KINDS:
             if isinstance(value, kind):
-                return say(self, value, path)
+                return digest(self, value, path)
         return self._object(value, path)
 
     def _function(self, value: types.FunctionType, path: str) -> str:
@@ -164,16 +165,16 @@ class _Saying:
         )
 
     def _class(self, value: type, path: str) -> str:
-        said = {name: held for name, held in vars(value).items() if name not in NOT_SAID}
-        slots = said.get("__slots__", ())
+        own = {name: held for name, held in vars(value).items() if name not in LEFT_OUT}
+        slots = own.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
-            said.pop(name, None)  # how a slot is reached
+            own.pop(name, None)  # how a slot is reached
         return _hash(
             "class",
             value.__name__,
             self.of(type(value), f"{path}'s metaclass"),
             *(self.of(base, f"{path}'s base {base.__name__}") for base in value.__bases__),
-            *(_hash(name, self.of(held, f"{path}.{name}")) for name, held in sorted(said.items())),
+            *(_hash(name, self.of(held, f"{path}.{name}")) for name, held in sorted(own.items())),
         )
 
     def _sequence(self, value: Iterable[Any], path: str) -> str:
@@ -233,7 +234,7 @@ class _Saying:
             made = copyreg.dispatch_table.get(type(value))
             kept = made(value) if made else value.__reduce_ex__(4)
         except Exception as error:
-            raise Unsayable(
+            raise UnpicklableError(
                 f"{path} is of type {type(value).__name__}, which cannot be kept in a file "
                 f"({error}); make it inside the function when it is called, or put it in a module "
                 "of its own and import it there"
@@ -257,32 +258,32 @@ class _Saying:
         if module not in ("", "__main__"):
             self.modules.add(module)
         elif module and not isinstance(value, typing.TypeVar):  # cloudpickle keeps those otherwise
-            raise Unsayable(
+            raise UnpicklableError(
                 f"{path} is kept in a file by its name alone, {name!r}, and only this process "
                 "finds that; put it in a module of its own and import it there"
             )
         return _hash("named", module, name)
 
 
-_KINDS: tuple[tuple[Any, Callable[[_Saying, Any, str], str]], ...] = (
-    (enum.Enum, _Saying._member),
-    (types.FunctionType, _Saying._function),
-    (types.MethodType, _Saying._method),
-    (type, _Saying._class),
-    (staticmethod | classmethod, _Saying._wrapped),
-    (property, _Saying._property),
-    (functools.cached_property, _Saying._cached_property),
-    (functools.partial, _Saying._partial),
-    (functools._lru_cache_wrapper, _Saying._cached),
-    (type(os.environ), _Saying._environment),
+_KINDS: tuple[tuple[Any, Callable[[_Digester, Any, str], str]], ...] = (
+    (enum.Enum, _Digester._member),
+    (types.FunctionType, _Digester._function),
+    (types.MethodType, _Digester._method),
+    (type, _Digester._class),
+    (staticmethod | classmethod, _Digester._wrapped),
+    (property, _Digester._property),
+    (functools.cached_property, _Digester._cached_property),
+    (functools.partial, _Digester._partial),
+    (functools._lru_cache_wrapper, _Digester._cached),
+    (type(os.environ), _Digester._environment),
 )
-_EXACT: dict[type, Callable[[_Saying, Any, str], str]] = {
-    list: _Saying._sequence,
-    tuple: _Saying._sequence,
-    set: _Saying._set,
-    frozenset: _Saying._set,
-    dict: _Saying._dict,
-    types.MappingProxyType: _Saying._dict,
+_EXACT: dict[type, Callable[[_Digester, Any, str], str]] = {
+    list: _Digester._sequence,
+    tuple: _Digester._sequence,
+    set: _Digester._set,
+    frozenset: _Digester._set,
+    dict: _Digester._dict,
+    types.MappingProxyType: _Digester._dict,
 }
 
 

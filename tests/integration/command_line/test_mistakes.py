@@ -1,0 +1,133 @@
+"""What is typed wrong is answered with the way to write it, before anything begins."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mortal.terminal.output import complain, run_argument
+from tests.support.begun_runs import make_run
+from tests.support.project import write_project
+
+
+def plain(errors):
+    """An error in typer's frame as one line."""
+    return " ".join(errors.translate(str.maketrans("", "", "╭╮╰╯│─")).split())
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("MORTAL_RUNS_DIR", raising=False)
+    return write_project(tmp_path).name
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["training.max_steps=9"], "write --set training.max_steps=9"),
+        (["seed=1", "x=[2]"], "write --set seed=1 --set x=[2]"),
+        (["more"], "train [OPTIONS] [CONFIG]"),
+        (["--seed", "3"], "No such option: --seed; write --set seed=VALUE"),
+        (
+            ["--temperature", "1"],
+            "write --set rollout.temperature=VALUE or --set evaluation.temperature=VALUE",
+        ),
+        (["--training.max_steps=3"], "write --set training.max_steps=VALUE"),
+        (["--max_steps", "3"], "No such option: --max_steps (Possible options: --max-steps"),
+        (["--max-steps", "1.5"], "Invalid value for '--max-steps': 1.5 must be a whole number"),
+    ],
+)
+def test_words_that_no_command_takes_are_written_otherwise(mortal, project, words, answer):
+    code, output, errors = mortal("train", project, *words)
+    assert (code, output) == (2, "")
+    assert answer in plain(errors)
+
+
+def test_a_word_too_many_is_told_how_the_command_is_written(mortal):
+    code, _, errors = mortal("show", "one", "two=3")
+    assert code == 2 and "Unexpected two=3; the command is written: " in plain(errors)
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["--max-steps", "0"], "training.max_steps = 0: must be at least 1, or -1"),
+        (["--set", "training.max_steps=five"], "training.max_steps = 'five': must be a whole"),
+        (["--loss-type", "no"], "training.loss_type = 'no': must be 'grpo', 'dapo'"),
+        (["--set", "model=3"], "model = 3: must be a table of keys"),
+        (["--set", "name=a b"], "name = 'a b': must consist of letters, digits, '.'"),
+        (["--reward", "a.py:f,b.py:g"], "holds several rewards; write each of them by itself"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_key(mortal, project, words, answer):
+    code, _, errors = mortal("train", project, *words)
+    assert code == 1
+    assert errors.startswith(f"error: {project} and the command line:\n") and answer in errors
+
+
+def test_a_file_that_is_no_configuration_is_named(mortal, project):
+    assert "an override is written --set seed=3" in mortal("train", "seed=3")[2]
+    Path("latin.toml").write_bytes(b"name = 'caf\xe9'")
+    assert "byte 11 is not UTF-8" in mortal("train", "latin.toml")[2]
+    assert "no section 'trainning'; did you mean training?" in mortal("options", "trainning")[2]
+
+
+def test_help_says_every_word_of_a_docstring(mortal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    output = mortal("list-checkpoints", "--help")[1]
+    assert "as its section [checkpoints] says" in " ".join(output.split())
+    assert "<bool>" not in output and "list-checkpoints [OPTIONS] [RUN]" in output
+    assert "resume [OPTIONS] RUN" in mortal("resume", "--help")[1]
+
+
+def test_a_run_to_protect_that_is_not_there_removes_nothing(mortal, tmp_path):
+    make_run(tmp_path, "keep")
+    told = ("gc", "--runs-dir", tmp_path, "--older-than", "1e-9", "--delete", "--protect", "kepe")
+    code, _, errors = mortal(*told)
+    assert code == 1 and "--protect kepe: there is no such run" in errors
+    assert (tmp_path / "keep").is_dir()
+
+
+def test_train_puts_runs_where_the_other_commands_look(mortal, project, monkeypatch):
+    Path("afile").touch()
+    monkeypatch.setenv("MORTAL_RUNS_DIR", "afile")
+    assert "runs_dir afile is not writable" in mortal("train", project)[2]
+
+
+def test_a_run_is_named_as_a_command_finds_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MORTAL_RUNS_DIR", raising=False)
+    assert run_argument(tmp_path / "runs" / "one") == "one"
+    assert run_argument(tmp_path / "my runs" / "one") == f"one --runs-dir '{tmp_path}/my runs'"
+    monkeypatch.setenv("MORTAL_RUNS_DIR", "my runs")
+    assert run_argument(tmp_path / "my runs" / "one") == "one"
+
+
+def test_an_error_has_no_colour_where_none_is_wanted(capsys, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    for wanted, told in (("", "\x1b[31merror: x\x1b[0m\n"), ("1", "error: x\n")):
+        monkeypatch.setenv("NO_COLOR", wanted)
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        complain("x")
+        assert sys.stderr.getvalue() == told
+
+
+def test_a_terminal_without_box_characters_shows_the_rest(tmp_path):
+    metrics = "".join(f'{{"step": {step}, "reward": 0.5}}\n' for step in range(1, 9))
+    store = make_run(tmp_path, "one")
+    (store.root / "metrics.jsonl").write_text(metrics)
+    shown = subprocess.run(
+        [sys.executable, "-P", "-m", "mortal", "show", "one", "--runs-dir", tmp_path],
+        env={"PYTHONIOENCODING": "ascii", "PATH": "", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "?" in shown.stdout and "files        " in shown.stdout
