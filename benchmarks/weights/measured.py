@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from blake3 import blake3
 from shapes import build
 from transformers.utils.logging import disable_progress_bar
 
@@ -139,7 +140,8 @@ def _method(job: dict[str, Any], method: str, place: Path, policy: Policy) -> li
 
 
 def _plain(tensors: Sequence[torch.Tensor], path: Path) -> dict[str, float]:
-    """One write of as many bytes out of memory, and one read of them into memory that is there."""
+    """One write of as many bytes out of memory, and one read of them into memory that is there;
+    one copy of them in memory, one comparison and one hash, each by all threads."""
     views = [memoryview(t.reshape(-1).view(torch.uint8).numpy()) for t in tensors]
     piece = bytearray(PIECE_BYTES)
 
@@ -161,8 +163,19 @@ def _plain(tensors: Sequence[torch.Tensor], path: Path) -> dict[str, float]:
         for target, tensor in zip(copies, tensors, strict=True):
             target.copy_(tensor)
 
+    def compare() -> None:
+        for target, tensor in zip(copies, tensors, strict=True):
+            assert torch.equal(target.view(torch.int32), tensor.view(torch.int32))
+
+    def hash_all() -> None:
+        hasher = blake3(max_threads=torch.get_num_threads())
+        for view in views:
+            hasher.update(view)
+
     copy()  # the system gives memory when it is first written to
     copy_s, _, _ = _timed(copy)
+    compare_s, _, _ = _timed(compare)
+    hash_s, _, _ = _timed(hash_all)
     copies.clear()
     write_s, write_cpu_s, _ = _timed(write)
     read_s, read_cpu_s, _ = _timed(read)
@@ -170,6 +183,8 @@ def _plain(tensors: Sequence[torch.Tensor], path: Path) -> dict[str, float]:
     return {
         "num_bytes": sum(map(len, views)),
         "plain_copy_s": copy_s,
+        "plain_compare_s": compare_s,
+        "plain_hash_s": hash_s,
         "plain_write_s": write_s,
         "plain_write_cpu_s": write_cpu_s,
         "plain_read_s": read_s,

@@ -62,13 +62,20 @@ def _sync(worker: RolloutWorker, canary: Canary, request: dict[str, Any]) -> dic
         "load_cpu_s": time.process_time() - began_cpu - canary.cpu_s,
         "canary_s": canary.wall_s,
         "load_read": _bytes_read() - began_read,
+        "own_bytes": 1024 * _number("status", "RssAnon"),
+        "peak_bytes": 1024 * _number("status", "VmHWM"),
     }
 
 
 def _bytes_read() -> int:
     """What this process got from `read`; what it reads of mapped files is not part of that."""
-    lines = Path("/proc/self/io").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("rchar"))
+    return _number("io", "rchar")
+
+
+def _number(file: str, name: str) -> int:
+    """What the system says of this process under that name."""
+    lines = Path("/proc/self", file).read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """The actor's side of `direct`: a version is copied into shared memory and announced; a thread
 writes its folder meanwhile.
 
-    publish(v4): wait for v3's folder -> copy the tensors -> [ hash | score the probe ] -> announce
-                                                                       thread: write weights/v4
+    publish(v4): wait for v3's folder -> copy the tensors -> hash -> score the probe -> announce
+                                                                      thread: write weights/v4
+
+A model on a GPU is hashed while it scores. On a CPU, one thread that hashes beside those of the
+forward pass makes them wait for each other, and takes longer than the hash does alone.
 
 The folder's digest is known before the folder is there: it is of a manifest, and that is made from
 the bytes in memory, which are those of the file that transformers would write. Until the folder is
@@ -101,7 +104,8 @@ class Sharing:
             payload[: len(layout.header)] = layout.header
             for name, view in views(payload, layout).items():
                 view.copy_(tensors[name])
-            files, digests = self._described(policy, payload, probe)
+            on_cpu = all(tensor.device.type == "cpu" for tensor in tensors.values())
+            files, digests = self._described(policy, payload, probe, alone=on_cpu)
             manifest = manifest_of(digests)
             shared = {**files, FOLDER_MANIFEST: manifest}
             place = segment.seal(shared, (SAFE_WEIGHTS_NAME, layout.size))
@@ -139,11 +143,14 @@ class Sharing:
         remove_segments(self._store.root, but=names)
 
     def _described(
-        self, policy: Shareable, payload: memoryview, probe: Sequence[int]
+        self, policy: Shareable, payload: memoryview, probe: Sequence[int], *, alone: bool
     ) -> tuple[dict[str, bytes], dict[str, str]]:
-        """The small files of a version, and the digests of all of them."""
+        """The small files of a version, and the digests of all of them; the payload is hashed
+        `alone`, or while the policy scores."""
         with ThreadPoolExecutor(1) as beside:
-            digest = beside.submit(digest_of_bytes, payload)
+            digest = beside.submit(digest_of_bytes, payload, alone=alone)
+            if alone:
+                digest.result()
             if not self._settings:  # the same for all versions
                 self._settings = _settings_of(policy)
             scored = {"token_ids": list(probe), "logprobs": policy.score(probe)}

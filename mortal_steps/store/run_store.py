@@ -36,7 +36,7 @@ import contextlib
 import hashlib
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -155,15 +155,18 @@ class RunStore(RecordStore):
         return self.path(relative)
 
     @contextlib.contextmanager
-    def verifying_folder(self, relative: str, sha256: str) -> Iterator[Path]:
+    def verifying_folder(
+        self, relative: str, sha256: str, *, but: Collection[str] = ()
+    ) -> Iterator[Path]:
         """The same beside the block, which reads the files meanwhile: nothing that it made of them
-        may be used before it ends.
+        may be used before it ends. Files in `but` the block compares by itself; they are hashed if
+        it raises an error.
 
         Raises `CorruptFileError` in place of what the block raises; a manifest that is not the one
         expected, or a file that is missing, before the block begins.
         """
         with ThreadPoolExecutor(1, thread_name_prefix="verify") as threads:
-            checks = self.check_folder(relative, sha256)
+            checks = self.check_folder(relative, sha256, but=but)
             manifest, damage = next(checks)
             if damage is not None:
                 raise CorruptFileError(f"{manifest} {damage}")
@@ -173,14 +176,19 @@ class RunStore(RecordStore):
             verifying = threads.submit(raise_damage, checks)
             try:
                 yield self.path(relative)
+            except Exception:
+                verifying.result()
+                raise_damage(self.check_folder(relative))
+                raise
             finally:
                 verifying.result()
 
     def check_folder(
-        self, relative: str, sha256: str | None = None
+        self, relative: str, sha256: str | None = None, *, but: Collection[str] = ()
     ) -> Iterator[tuple[Path, str | None]]:
         """Every file of a committed folder, its manifest first, and what is wrong with it, if
-        anything is. Without `sha256` the manifest is taken at its word."""
+        anything is. Without `sha256` the manifest is taken at its word; files in `but` are left
+        out."""
         folder = self.path(relative)
         manifest = folder / FOLDER_MANIFEST
         try:
@@ -197,9 +205,9 @@ class RunStore(RecordStore):
             yield manifest, "is not the one expected: altered"
             return
         yield manifest, None
-        for name, digest in files.items():
+        for name in [name for name in files if name not in but]:
             path = folder / name
-            yield path, self._damage(path, digest)
+            yield path, self._damage(path, files[name])
 
     def _damage(self, path: Path, digest: str) -> str | None:
         """What is wrong with a file of a committed folder, if anything is."""

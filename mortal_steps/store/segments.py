@@ -32,6 +32,7 @@ from pathlib import Path
 
 from mortal_steps.errors import ConfigError, CorruptFileError
 from mortal_steps.store.files import failed_write, is_full_disk
+from mortal_steps.store.mapped_segments import MappedSegments
 from mortal_steps.types import SegmentRef
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -113,8 +114,9 @@ class Segment:
 
 
 @contextlib.contextmanager
-def opened(reference: SegmentRef) -> Iterator[Shared | None]:
-    """What a segment holds, or None where that is gone; nobody writes to it inside the block.
+def opened(reference: SegmentRef, mapped: MappedSegments | None = None) -> Iterator[Shared | None]:
+    """What a segment holds, or None where that is gone; nobody writes to it inside the block. A
+    reader that comes again has its mappings in `mapped`.
 
     Raises `CorruptFileError` for a segment whose head is damaged.
     """
@@ -128,7 +130,8 @@ def opened(reference: SegmentRef) -> Iterator[Shared | None]:
         return
     try:
         fcntl.flock(file, fcntl.LOCK_SH)
-        yield _read(path, mmap.mmap(file, 0, access=mmap.ACCESS_COPY), reference.stamp)
+        memory = (mapped or MappedSegments()).map(path, file)
+        yield _read(path, memory, reference.stamp)
     finally:
         fcntl.flock(file, fcntl.LOCK_UN)  # the mapping may live longer, and would hold the lock
         os.close(file)

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError
 
@@ -23,6 +25,8 @@ WIDTHS = {
     "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "C64": 8, "F64": 8, "I64": 8, "U64": 8,
 }  # fmt: skip
 """Bytes of each type's values, in the library's own order of types."""
+LONGEST_HEADER = 100_000_000
+"""As in the library."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +39,10 @@ class Place:
     shape: tuple[int, ...]
     start: int
     """First byte, from the beginning of the file."""
+
+    @property
+    def num_bytes(self) -> int:
+        return WIDTHS[self.dtype] * math.prod(self.shape)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,8 +77,22 @@ def lay_out(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> Layout:
     return Layout(header=header, places=places, size=len(header) + offset)
 
 
-def read_layout(content: memoryview, origin: str) -> Layout:
-    """That of a file's content; raises `CorruptFileError`, which names the `origin`, for others."""
+def layout_of(path: Path) -> Layout:
+    """That of a file, whose header alone is read; raises `CorruptFileError` and `OSError`."""
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = file.read(8)
+        begin = 8 + int.from_bytes(length, "little")
+        header = length + (file.read(begin - 8) if begin <= min(size, LONGEST_HEADER) else b"")
+    return read_layout(memoryview(header), str(path), size)
+
+
+def read_layout(content: memoryview, origin: str, size: int | None = None) -> Layout:
+    """That of a file's content, or of its beginning where `size` has the bytes of all of it.
+
+    Raises `CorruptFileError`, which names the `origin`, for what is no such file.
+    """
+    size = len(content) if size is None else size
     try:
         begin = 8 + int.from_bytes(content[:8], "little")
         header = bytes(content[:begin])
@@ -81,10 +103,10 @@ def read_layout(content: memoryview, origin: str) -> Layout:
             start, stop = entry["data_offsets"]
             shape = tuple(entry["shape"])
             long = WIDTHS[entry["dtype"]] * math.prod(shape)
-            if not 0 <= start <= stop <= len(content) - begin or stop - start != long:
+            if not 0 <= start <= stop <= size - begin or stop - start != long:
                 raise ValueError(f"{name} lies from {start} to {stop}")
             place = Place(name=name, dtype=entry["dtype"], shape=shape, start=begin + start)
             places.append(place)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptFileError(f"{origin} is no safetensors file: {error!r}") from None
-    return Layout(header=header, places=tuple(places), size=len(content))
+    return Layout(header=header, places=tuple(places), size=size)

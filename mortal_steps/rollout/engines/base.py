@@ -8,13 +8,14 @@ most likely token, ignores the filters and reports logprobs at temperature 1.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, WeightsMismatchError
+from mortal_steps.store.tensor_layout import Layout
 from mortal_steps.types import FinishReason, SamplingParams
 
 
@@ -39,6 +40,9 @@ class Engine(Protocol):
     """Name of the weights' type, such as `float32`."""
     max_model_len: int
     """Longest prompt plus completion, in tokens."""
+    on_cpu: bool = False
+    """Whether it computes with the processor's cores: its threads and one that hashes beside them
+    make each other wait."""
 
     def check(self, folder: Path) -> None:
         """Raise `EngineError` where it is known before loading that the folder does not fit the
@@ -75,6 +79,23 @@ class Engine(Protocol):
     def verify_tensors(self, tensors: Mapping[str, Any], origin: str) -> None:
         """The same of tensors that `load_tensors` took, which lie at `origin`. By default
         nothing."""
+
+    def compared(self, names: Collection[str]) -> Collection[str]:
+        """Those of a published version's tensors, given by name, that `verify` and `verify_tensors`
+        compare; for the others, the log-probabilities are the proof. By default all of them where
+        there is a `verify`, and none where there is not."""
+        return () if type(self).verify is Engine.verify else names
+
+    def holds_as_in_file(self, layout: Layout) -> bool:
+        """Whether the tensors of a safetensors file with this layout, once they are loaded, lie in
+        the CPU's memory as they do in the file, so that `digest_of_held` proves them. By default
+        not: then the file is hashed, and its tensors are compared by `verify`."""
+        return False
+
+    def digest_of_held(self, layout: Layout) -> str:
+        """`blake3:<hex>` of the file with this layout, made of the tensors that are held: equal to
+        the file's, it proves them all at once. Empty where they do not lie as in it."""
+        raise NotImplementedError
 
     def restart(self, folder: Path) -> None:
         """Be built anew, with the weights in the folder. By default the same as `load`."""

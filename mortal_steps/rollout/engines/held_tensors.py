@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import torch
+from blake3 import blake3
 from safetensors import safe_open
+
+from mortal_steps.rollout.weight_sync.shared_tensors import NAMES
+from mortal_steps.store.digests import BLAKE3, num_threads
+from mortal_steps.store.tensor_layout import Layout, layout_of
+
+Held = Mapping[str, torch.Tensor]
+PIECE_BYTES = 16 << 20
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Types to compare bits in, by bytes: two zeros may differ, and no number is unequal to itself."""
 
 
 def tensors_in(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
@@ -18,16 +32,121 @@ def tensors_in(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def is_held(held: torch.Tensor, given: torch.Tensor) -> bool:
-    """Whether `held` is what a copy of `given` into it would have made it."""
+    """Whether `held` is, to the bit, what a copy of `given` into it would have made it."""
     wanted = given.to(device=held.device, dtype=held.dtype)
-    return bool(held.shape == wanted.shape and torch.equal(held, wanted))
+    bits = BITS.get(held.dtype.itemsize, held.dtype)
+    return bool(held.shape == wanted.shape and torch.equal(held.view(bits), wanted.view(bits)))
 
 
-def differing(
-    held: Mapping[str, torch.Tensor], given: Iterable[tuple[str, torch.Tensor]]
-) -> list[str]:
+def differing(held: Held, given: Iterable[tuple[str, torch.Tensor]]) -> list[str]:
     """Names of tensors that are not held as they are given; those held by no such name are left
     out."""
     return sorted(
         name for name, tensor in given if name in held and not is_held(held[name], tensor)
     )
+
+
+def differing_in(held: Iterable[tuple[str, torch.Tensor]], folder: Path) -> list[str]:
+    """Names of tensors, given one by one, that are not those of a model folder; those that are not
+    in the folder are left out."""
+    with contextlib.ExitStack() as opened:
+        files = [
+            opened.enter_context(safe_open(path, framework="pt"))
+            for path in sorted(folder.glob("*.safetensors"))
+        ]
+        by_name = {name: file for file in files for name in file.keys()}  # noqa: SIM118
+        return sorted(
+            name
+            for name, tensor in held
+            if name in by_name and not is_held(tensor, by_name[name].get_tensor(name))
+        )
+
+
+def is_as_in_file(held: Held, layout: Layout) -> bool:
+    """Whether the tensors of a file with this layout are held as they lie there: each in the CPU's
+    memory by its name, of its type and shape, with nothing between them in the file."""
+    end = len(layout.header)
+    for place in layout.places:
+        tensor = held.get(place.name)
+        if tensor is None or not _lies_like(tensor, place.dtype, place.shape) or place.start != end:
+            return False
+        end += place.num_bytes
+    return end == layout.size
+
+
+def digest_of_held(held: Held, layout: Layout) -> str:
+    """Digest of the file with this layout and the tensors that are held as in it."""
+    hasher = blake3(max_threads=num_threads(layout.size))
+    hasher.update(layout.header)
+    for place in layout.places:
+        hasher.update(_bytes_in(held[place.name]).data)
+    return BLAKE3 + hasher.hexdigest()
+
+
+def read_files(held: Held, folder: Path) -> bool:
+    """Read a model folder's files into the tensors that are held as in them, past any mapping;
+    False, and nothing is read, where they are not. Raises `OSError` and `CorruptFileError`."""
+    layouts = {path: layout_of(path) for path in sorted(folder.glob("*.safetensors"))}
+    if not all(is_as_in_file(held, layout) for layout in layouts.values()):
+        return False
+    for path, layout in layouts.items():
+        _read_file(held, path, layout)
+    return True
+
+
+def copy_tensors(held: Held, given: Held) -> bool:
+    """Copy tensors into those that are held by their names; False, and nothing is copied, where one
+    of them is not held in the CPU's memory and in the same form.
+
+    In pieces that threads take as they become free: those of an operator of torch wait for each
+    other, and for whatever else their cores are given to."""
+    for name, tensor in given.items():
+        dtype, shape = NAMES.get(tensor.dtype, ""), tuple(tensor.shape)
+        if not _lies_like(tensor, dtype, shape) or not _lies_like(held[name], dtype, shape):
+            return False
+    pieces = (
+        (target[begin : begin + PIECE_BYTES], source[begin : begin + PIECE_BYTES])
+        for name, tensor in given.items()
+        for target, source in [(_bytes_in(held[name]), _bytes_in(tensor))]
+        for begin in range(0, len(target), PIECE_BYTES)
+    )
+    size = sum(tensor.nbytes for tensor in given.values())
+    with ThreadPoolExecutor(num_threads(size)) as threads:
+        list(threads.map(lambda piece: np.copyto(*piece), pieces))
+    return True
+
+
+def _read_file(held: Held, path: Path, layout: Layout) -> None:
+    pieces = (
+        (memory[begin : begin + PIECE_BYTES], place.start + begin)
+        for place in layout.places
+        for memory in [_bytes_in(held[place.name])]
+        for begin in range(0, len(memory), PIECE_BYTES)
+    )
+    with path.open("rb", buffering=0) as file:
+
+        def read(piece: tuple[np.ndarray, int]) -> None:
+            rest, offset = piece[0].data, piece[1]
+            while rest:
+                count = os.preadv(file.fileno(), [rest], offset)
+                if not count:
+                    raise OSError(f"{path} ends before its tensors do")
+                rest, offset = rest[count:], offset + count
+
+        with ThreadPoolExecutor(num_threads(layout.size)) as threads:
+            list(threads.map(read, pieces))
+
+
+def _lies_like(tensor: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> bool:
+    return (
+        tensor.device.type == "cpu"
+        and NAMES.get(tensor.dtype) == dtype
+        and tuple(tensor.shape) == shape
+        and tensor.is_contiguous()
+    )
+
+
+def _bytes_in(tensor: torch.Tensor) -> np.ndarray:
+    """The tensor's own memory."""
+    found: np.ndarray = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return found

@@ -32,15 +32,16 @@ from transformers import (
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
 from mortal_steps.rollout.engines.adapter_files import is_adapter, read_adapter_config
-from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length, other_tensors
-from mortal_steps.rollout.engines.held_tensors import differing, tensors_in
+from mortal_steps.rollout.engines.base import SampledTokens, context_length
+from mortal_steps.rollout.engines.held_tensors import copy_tensors, read_files, tensors_in
 from mortal_steps.rollout.engines.seeded_draw import SeededDraw
 from mortal_steps.rollout.engines.tensor_shapes import tensor_shapes
 from mortal_steps.rollout.engines.transformers_adapter import AdaptedModel
+from mortal_steps.rollout.engines.transformers_tensors import ComparesTensors
 from mortal_steps.types import SamplingParams
 
 
-class TransformersEngine(Engine):
+class TransformersEngine(ComparesTensors):
     """Samples with transformers on the GPU if there is one, else on the CPU.
 
     Weights are replaced in place, whatever way of syncing them is chosen: there is no server to
@@ -64,6 +65,7 @@ class TransformersEngine(Engine):
             **rollout.engine_options,
         }
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.on_cpu = self._device == "cpu"
         self._base_path = model_path
         self._is_base = True
         self._adapted: AdaptedModel | None = None
@@ -86,25 +88,6 @@ class TransformersEngine(Engine):
             self._load(folder)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise EngineError(f"cannot load the weights in {folder}: {error}") from error
-
-    def verify(self, folder: Path) -> None:
-        """Compare the adapter's tensors, or those that the model has by the names in the folder."""
-        if is_adapter(folder):
-            other = self._adapted.differing(folder) if self._adapted else ["all of it"]
-        else:
-            other = differing(self._own(), tensors_in(folder))
-        if other:
-            raise other_tensors(str(folder), other)
-
-    def verify_tensors(self, tensors: Mapping[str, torch.Tensor], origin: str) -> None:
-        """The same of tensors in memory."""
-        other = differing(self._own(), tensors.items())
-        if other:
-            raise other_tensors(origin, other)
-
-    def _own(self) -> dict[str, torch.Tensor]:
-        held = dict(self._model.named_parameters())
-        return {name: held[name] for name in self._names if name in held}
 
     def _load(self, folder: Path) -> None:
         if is_adapter(folder):
@@ -137,6 +120,8 @@ class TransformersEngine(Engine):
                 raise ValueError(
                     f"{name} is {shapes[name]} there, {tuple(tensor.shape)} in the model"
                 )
+        if read_files(own, folder):
+            return
         with torch.no_grad():
             for name, tensor in tensors_in(folder):
                 own[name].copy_(tensor)
@@ -153,6 +138,8 @@ class TransformersEngine(Engine):
         if self._adapted is not None:
             self._model, self._adapted = self._read_model(self._base_path), None
         self._is_base = False
+        if copy_tensors(self._own(), tensors):
+            return
         try:
             self._model.load_state_dict(tensors, strict=False)
         except RuntimeError as error:

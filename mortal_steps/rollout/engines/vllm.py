@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,8 @@ class VllmEngine(Engine):
     ) -> None:
         """vLLM reads the tokenizer itself; `tokenizer` is not called."""
         self._vllm = import_vllm()
-        self._on_cpu = self._vllm.platforms.current_platform.is_cpu()
-        if self._on_cpu:
+        self.on_cpu = self._vllm.platforms.current_platform.is_cpu()
+        if self.on_cpu:
             require_libnuma()
             keep_weights_plain()
         self._model_config = _read_model_config(model_path, model.trust_remote_code)
@@ -93,12 +93,12 @@ class VllmEngine(Engine):
             "logprobs_mode": "processed_logprobs",
             "disable_log_stats": True,
             "use_tqdm_on_load": False,
-            **(cpu_options(self._model_config, self.max_model_len) if self._on_cpu else {}),
-            "enable_sleep_mode": self._sleeps and not self._on_cpu,
+            **(cpu_options(self._model_config, self.max_model_len) if self.on_cpu else {}),
+            "enable_sleep_mode": self._sleeps and not self.on_cpu,
             "worker_extension_cls": WITNESS,
             **rollout.engine_options,
         }
-        if self._on_cpu:
+        if self.on_cpu:
             options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
             if options["enable_chunked_prefill"] and rollout.seeds == "request":
                 raise EngineError(
@@ -146,6 +146,10 @@ class VllmEngine(Engine):
     def verify_tensors(self, tensors: Mapping[str, Any], origin: str) -> None:
         """The same of tensors in memory."""
         self._verify(tensors, origin)
+
+    def compared(self, names: Collection[str]) -> Collection[str]:
+        """Those that vLLM has where `load_weights` puts them."""
+        return self._comparable.intersection(names)
 
     def restart(self, folder: Path) -> None:
         """Start vLLM anew with the folder; raises `EngineError` if it does not start."""
@@ -218,7 +222,7 @@ class VllmEngine(Engine):
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
         gc.collect()
-        if not self._on_cpu:
+        if not self.on_cpu:
             import torch
 
             torch.cuda.empty_cache()

@@ -5,7 +5,8 @@ Three checks guard against sampling with other weights than those asked for, whi
 1. The folder: every file has the digest that was recorded when the version was published. It is
    hashed beside loading, from the same pages in memory.
 2. The tensors: those that the engine holds are the folder's (`Engine.verify`), however little the
-   log-probabilities differ.
+   log-probabilities differ. Where they lie in the CPU's memory as they do in a file, they are
+   hashed in its place: with the file's digest, they are what was published.
 3. The canary: the engine's logprobs of a fixed probe equal the actor's, written beside the weights.
 
     probe.json  {"token_ids": [5, 6, 7, 30], "logprobs": [-4.1, -3.9, -2.2]}
@@ -14,13 +15,18 @@ Three checks guard against sampling with other weights than those asked for, whi
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
-from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.engines.adapter_files import is_adapter
+from mortal_steps.rollout.engines.base import Engine, other_tensors
 from mortal_steps.rollout.weight_sync.base import WeightSync
+from mortal_steps.rollout.weight_sync.compared import Compared
 from mortal_steps.store import RunStore
+from mortal_steps.store.digests import BLAKE3
+from mortal_steps.store.tensor_layout import Layout, layout_of
 from mortal_steps.types import WeightsRef
 
 PROBE_FILE = "probe.json"
@@ -29,7 +35,12 @@ HALF_PRECISION_TOLERANCE = 0.3
 
 
 def load_weights(
-    store: RunStore, engine: Engine, sync: WeightSync, weights: WeightsRef, tolerance: float
+    store: RunStore,
+    engine: Engine,
+    sync: WeightSync,
+    weights: WeightsRef,
+    tolerance: float,
+    compared: Compared | None = None,
 ) -> None:
     """Make the engine hold `weights`, which it takes by `sync`; whatever is raised, what it holds
     then must not be sampled with, and another version may be loaded.
@@ -37,10 +48,33 @@ def load_weights(
     Raises `CorruptFileError` for a folder that is not what was published, `EngineError` for one
     that the engine cannot load, `WeightsMismatchError` if the canary fails.
     """
-    with store.verifying_folder(weights.path, weights.sha256) as folder:
+    layouts = _layouts(store.path(weights.path))
+    digests = store.folder_files(weights.path)
+    held = {
+        name: layout
+        for name, layout in layouts.items()
+        if digests.get(name, "").startswith(BLAKE3) and engine.holds_as_in_file(layout)
+    }
+    with store.verifying_folder(weights.path, weights.sha256, but=held) as folder:
         engine.check(folder)
         sync.load(engine, folder)
-    check_canary(engine, folder, tolerance)
+        if any(engine.digest_of_held(held[name]) != digests[name] for name in held):
+            engine.verify(folder)
+            raise other_tensors(str(folder), sorted(held))
+    if len(held) < len(layouts) or not layouts:
+        engine.verify(folder)
+    if compared is not None and not is_adapter(folder):
+        compared.tell(engine, layouts.values())
+    _check_probe_in(engine, folder, tolerance)
+
+
+def _layouts(folder: Path) -> dict[str, Layout]:
+    """Of the folder's safetensors by name, but for damaged ones, which their digest tells."""
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with contextlib.suppress(CorruptFileError, OSError):
+            found[path.name] = layout_of(path)
+    return found
 
 
 def check_canary(engine: Engine, folder: Path, tolerance: float) -> None:
@@ -50,6 +84,10 @@ def check_canary(engine: Engine, folder: Path, tolerance: float) -> None:
     `tolerance` is in nats, and at least 0.3 for models below single precision.
     """
     engine.verify(folder)
+    _check_probe_in(engine, folder, tolerance)
+
+
+def _check_probe_in(engine: Engine, folder: Path, tolerance: float) -> None:
     try:
         probe = (folder / PROBE_FILE).read_bytes()
     except OSError as error:

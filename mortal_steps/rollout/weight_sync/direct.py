@@ -1,8 +1,10 @@
 """`direct`: the tensors are copied out of memory that the actor shares, without a file between.
 
 The actor announces where (`WeightsRef.segment`). What lies there is a version's whole folder: its
-manifest has the digest that was published, the files have those of the manifest. They are computed
-in a thread beside the copy and the canary, and both are waited for before a token is sampled.
+manifest has the digest that was published, the files have those of the manifest. An engine with
+its tensors in the CPU's memory hashes those, once they are copied, and they must have the file's
+digest. For others, the file is hashed, and each tensor compared with it; beside an engine on a GPU
+a thread computes the hash. All of it is waited for before a token is sampled.
 
 A version that is not in memory (any more) is read from its folder: after a resume, or where the
 actor was restarted, or for a worker that comes late.
@@ -12,15 +14,17 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError, EngineError, WeightsMismatchError
-from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.engines.base import Engine, other_tensors
 from mortal_steps.rollout.weight_sync.base import restarted_on_failure
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE, check_probe
+from mortal_steps.rollout.weight_sync.compared import Compared
 from mortal_steps.store.digests import digest_of_bytes
 from mortal_steps.store.folders import FOLDER_MANIFEST, listed_files
+from mortal_steps.store.mapped_segments import MappedSegments
 from mortal_steps.store.segments import SHARED_MEMORY, Shared, opened
 from mortal_steps.store.tensor_layout import read_layout
 from mortal_steps.types import WeightsRef
@@ -38,9 +42,16 @@ class Direct:
         with restarted_on_failure(engine, folder):
             engine.load(folder)
 
-    def load_shared(self, engine: Engine, weights: WeightsRef, tolerance: float) -> int:
+    def load_shared(
+        self,
+        engine: Engine,
+        weights: WeightsRef,
+        tolerance: float,
+        mapped: MappedSegments | None = None,
+        compared: Compared | None = None,
+    ) -> int:
         """Make the engine sample with `weights`; their bytes, or 0 where their folder has to be
-        read.
+        read. `mapped` has what the worker keeps from version to version.
 
         Raises `CorruptFileError` for memory that does not hold what was published, `EngineError`
         for tensors that are not the model's, `WeightsMismatchError` if the canary fails.
@@ -50,7 +61,7 @@ class Direct:
                 "weights v%d are in no shared memory; reading their folder", weights.version
             )
             return 0
-        with opened(weights.segment) as shared:
+        with opened(weights.segment, mapped) as shared:
             if shared is None:
                 logger.warning(
                     "weights v%d are in shared memory no longer (%s); reading their folder",
@@ -58,39 +69,59 @@ class Direct:
                     weights.segment.name,
                 )
                 return 0
-            return _load(engine, weights, shared, tolerance)
+            return _load(engine, weights, shared, tolerance, compared)
 
 
-def _load(engine: Engine, weights: WeightsRef, shared: Shared, tolerance: float) -> int:
+def _load(
+    engine: Engine, weights: WeightsRef, shared: Shared, tolerance: float, compared: Compared | None
+) -> int:
     # Imported where tensors are: a worker's engine has to be the first to import torch.
     from mortal_steps.rollout.weight_sync.shared_tensors import views
 
     assert weights.segment is not None
     origin = f"{SHARED_MEMORY / weights.segment.name} (weights v{weights.version})"
     digest = _checked(shared, weights, origin)
-    tensors = views(shared.payload, read_layout(shared.payload, origin))
+    layout = read_layout(shared.payload, origin)
+    tensors = views(shared.payload, layout)
+    held = engine.holds_as_in_file(layout)
+    if compared is not None:
+        compared.tell(engine, [layout])
     with ThreadPoolExecutor(1, thread_name_prefix="verify-weights") as beside:
-        found = beside.submit(digest_of_bytes, shared.payload)
+        hashes = not held and not engine.on_cpu
+        found = beside.submit(digest_of_bytes, shared.payload) if hashes else None
         try:
             engine.load_tensors(tensors)
-            engine.verify_tensors(tensors, origin)
+            proven = held and engine.digest_of_held(layout) == digest
+            if not proven:
+                engine.verify_tensors(tensors, origin)
+            if held and not proven:
+                raise other_tensors(origin, [shared.payload_name])
             check_probe(engine, shared.files[PROBE_FILE], tolerance, origin)
         except EngineError:
             raise
         except WeightsMismatchError:
-            if found.result() == digest:
+            if _hashed(shared, found) == digest:
                 raise
+            raise _damaged(origin) from None
         except Exception:
             logger.warning(
                 "the engine failed to load %s; reading its folder", origin, exc_info=True
             )
             return 0
-        if found.result() != digest:
-            raise CorruptFileError(
-                f"{origin} is damaged: its tensors are not those that were published. Continue "
-                "with `mortal resume`, which reads them from their folder or makes them again"
-            )
+        if not proven and _hashed(shared, found) != digest:
+            raise _damaged(origin)
     return sum(map(len, (shared.payload, *shared.files.values())))
+
+
+def _hashed(shared: Shared, found: Future[str] | None) -> str:
+    return found.result() if found else digest_of_bytes(shared.payload, alone=True)
+
+
+def _damaged(origin: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"{origin} is damaged: its tensors are not those that were published. Continue with "
+        "`mortal resume`, which reads them from their folder or makes them again"
+    )
 
 
 def _checked(shared: Shared, weights: WeightsRef, origin: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import types
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +68,37 @@ def damage(weights, offset):
 def test_weights_in_memory_are_those_of_the_folder_to_the_bit(store, worker, v1, model_a, model_b):
     worker.sync_weights(weights=v1)
     assert sampled(worker) == sampled_from_a_folder(store, model_a, model_b)
+
+
+def test_one_segment_has_one_version_after_the_other(store, worker, model_a, model_b):
+    """The worker keeps its mapping of it."""
+    segment, v1 = share(store, publish(store, 1, model_b))
+    for version, model in ((2, model_a), (3, model_b)):
+        worker.sync_weights(weights=v1)
+        weights = publish(store, version, model)
+        names = ("config.json", "generation_config.json", "probe.json", "manifest.json")
+        files = {name: (store.path(weights.path) / name).read_bytes() for name in names}
+        assert segment.try_to_lock()
+        payload = (model / "model.safetensors").read_bytes()
+        segment.payload(len(payload))[:] = payload
+        place = segment.seal(files, ("model.safetensors", len(payload)))
+        worker.sync_weights(weights=replace(weights, segment=place))
+        assert worker._num_bytes == len(payload) + sum(map(len, files.values()))  # of the memory
+        reread = RolloutWorker(run_dir=str(store.root), config=config(), model_path=str(model_a))
+        reread.sync_weights(weights=weights)
+        assert sampled(worker) == sampled(reread)
+        v1 = publish(store, version + 10, model_a)
+
+
+def test_a_worker_keeps_no_mapping_of_what_is_removed(store, worker, model_b):
+    v1 = share(store, publish(store, 1, model_b))[1]
+    worker.sync_weights(weights=v1)
+    gc.collect()  # the writer's mapping
+    assert v1.segment.name in Path("/proc/self/maps").read_text()
+    remove_segments(store.root)
+    worker._engine_with(v1)  # as for every shard
+    gc.collect()
+    assert v1.segment.name not in Path("/proc/self/maps").read_text()
 
 
 def test_what_happens_to_the_memory_afterwards_changes_nothing(store, worker, v1):

@@ -208,6 +208,13 @@ def test_damage_found_beside_a_block_is_what_is_raised(store):
         store.verifying_folder("weights/v1", sha256),
     ):
         raise EngineError("what was read makes no sense")
+    with (
+        pytest.raises(CorruptFileError, match="model is damaged"),
+        store.verifying_folder("weights/v1", sha256, but=["model"]),
+    ):
+        raise EngineError("what was read makes no sense")
+    with store.verifying_folder("weights/v1", sha256, but=["model"]):
+        pass  # the block has compared it
     store.path("weights/v1/model").unlink()
     with (
         pytest.raises(CorruptFileError, match="missing"),

@@ -1,0 +1,45 @@
+"""How much of a version is compared with what was published: told once, in the worker's log.
+
+An engine may hold tensors by other names or in another form than they were published in. It cannot
+compare those; the probe's log-probabilities are then their proof.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.store.tensor_layout import Layout
+
+logger = logging.getLogger(__name__)
+
+
+class Compared:
+    """One worker's count, which is the same for all versions."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def tell(self, engine: Engine, layouts: Iterable[Layout]) -> None:
+        """Log, at the first call, how many of the tensors in these files the engine compares."""
+        if self._told:
+            return
+        self._told = True
+        sizes = {place.name: place.num_bytes for layout in layouts for place in layout.places}
+        found = set(engine.compared(sizes))
+        others = sorted(sizes.keys() - found)
+        num_bytes, compared_bytes = sum(sizes.values()), sum(sizes[name] for name in found)
+        if not others:
+            logger.info(
+                "all %d tensors of a version (%s bytes) are compared with those published",
+                *(len(sizes), f"{num_bytes:,}"),
+            )
+            return
+        logger.warning(
+            "%d of %d tensors of a version (%s of %s bytes) are compared with those published; the "
+            "engine has the others by other names or in another form, and the probe's "
+            "log-probabilities alone are their proof: %s%s",
+            *(len(found), len(sizes), f"{compared_bytes:,}", f"{num_bytes:,}", others[0]),
+            f" and {len(others) - 1} more" if len(others) > 1 else "",
+        )

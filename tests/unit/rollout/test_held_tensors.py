@@ -1,0 +1,164 @@
+"""What an engine holds is proven by the digest of the file, and by its tensors where it has them in
+another form."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mortal_steps.config import ModelConfig, RolloutConfig
+from mortal_steps.errors import CorruptFileError, WeightsMismatchError
+from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.engines.held_tensors import (
+    copy_tensors,
+    digest_of_held,
+    is_as_in_file,
+    is_held,
+    read_files,
+)
+from mortal_steps.rollout.engines.transformers import TransformersEngine
+from mortal_steps.rollout.weight_sync.base import weight_sync
+from mortal_steps.rollout.weight_sync.canary import load_weights
+from mortal_steps.rollout.weight_sync.compared import Compared
+from mortal_steps.store import RunStore
+from mortal_steps.store.digests import digest_of_file
+from mortal_steps.store.tensor_layout import layout_of
+from tests.support.parity.models import build
+from tests.support.rollout.tiny_model import publish
+
+NAME = "model.safetensors"
+
+
+@pytest.fixture
+def held(model_a):
+    """The tensors of `model_a`, each in memory of its own."""
+    return {name: tensor.clone() for name, tensor in load_file(model_a / NAME).items()}
+
+
+@pytest.fixture(scope="module")
+def mixtral(tmp_path_factory):
+    """Its experts are one tensor in the model, and many in a file."""
+    folder = tmp_path_factory.mktemp("mixtral")
+    build("mixtral", folder)
+    return folder
+
+
+def engine_of(folder):
+    from transformers import AutoTokenizer
+
+    return TransformersEngine(
+        model_path=str(folder),
+        model=ModelConfig(),
+        rollout=RolloutConfig(engine="transformers"),
+        tokenizer=lambda: AutoTokenizer.from_pretrained(folder),
+    )
+
+
+def test_tensors_that_lie_as_in_the_file_have_its_digest(held, model_a, model_b):
+    layout = layout_of(model_b / NAME)
+    assert is_as_in_file(held, layout)
+    assert digest_of_held(held, layout) != digest_of_file(model_b / NAME)
+    assert read_files(held, model_b)
+    assert digest_of_held(held, layout) == digest_of_file(model_b / NAME)
+    assert all(torch.equal(held[name], t) for name, t in load_file(model_b / NAME).items())
+
+
+def test_tensors_in_memory_are_copied(held, model_b):
+    given = load_file(model_b / NAME)
+    assert copy_tensors(held, given)
+    assert all(torch.equal(held[name], given[name]) for name in given)
+    given["model.norm.weight"] = given["model.norm.weight"][::2]
+    before = {name: tensor.clone() for name, tensor in held.items()}
+    assert not copy_tensors(held, {name: tensor * 2 for name, tensor in given.items()})
+    assert all(torch.equal(held[name], before[name]) for name in held)
+
+
+def test_one_bit_in_any_tensor_is_another_digest(held, model_a):
+    layout = layout_of(model_a / NAME)
+    for tensor in held.values():
+        bits = tensor.view(-1)[-1:].view(torch.int32)
+        bits ^= 1
+        assert digest_of_held(held, layout) != digest_of_file(model_a / NAME)
+        bits ^= 1
+    assert digest_of_held(held, layout) == digest_of_file(model_a / NAME)
+
+
+@pytest.mark.parametrize("other", ["missing", "type", "shape", "strides"])
+def test_tensors_in_another_form_are_not_hashed_for_a_file(held, model_a, other):
+    name = "model.layers.0.mlp.down_proj.weight"
+    if other == "missing":
+        del held[name]
+    else:
+        change = {"type": torch.Tensor.half, "shape": torch.flatten, "strides": torch.t}[other]
+        held[name] = change(held[name])
+    before = {name: tensor.clone() for name, tensor in held.items()}
+    assert not is_as_in_file(held, layout_of(model_a / NAME))
+    assert not read_files(held, model_a)
+    assert all(torch.equal(held[name], before[name]) for name in held)
+
+
+def test_a_file_that_is_cut_short_is_refused(held, model_a, tmp_path):
+    content = (model_a / NAME).read_bytes()
+    for length in (len(content) - 1, 100, 4, 0):
+        (tmp_path / NAME).write_bytes(content[:length])
+        with pytest.raises(CorruptFileError):
+            read_files(held, tmp_path)
+
+
+def test_bits_are_compared_and_not_numbers():
+    assert is_held(torch.tensor([torch.nan, 1.0]), torch.tensor([torch.nan, 1.0]))
+    assert not is_held(torch.tensor([0.0]), torch.tensor([-0.0]))
+    assert is_held(torch.tensor([True]), torch.tensor([True]))
+
+
+def test_converted_tensors_are_compared_too(mixtral, tmp_path):
+    engine = engine_of(mixtral)
+    engine.load(mixtral)
+    engine.verify(mixtral)
+    experts = next(n for n, _ in engine._model.named_parameters() if n.endswith("down_proj"))
+    with torch.no_grad():
+        engine._model.get_parameter(experts)[1, 0, 0] += 1e-6
+    with pytest.raises(WeightsMismatchError, match=r"experts\.1\.w2\.weight\)"):
+        engine.verify(mixtral)
+
+
+def test_the_log_says_once_how_much_is_compared(tmp_path, model_a, mixtral, caplog):
+    compared, store = Compared(), RunStore(tmp_path)
+    rollout = RolloutConfig(engine="transformers")
+    weights, engine = publish(store, 1, model_a), engine_of(model_a)
+    size = sum(tensor.nbytes for tensor in load_file(model_a / NAME).values())
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            load_weights(store, engine, weight_sync(rollout), weights, 1e-3, compared)
+    names = load_file(model_a / NAME).keys()
+    assert caplog.text.count(f"all {len(names)} tensors of a version ({size:,} bytes) are") == 1
+    layout = layout_of(mixtral / NAME)
+    assert len(engine_of(mixtral).compared([p.name for p in layout.places])) == len(layout.places)
+
+
+def test_an_engine_of_ones_own_compares_all_that_it_is_given_if_it_compares():
+    class Silent(Engine):
+        def load(self, folder): ...
+
+        def sample(self, prompts_ids, seeds, params): ...
+
+        def score(self, token_ids): ...
+
+    class Comparing(Silent):
+        def verify(self, folder): ...
+
+    assert list(Silent().compared(["a"])) == []
+    assert list(Comparing().compared(["a"])) == ["a"]
+
+
+def test_the_log_names_what_the_probe_alone_proves(tmp_path, model_a, engine, caplog):
+    tensors = load_file(model_a / NAME)
+    save_file({**tensors, "other": torch.zeros(3)}, tmp_path / NAME)
+    Compared().tell(engine, [layout_of(tmp_path / NAME)])
+    size = sum(tensor.nbytes for tensor in tensors.values())
+    expected = f"{len(tensors)} of {len(tensors) + 1} tensors of a version ({size:,} of {size + 12}"
+    assert expected.replace(str(size + 12), f"{size + 12:,}") in caplog.text
+    assert "alone are their proof: other" in caplog.text
