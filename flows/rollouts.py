@@ -33,6 +33,10 @@ class Rollouts(BatchSource):
         self._published: dict[PolicyVersion, WeightsRef] = {}
         self._next = 0
         self._under_way: deque[asyncio.Task[RolledOut]] = deque()
+        self._drawing: dict[int, asyncio.Task[BatchRef]] = {}
+        """The problems of a step that is not sampled yet."""
+        self._reading: asyncio.Task[None] | None = None
+        """What the actor reads of the step that is scored."""
 
     def begin(self, step: int, published: Iterable[WeightsRef]) -> None:
         """See `BatchSource.begin`."""
@@ -41,7 +45,8 @@ class Rollouts(BatchSource):
 
     async def close(self) -> None:
         """Drop what is under way; what it has committed is found again."""
-        await drop(self._under_way)
+        reading = [] if self._reading is None else [self._reading]
+        await drop([*self._under_way, *self._drawing.values(), *reading])
 
     def publish(self, weights: WeightsRef) -> None:
         """A new version to sample with; those that no later step asks for are forgotten."""
@@ -68,10 +73,10 @@ class Rollouts(BatchSource):
 
     async def _roll_out(self, step: int, weights: WeightsRef) -> RolledOut:
         """Generate and score every shard; a shard is scored when its own generation ends, and the
-        workers are free for the next step when the last one's does. The step's problems are drawn
-        while the workers load the weights."""
+        workers are free for the next step when the last one's does. The next step's problems, which
+        need no weights, are drawn while this one is scored."""
         session = self._session
-        drawing = asyncio.create_task(self._draw(step))
+        drawing = self._drawing.pop(step, None) or asyncio.create_task(self._draw(step))
         generating: list[asyncio.Task[GenerationRef]] = []
         scoring: list[asyncio.Task[RewardRef]] = []
         try:
@@ -81,7 +86,10 @@ class Rollouts(BatchSource):
                 for shard in range(len(shards)):
                     generating.append(asyncio.create_task(self._generate(batch, shard, weights)))
                     scoring.append(asyncio.create_task(self._score(generating[-1])))
-                await asyncio.gather(*generating)
+                generated = await asyncio.gather(*generating)
+            self._reading = asyncio.create_task(session.read_ahead(generated))
+            if self._next == step + 1 < session.run.info.num_steps:
+                self._drawing[step + 1] = asyncio.create_task(self._draw(step + 1))
             return RolledOut(batch, await asyncio.gather(*scoring))
         finally:
             await drop([drawing, *generating, *scoring])

@@ -35,6 +35,9 @@ T = TypeVar("T")
 
 LOOK_EVERY_S = 30.0
 """Between two looks at what the run waits for."""
+TURNS_TO_ASK = 4
+"""Of the event loop, in which a step that begins has asked its workers for all that it can: they
+work while this process writes down the step before. Fewer cost time, nothing else."""
 LONG_WAIT_S = 120.0
 LONG_STEPS = 3.0
 """Times the length of a step: what takes longer than both of these is told in the report."""
@@ -133,31 +136,41 @@ class Training:
                 self._recorder.begin_step()
                 rolling_out = stop.guard(self._rolled_out(step))
                 batch, rewards = await self._or_save(rolling_out, progress)
+                forgetting = asyncio.create_task(self._forget())  # while the actor trains
                 result = await stop.finish(partial(self._stages.train_step, session, step, rewards))
                 self._trained = step + 1
                 if result.weights is not None:
                     self._source.publish(result.weights)
+                if not session.evaluates(self._trained):
+                    await self._begin_next(self._trained)
                 took = self._recorder.step(batch, rewards, result)
                 if session.evaluates(self._trained):
                     assert result.weights is not None  # Session.publishes
                     judging = self._evaluate(step + 1, result.weights, progress)
                     run.note_evaluation(await self._or_save(stop.guard(judging), progress))
-                self._begin_next(step + 1)
+                    await self._begin_next(self._trained)
                 self._tell(progress)
                 saved = await self._saves.end_step(self._trained, progress.note)
                 speed = self._recorder.pace.end(took.num_tokens)
                 session.doing.trained(self._trained, speed.step_s)
                 progress.update(took, speed)
-                self._stages.forget(session, before=run.manifest.step)
+                await forgetting
                 if self._recorder.report_due(news=saved or session.evaluates(self._trained)):
                     await stop.guard(self._report())
+            await self._forget()
 
-    def _begin_next(self, step: int) -> None:
+    async def _forget(self) -> None:
+        """Of the steps that are done."""
+        self._stages.forget(self._session, before=self._run.manifest.step)
+
+    async def _begin_next(self, step: int) -> None:
         """Let the rollouts of the next step begin while this one is recorded and saved; not where
         the run may be about to stop."""
         may = not (self._stop.requested or self._reporter.away or self._session.overspent())
         if may and step < self._run.info.num_steps:
             self._source.look_ahead(step)
+            for _ in range(TURNS_TO_ASK):
+                await asyncio.sleep(0)
 
     def _tell(self, progress: ProgressLine) -> None:
         """Tell what is to be known of the steps done, before they count as done: a kill loses

@@ -56,9 +56,14 @@ class PrefectBeside(Beside):
         """
         if self._begun is not None:
             self._begun.name()
-        with heavy_imports():
-            for module in (FLOW, *OF_ITS_START):
-                importlib.import_module(module)
+        try:
+            with heavy_imports():
+                for module in (FLOW, *OF_ITS_START):
+                    importlib.import_module(module)
+        except ValueError as error:  # what pydantic, in Prefect's settings, makes of Ctrl-C
+            if KeyboardInterrupt.__name__ in str(error):
+                raise KeyboardInterrupt from error
+            raise
 
     def answering(self) -> Server:
         """The server, which answers, with the flow imported."""

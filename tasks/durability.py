@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from prefect import Task
@@ -75,12 +77,27 @@ def cached_by(stage: str, identify: Callable[..., str]) -> dict[str, Any]:
     return {**DURABLE, **cached}
 
 
+_just_made: deque[tuple[Path, FileRef]] = deque(maxlen=64)
+"""What stages have committed on this machine that nobody has asked about since."""
+
+
+def just_made(session: Session, reference: Reference) -> Reference:
+    """The reference, of which `committed` knows that no cache has answered with it."""
+    if session.config.compute.backend == "local":
+        _just_made.append((session.store.root, reference.file))
+    return reference
+
+
 async def committed(
     task: Task[..., Coroutine[Any, Any, Reference]], session: Session, **inputs: Any
 ) -> Reference:
     """The task's result; made again if it was cached but its file is gone from the store, or is not
     what it was."""
     reference: Reference = await task(session=session, **inputs)
+    made = (session.store.root, reference.file)
+    if made in _just_made:
+        _just_made.remove(made)
+        return reference
     try:
         await in_thread(partial(session.store.check_record, reference.file))
     except CorruptFileError as error:

@@ -4,7 +4,7 @@ from prefect import task
 
 from mortal_steps.orchestration.session import Session
 from mortal_steps.types import BatchRef, GenerationRef, WeightsRef
-from mortal_tasks.durability import cached_by
+from mortal_tasks.durability import cached_by, just_made
 from mortal_tasks.tags import tag_stage, tag_worker
 
 
@@ -22,4 +22,4 @@ async def generate(
     tag_stage("generate", replayed=session.is_committed("generate", step, shard))
     generated = await session.generate(batch, shard, weights)
     tag_worker()
-    return generated
+    return just_made(session, generated)

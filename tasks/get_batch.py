@@ -7,7 +7,7 @@ from prefect import task
 from mortal_steps.orchestration.session import Session
 from mortal_steps.system.threads import in_thread
 from mortal_steps.types import BatchRef
-from mortal_tasks.durability import cached_by
+from mortal_tasks.durability import cached_by, just_made
 from mortal_tasks.tags import tag_stage
 
 
@@ -19,4 +19,4 @@ from mortal_tasks.tags import tag_stage
 async def get_batch(session: Session, step: int) -> BatchRef:
     """Commit the step's problems to the store; a pure function of dataset, seed and step."""
     tag_stage("get_batch")
-    return await in_thread(partial(session.get_batch, step))
+    return just_made(session, await in_thread(partial(session.get_batch, step)))

@@ -4,7 +4,7 @@ from prefect import task
 
 from mortal_steps.orchestration.session import Session
 from mortal_steps.types import GenerationRef, RewardRef
-from mortal_tasks.durability import cached_by
+from mortal_tasks.durability import cached_by, just_made
 from mortal_tasks.tags import tag_stage, tag_worker
 
 
@@ -20,4 +20,4 @@ async def reward(session: Session, step: int, shard: int, generation: Generation
     tag_stage("reward", replayed=session.is_committed("reward", step, shard))
     scored = await session.reward(generation)
     tag_worker()
-    return scored
+    return just_made(session, scored)

@@ -100,11 +100,13 @@ class Segments:
         """What the server has yet to hear of the ends of segments."""
 
     @contextlib.asynccontextmanager
-    async def at(self, step: int) -> AsyncIterator[None]:
+    async def at(self, step: int, *, begins: bool = True) -> AsyncIterator[None]:
         """Task runs that are made in the block belong to the segment of `step`.
 
         If that step is done, they belong to the segment of the first step that is not. If the
         server could not be told of that segment, they belong to the run itself.
+
+        Without `begins` the segment does not begin with them, for their step has not.
 
         The last step of a segment makes the next one, so that no step waits for the server.
         """
@@ -114,7 +116,7 @@ class Segments:
         if step + 1 < run.info.num_steps:
             self._opened(step + 1)
         segment = await asyncio.shield(opened.making)
-        if segment is not None and opened.starting is None:
+        if segment is not None and opened.starting is None and begins:
             opened.starting = asyncio.create_task(self._start(segment))
         with _inside(segment):
             yield

@@ -48,7 +48,7 @@ class PrefectStages(Stages):
         return await start_workers(session, step)
 
     async def get_batch(self, session: Session, step: int) -> BatchRef:
-        async with self._segments.at(step):
+        async with self._segments.at(step, begins=False):  # drawn while the last step is scored
             return await committed(get_batch, session, step=step)
 
     async def generate(

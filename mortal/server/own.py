@@ -111,9 +111,24 @@ class BegunServer:
         """The server when it answers; kept running from now on. Raises `ServerError` if it does not
         start."""
         self.name()
-        _wait_until_it_answers(self._home, self._record)
+        try:
+            _wait_until_it_answers(self._home, self._record)
+        except ServerError:
+            if self._record.process.lives():
+                raise
+            self._start_again()
+            _wait_until_it_answers(self._home, self._record)
         self._held.enter_context(_kept_running(self._home, self._record, self._say))
         return self.server
+
+    def _start_again(self) -> None:
+        """It was killed while nobody watched it; at its port, which was named already."""
+        port, keep = self._record.port, self._record.keep
+        with locked(self._home / "start.lock"):
+            found = living_server(self._home) or _start(self._home, port, keep, self._say)
+        if found.port != port:
+            raise _did_not_start(self._home)
+        self._record = found
 
 
 def keep_no_longer(say: Callable[[str], None]) -> None:

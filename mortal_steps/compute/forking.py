@@ -95,6 +95,8 @@ class ForkServer:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         self._workers: list[ForkedProcess] = []
+        self._ordered = 0
+        """Workers that somebody waits for."""
         with theirs, tempfile.TemporaryFile() as output:
             self._process = subprocess.Popen(
                 [
@@ -118,8 +120,9 @@ class ForkServer:
         return self._process.poll() is None
 
     def is_needed(self) -> bool:
-        """Whether a worker of its lives, whose exit status nobody else would learn."""
-        return any(not worker.has_ended() for worker in self._workers)
+        """Whether a worker of its is waited for, or lives, whose exit status nobody else would
+        learn."""
+        return self._ordered > 0 or any(not worker.has_ended() for worker in self._workers)
 
     def close(self) -> None:
         """End it; its workers go on."""
@@ -145,6 +148,7 @@ class ForkServer:
         )
         answers, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         answers.setblocking(False)
+        self._ordered += 1
         try:
             with theirs:
                 passed = [theirs.fileno(), *descriptors]
@@ -156,6 +160,8 @@ class ForkServer:
             if isinstance(error, OSError):
                 raise self._lost(name) from error
             raise
+        finally:
+            self._ordered -= 1
         if not told:
             answers.close()
             raise self._lost(name)

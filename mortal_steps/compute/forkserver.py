@@ -15,6 +15,7 @@ import contextlib
 import importlib
 import os
 import pickle
+import select
 import selectors
 import signal
 import socket
@@ -31,6 +32,7 @@ from mortal_steps.compute.container import refuse_owner, serve_owner
 from mortal_steps.config.trackers import IMPORTED_BY_TRL
 from mortal_steps.errors import ComputeError
 from mortal_steps.system.heavy_imports import training_imports
+from mortal_steps.system.scratch import remove_own_scratch
 
 LARGEST_ORDER = 64 * 1024
 """Bytes."""
@@ -72,13 +74,15 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _ending_with(control: socket.socket) -> Iterator[None]:
-    """End this process when its owner does, in the middle of an import. A thread that watched
-    would be one too many for a process that forks."""
+    """End this process when its owner does, in the middle of an import, whatever it has ordered. A
+    thread that watched would be one too many for a process that forks."""
+    owner = select.poll()
+    owner.register(control, 0)  # tells of its end, and of no order
 
     def look(signum: int, frame: object) -> None:
-        with contextlib.suppress(BlockingIOError):
-            if not control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-                os._exit(0)
+        if owner.poll(0):
+            _leave_nothing_of_orders(control)
+            os._exit(0)
 
     signal.signal(signal.SIGALRM, look)
     signal.siginterrupt(signal.SIGALRM, False)
@@ -88,6 +92,13 @@ def _ending_with(control: socket.socket) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+def _leave_nothing_of_orders(control: socket.socket) -> None:
+    """Remove the folders of workers that nobody waits for any more, nor will ever be."""
+    with contextlib.suppress(OSError):
+        while order := control.recv(LARGEST_ORDER, socket.MSG_DONTWAIT):
+            remove_own_scratch(pickle.loads(order).environment)
 
 
 def _preload(modules: Sequence[str]) -> None:
@@ -162,7 +173,8 @@ def _become(order: ForkOrder, descriptors: list[int]) -> None:
     for stream in (1, 2):
         os.dup2(output, stream)
     os.close(output)
-    os.write(1, said)
+    with contextlib.suppress(OSError):  # a full disk: what matters then is told elsewhere
+        os.write(1, said)
     os.setsid()
     os.chdir(order.working_dir)
     for name, value in order.environment.items():

@@ -159,11 +159,19 @@ def _begun(
         finally:
             await container.close()
 
+    def run() -> list[Any]:
+        try:
+            with asyncio.Runner() as runner:
+                return runner.run(call())
+        finally:
+            running.cancel()  # where it did not begin, such as without a descriptor left
+
     def cancel() -> None:
-        with contextlib.suppress(RuntimeError):  # it has ended, or does at this very moment
+        # It has ended, does so at this very moment, or did not begin.
+        with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):
             running.result()()
 
-    return thread.submit(asyncio.run, call()), cancel
+    return thread.submit(run), cancel
 
 
 def _log_failure(calling: concurrent.futures.Future[list[Any]]) -> None:

@@ -12,7 +12,7 @@ from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import Stages
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.types import PolicyVersion, WeightsRef
+from mortal_steps.types import PolicyVersion, StageTiming, WeightsRef
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +30,23 @@ class RolloutWorkers:
 
     @contextlib.asynccontextmanager
     async def sampling_with(self, weights: WeightsRef) -> AsyncIterator[None]:
-        """All of them, with this version, for the time of the block; in turn."""
+        """All of them, with this version, for the time of the block; in turn.
+
+        The block begins at once. A worker does what it is asked one after the other, so what it is
+        to sample waits there, not here, until it has loaded the version.
+        """
         async with self._turn:
-            if self._loaded != weights.version and not self._loads_with_shards:
-                await self._sync(weights)
-            yield
+            loading = self._load(weights) if self._loaded != weights.version else []
+            try:
+                yield
+                timings = await asyncio.gather(*loading)
+            finally:
+                for each in loading:
+                    each.cancel()
+                await asyncio.gather(*loading, return_exceptions=True)
+            if timings:
+                self._recorder.timing(*timings)
+            self._loaded = weights.version
             if self._session.config.rollout.sleep_while_training:
                 await self._sleep()
 
@@ -53,14 +65,13 @@ class RolloutWorkers:
         except WorkerLostError as error:
             logger.warning("rollout worker %d, which is lost, needs no sleep: %s", worker, error)
 
-    async def _sync(self, weights: WeightsRef) -> None:
-        """Bring every rollout worker that is ready to a published version."""
+    def _load(self, weights: WeightsRef) -> list[asyncio.Task[StageTiming]]:
+        """Ask every rollout worker that is ready to load a published version."""
         self._loaded = None
-        timings = await asyncio.gather(
-            *(
-                self._stages.sync_weights(self._session, weights, worker)
-                for worker in self._session.compute.ready_workers("rollout")
-            )
-        )
-        self._recorder.timing(*timings)
-        self._loaded = weights.version
+        if self._loads_with_shards:
+            return []
+        loading = self._stages.sync_weights
+        return [
+            asyncio.create_task(loading(self._session, weights, worker))
+            for worker in self._session.compute.ready_workers("rollout")
+        ]

@@ -7,6 +7,7 @@ the tasks wrap these calls with retries, caching and names.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -126,6 +127,15 @@ class Session:
             "train_step": f"{folder}/result.json",
         }
         return self.store.path(outputs[stage]).exists()
+
+    async def read_ahead(self, generations: Sequence[GenerationRef]) -> None:
+        """Let an actor on this machine that has nothing else to do read what is being scored. It is
+        no stage: the train step reads what it does not find read."""
+        if self.config.compute.backend != "local" or self.config.rollout.staleness:
+            return
+        key = self._key("read_ahead", generations[0].step)
+        with contextlib.suppress(WorkerLostError):  # the train step says so
+            await self.compute.call("actor", "read_ahead", key=key, generations=generations)
 
     # stages
 

@@ -22,6 +22,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.batch_sources import GENERATE
@@ -45,6 +46,16 @@ from mortal_steps.types import (
 )
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Records(Protocol):
+    """What shards are read from: a run's store, or what was read of it."""
+
+    def read_record(self, ref: FileRef, kind: type[T]) -> T:
+        """See `RecordStore.read_record`."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,7 +168,7 @@ def next_state_id(
     return hashlib.sha256(" ".join(filter(None, parts)).encode()).hexdigest()
 
 
-def batch_digest(store: RunStore, request: TrainRequest) -> str:
+def batch_digest(store: Records, request: TrainRequest) -> str:
     """Digest of the batch: its step, and generations and scores of each shard, in shard order.
 
     Metrics that reward functions report on the side are not part of it.
@@ -170,7 +181,7 @@ def batch_digest(store: RunStore, request: TrainRequest) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def read_batch(store: RunStore, config: RunConfig, request: TrainRequest) -> RolloutBatch:
+def read_batch(store: Records, config: RunConfig, request: TrainRequest) -> RolloutBatch:
     """The batch of a step, put together from its verified shards.
 
     Raises `CorruptFileError` for a damaged shard, `StoreError` for shards that do not make the
@@ -204,7 +215,7 @@ def _check_origin(generated: GeneratedShard, config: RunConfig, step: int, path:
 
 
 def _scored_groups(
-    store: RunStore, reference: RewardRef, generated: GeneratedShard, weights: Mapping[str, float]
+    store: Records, reference: RewardRef, generated: GeneratedShard, weights: Mapping[str, float]
 ) -> Iterator[RolloutGroup]:
     rewarded = store.read_record(reference.file, RewardedShard)
     if rewarded.generation_sha256 != reference.generation.file.sha256:

@@ -21,6 +21,7 @@ from mortal_steps.policy.base_model import base_of
 from mortal_steps.policy.held import Held
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.publishing import Publisher
+from mortal_steps.policy.read_ahead import ReadAhead
 from mortal_steps.policy.saving import Saver
 from mortal_steps.schedule import train_seed
 from mortal_steps.store import RunStore
@@ -54,6 +55,7 @@ class Memory:
         self._model_path = model_path
         self._num_steps = num_steps
         self.held: Held | None = None
+        self.records = ReadAhead(store)
         self._journal = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
     def hold(self, step: int) -> Held:
@@ -90,7 +92,8 @@ class Memory:
         If that fails, the state is no longer what its step says: it is discarded.
         """
         self._saver.save_lost(held)
-        batch = journal.read_batch(self._store, self._config, entry.request)
+        batch = journal.read_batch(self.records, self._config, entry.request)
+        self.records.forget()
         recorded = journal.find_result(self._store, batch.step)
         # Beside training: nothing of a step counts before its result is committed.
         noting: Future[None] | None = None

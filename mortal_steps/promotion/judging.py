@@ -132,8 +132,8 @@ class Judge:
         folder = f"{FOLDER}/{self.key(version)}"
         async with self._alone():
             found = self._find(f"{folder}/judgement.json")
-            if found is not None:
-                return found
+            if found is not None:  # it may be of another run, with the same weights
+                return dataclasses.replace(found, version=version)
             self._store.verify_folder(version.path, version.sha256)
             self._store.remove_leftovers(folder)
             judgement = await self._judge(version, folder)

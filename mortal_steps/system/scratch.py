@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 
 PREFIX = "mortal-worker-"
@@ -58,9 +59,9 @@ def _remove(path: Path, lock: int) -> None:
     os.close(lock)
 
 
-def remove_own_scratch() -> None:
-    """In a worker: remove its folder; its owner has ended."""
-    path = os.environ.get(VARIABLE)
+def remove_own_scratch(environment: Mapping[str, str | None] = os.environ) -> None:
+    """In a worker, or for one with this environment: remove its folder; its owner has ended."""
+    path = environment.get(VARIABLE)
     if path:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -275,3 +275,16 @@ def test_a_server_that_was_begun_for_a_run_ends_when_a_check_fails(tmp_path, mon
         assert "PREFECT_API_URL" not in os.environ, "it does not answer yet"
         raise ConfigError("a check has failed")
     assert not begun.process.lives()
+
+
+def test_a_server_that_was_begun_and_is_killed_is_started_again(tmp_path, monkeypatch):
+    """As while the prompts of a long dataset are measured."""
+    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
+    for set_by_answering in ("PREFECT_API_URL", "PREFECT_RESULTS_LOCAL_STORAGE_PATH"):
+        monkeypatch.setenv(set_by_answering, "")
+    with begun_server(0, any_port=True, keep=False, say=print) as begun:
+        first = living_server(server_home())
+        assert first.process.kill()
+        wait_until(lambda: not first.process.lives(), "it was not killed")
+        assert begun.answering().api_url == first.api_url
+        assert living_server(server_home()).process != first.process

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from mortal_steps.errors import DataError
+from mortal_steps.types import StageTiming, WeightsRef
 from tests.support.paths import ROOT
 
 TESTS_IMPORTABLE = {"PYTHONPATH": str(ROOT)}
@@ -107,3 +108,31 @@ class Sampler:
     def sync_weights(self, *, weights: object) -> None:
         """The worker is lost while it loads them."""
         os._exit(4)
+
+
+class Loader:
+    """A rollout worker that notes what it is asked, in `asked-<n>` of its folder, n being its
+    CUDA_VISIBLE_DEVICES. It loads for as long as there is a file `holds`; where there is one named
+    `refuses`, it cannot."""
+
+    def __init__(self, *, folder: Path) -> None:
+        self._folder = folder
+        self._number = os.environ["CUDA_VISIBLE_DEVICES"]
+
+    def start(self) -> None:
+        pass
+
+    def sync_weights(self, *, weights: WeightsRef) -> StageTiming:
+        self._note("loads")
+        while (self._folder / "holds").exists():
+            time.sleep(0.01)
+        if (self._folder / "refuses").exists():
+            raise DataError("these weights are not taken")
+        return StageTiming(stage="sync_weights", step=weights.version)
+
+    def generate(self) -> None:
+        self._note("samples")
+
+    def _note(self, what: str) -> None:
+        with (self._folder / f"asked-{self._number}").open("a") as file:
+            file.write(f"{what}\n")

@@ -18,8 +18,9 @@ from typing import Any, Protocol
 
 from mortal_steps.compute.modal.cargo import ROOM, file_refs, has
 from mortal_steps.compute.modal.fence import FOLDER
+from mortal_steps.errors import CorruptFileError
 from mortal_steps.store import RunStore
-from mortal_steps.types import FileRef, GenerateRequest
+from mortal_steps.types import FileRef, GenerateRequest, WeightsRef
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def has_all(
     if method not in WITHOUT_RELOAD:
         return False
     request = payload["request"]
-    if isinstance(request, GenerateRequest) and not store.path(request.weights.path).is_dir():
+    if isinstance(request, GenerateRequest) and not _has_weights(store, request.weights):
         return False
     return all(_is_here(store, ref) for ref in file_refs(payload) if ref not in brought)
 
@@ -55,6 +56,15 @@ def is_driven_with(volume: Listing, run_id: str, lease: int) -> bool:
         logger.warning("the leases of %s are not listed: %s", run_id, error)
         return False
     return all(int(name) <= lease for name in names if name.isdecimal())
+
+
+def _has_weights(store: RunStore, weights: WeightsRef) -> bool:
+    """Whether this very version is here: one of its number may be an attempt's that was lost, and
+    is replaced by now."""
+    try:
+        return store.folder_digest(weights.path) == weights.sha256
+    except CorruptFileError:
+        return False
 
 
 def _is_here(store: RunStore, ref: FileRef) -> bool:

@@ -39,6 +39,12 @@ from mortal_steps.types import FileRef
 
 logger = logging.getLogger(__name__)
 
+FILES_OPEN = "open files"
+"""In what Modal says where it refuses to reload for them."""
+FILES_OPEN_S = 300.0
+"""How long a worker may take to write what it has begun, before a call ends in an error."""
+LOOK_EVERY_S = 0.1
+
 PROJECT = "project"
 """Folder of a run directory on the Volume with the files of the user's own that workers import."""
 
@@ -159,11 +165,18 @@ class WorkerHost:
         return RunStore(self._runs_dir / self._run_id)
 
     def _reload(self) -> None:
-        try:
-            self._volume.reload()
-        except RuntimeError:  # a file that only a reference cycle still holds open
-            gc.collect()
-            self._volume.reload()
+        """Look at the Volume anew, as soon as nobody here has a file of it open: an actor syncs
+        what it has published, and deletes old versions, beside its next calls."""
+        until = time.monotonic() + FILES_OPEN_S
+        while True:
+            try:
+                self._volume.reload()
+                return
+            except RuntimeError as error:
+                if FILES_OPEN not in str(error) or time.monotonic() > until:
+                    raise
+            gc.collect()  # a file that only a reference cycle still holds open
+            time.sleep(LOOK_EVERY_S)
 
     def _crew_for(self, order: Order) -> Crew:
         """The workers; others where a flow has come back with other settings."""

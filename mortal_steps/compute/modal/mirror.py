@@ -18,6 +18,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.compute.modal import cargo
 from mortal_steps.compute.modal.cargo import file_refs
 from mortal_steps.compute.modal.fence import FOLDER as LEASES
@@ -174,9 +175,9 @@ class Mirror:
                 await self.push()
             except LeaseLostError:
                 return  # the next call hears of it as well
-            except MortalError as error:
+            except Exception as error:  # noqa: BLE001 - the next call raises it, whatever it is
                 logger.warning("the Volume does not hear where the run stands: %s", error)
-                self._failed = error
+                self._failed = as_mortal_error(error)
 
     def _lacks(self, path: str, mark: object) -> bool:
         return self._there.get(path) != mark

@@ -14,6 +14,7 @@ import pytest
 from mortal_steps.compute import forking
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute, called_beside
+from mortal_steps.compute.local_container import LocalContainer
 from mortal_steps.errors import ComputeError, WorkerLostError
 from mortal_steps.system.processes import ProcessId
 from tests.support.paths import ROOT
@@ -159,6 +160,14 @@ async def test_a_log_begins_with_what_the_imports_said(make_compute, tmp_path):
         assert (tmp_path / f"{worker}.log").read_text().startswith("said while importing\n")
 
 
+async def test_a_log_that_takes_nothing_ends_nobody(make_compute, monkeypatch):
+    """As on a full disk, of which the run itself tells."""
+    takes_nothing = os.open(os.devnull, os.O_RDONLY)
+    monkeypatch.setattr(LocalContainer, "_log", lambda _: os.fdopen(takes_nothing, "rb"))
+    compute = make_compute("tests.support.preloaded.talkative")
+    assert await call(compute, "add", amount=1) == 1
+
+
 async def test_a_module_that_cannot_be_imported_ends_nobody(make_compute, tmp_path):
     assert await call(make_compute("no.such.module"), "add", amount=1) == 1
     assert "cannot import no.such.module" in (tmp_path / "rollout-0.log").read_text()
@@ -193,8 +202,22 @@ async def test_workers_with_devices_of_their_own_are_started(make_compute):
     assert process["parent"] == os.getpid()
 
 
-@pytest.mark.parametrize("module", ["html.parser", "tests.support.preloaded.slow"])
-def test_a_server_ends_with_its_owner_even_in_an_import(tmp_path, module):
+WAITS = "sys.stdin.read()"
+ASKS = (
+    "Path('scratch').mkdir(); own = {'MORTAL_WORKER_SCRATCH': os.path.abspath('scratch')}; "
+    "asyncio.run(server.fork('w', working_dir='.', environment=own, descriptors=[0, 1]))"
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "then"),
+    [
+        ("html.parser", WAITS),
+        ("tests.support.preloaded.slow", WAITS),
+        ("tests.support.preloaded.slow", ASKS),
+    ],
+)
+def test_a_server_ends_with_its_owner_even_in_an_import(tmp_path, module, then):
     owner = textwrap.dedent(f"""
         import asyncio, os, sys
         from pathlib import Path
@@ -203,7 +226,7 @@ def test_a_server_ends_with_its_owner_even_in_an_import(tmp_path, module):
         environment = {{**os.environ, "PYTHONPATH": {str(ROOT)!r}, "IMPORTING": "importing"}}
         server = ForkServer(sys.executable, [{module!r}], environment)
         print(server._process.pid, flush=True)
-        sys.stdin.read()
+        {then}
     """)
     with subprocess.Popen(
         [sys.executable, "-c", owner],
@@ -217,11 +240,15 @@ def test_a_server_ends_with_its_owner_even_in_an_import(tmp_path, module):
         while module.endswith("slow") and not (tmp_path / "importing").exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        while then == ASKS and not (tmp_path / "scratch").exists():
+            time.sleep(0.05)
+        time.sleep(0.2)  # so that the order is there
         assert server.lives()
         process.kill()
     while server.lives():
         assert time.monotonic() < deadline, "the fork server outlived its owner"
         time.sleep(0.05)
+    assert not (tmp_path / "scratch").exists()
 
 
 def test_what_imports_print_does_not_reach_the_terminal(tmp_path):
@@ -281,6 +308,37 @@ def test_a_call_beside_a_block_that_fails_is_somebody_elses_to_tell(tmp_path, ca
     assert [record.levelname for record in caplog.records if "no such" in record.message] == [
         "INFO"
     ]
+
+
+def test_a_call_beside_a_block_that_cannot_begin_ends_with_the_block():
+    script = f"""
+        import os, resource, time
+        from mortal_steps.compute.base import WorkerSpec
+        from mortal_steps.compute.local import begin_imports, called_beside
+
+        spec = WorkerSpec(
+            factory="tests.support.workers:Counter",
+            kwargs={{}},
+            preload=("tests.support.workers",),
+            env={{"PYTHONPATH": {str(ROOT)!r}}},
+        )
+        begin_imports(spec)
+        next_free = os.dup(0)
+        os.close(next_free)
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (next_free, most))
+        with called_beside(spec, "pid"):
+            time.sleep(0.5)
+        print("the block has ended")
+    """
+    told = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert told.stdout == "the block has ended\n"
 
 
 def test_a_worker_that_cannot_be_forked_is_not_started_beside_a_block(tmp_path):

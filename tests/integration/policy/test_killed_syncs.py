@@ -1,4 +1,4 @@
-"""An actor that is killed while it publishes a folder comes back to the same bits.
+"""An actor that is killed while it publishes a folder, or reads, comes back to the same bits.
 
 What it shares in memory is in test_direct.py; the worker's side in rollout/test_killed_syncs.py.
 """
@@ -63,3 +63,23 @@ def test_a_kill_in_mid_sync_changes_no_bit(model_path, tmp_path, uninterrupted, 
     run.train(second, range(done, NUM_STEPS))
     assert run.state_digests(second, NUM_STEPS) == expected
     assert not list(run.store.path("weights").glob(".*.partial"))
+
+
+def test_an_actor_killed_while_it_reads_ahead_has_changed_nothing(run, uninterrupted):
+    generations = [reward.generation for reward in run.request(0).rewards]
+    child = os.fork()
+    if not child:
+        try:
+            actor = run.actor()
+            actor.prepare(step=0)
+            actor._memory.records.read_record = die
+            actor.read_ahead(generations=generations)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    second = run.actor()
+    for step in range(NUM_STEPS):
+        request = run.request(step)
+        second.read_ahead(generations=[reward.generation for reward in request.rewards])
+        second.train_step(request=request)
+    assert run.state_digests(second, NUM_STEPS) == uninterrupted("full")

@@ -1,11 +1,13 @@
 """mortal_steps.promotion: a run's model is compared with the one in use, then decided upon."""
 
 import asyncio
+import dataclasses
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mortal_steps.errors import ConfigError, StoreError
+from mortal_steps.promotion.candidate import candidate_files
 from mortal_steps.promotion.comparison import Verdict, by_threshold, comparison_page
 from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Registry
@@ -73,6 +75,20 @@ def test_a_model_that_was_judged_is_not_judged_again(runs, registry, counted):
     assert sampled > 0
     assert compare(Gate(runs["second"], registry, local=counted)) == first
     assert counted.sampled == sampled
+
+
+def test_a_run_with_the_weights_of_one_that_was_refused_is_decided_upon_itself(
+    runs, registry, counted
+):
+    gate = Gate(runs["second"], registry, local=counted)
+    refused = gate.decide(compare(gate), Verdict(promote=False, why="a test"), by="a test")
+    sampled = counted.sampled
+    again = registry.add(dataclasses.replace(candidate_files(runs["second"]), run_id="again"))
+    assert again.sha256 == refused.version.sha256
+    comparison = gate.compared(asyncio.run(gate.judge(again)), None)
+    assert counted.sampled == sampled, "the same weights score the same"
+    assert gate.decide(comparison, YES, by="a test").version == again
+    assert registry.production() == again
 
 
 def test_a_kill_in_mid_judgement_costs_the_shards_in_flight(runs, registry, counted):

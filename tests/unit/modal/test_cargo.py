@@ -11,10 +11,16 @@ from mortal_steps.compute.modal import cargo, mirror
 from mortal_steps.compute.modal.host import WorkerHost
 from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.orders import Outcome
-from mortal_steps.errors import CorruptFileError, LeaseLostError, TransientError
+from mortal_steps.errors import CorruptFileError, LeaseLostError, TransientError, WorkerError
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
-from mortal_steps.types import FileRef, GenerateRequest, Problem, StageTiming, WeightsRef
+from mortal_steps.types import (
+    FileRef,
+    GenerateRequest,
+    Problem,
+    StageTiming,
+    WeightsRef,
+)
 from tests.support.modal.orders import ORDER
 
 PROBLEMS = [Problem(id="train-0", prompt="ab=")]
@@ -137,6 +143,25 @@ def test_a_shard_that_is_too_large_goes_by_the_volume(host, volume, here, batch)
     assert volume.asked == ["reload", "commit"]
 
 
+def test_a_reload_waits_for_files_that_are_still_written(host, volume, here, batch, monkeypatch):
+    """As of an actor that syncs the version it has published beside its next call."""
+    still_open, reload = [4, 3, 2, 1], volume.reload
+
+    def refused_beside_files():
+        if still_open:
+            still_open.pop()
+            raise RuntimeError("there are open files preventing the operation")
+        reload()
+
+    monkeypatch.setattr(volume, "reload", refused_beside_files)
+    assert host.call(order("train_step", here, batch)).error is None
+    assert volume.asked == ["reload", "commit"]
+    monkeypatch.setattr("mortal_steps.compute.modal.host.FILES_OPEN_S", 0.0)
+    still_open += [1]
+    with pytest.raises(RuntimeError, match="open files"):
+        host.call(order("train_step", here, batch))
+
+
 def test_a_call_that_needs_nothing_of_the_volume_does_not_reload_it(host, volume, here, batch):
     again = order("train_step", here, batch, after="ta-1")
     host.call(again)
@@ -172,7 +197,15 @@ def test_a_call_reloads_where_the_volume_knows_of_a_later_lease(host, volume, he
     assert volume.asked[3:] == ["reload", "commit"]
 
 
-def test_a_shard_reloads_for_weights_that_are_not_here(host, volume, here, there, batch):
+def publish(store, content):
+    """Version 1, of this content."""
+    with store.committing_folder("weights/v1") as folder:
+        (folder / "model.safetensors").write_text(content)
+    return WeightsRef(version=1, path="weights/v1", sha256=store.folder_digest("weights/v1"))
+
+
+def shard_of(here, batch, weights):
+    """An order for a shard of a batch, to the container that answered last."""
     request = GenerateRequest(
         stage="generate",
         step=0,
@@ -182,15 +215,22 @@ def test_a_shard_reloads_for_weights_that_are_not_here(host, volume, here, there
         stop=1,
         num_generations=1,
         sampling=None,
-        weights=WeightsRef(version=1, path="weights/v1", sha256="1"),
+        weights=weights,
         output="steps/000000/generations-0.parquet",
     )
-    asked = replace(order("generate", here, batch, after="ta-1"), payload={"request": request})
+    return replace(order("generate", here, batch, after="ta-1"), payload={"request": request})
+
+
+def test_a_shard_reloads_for_weights_that_are_not_here(host, volume, here, there, batch):
+    asked = shard_of(here, batch, publish(here, "these"))
     host.call(asked)
     assert volume.asked[:1] == ["reload"]
-    there.path("weights/v1").mkdir(parents=True)
+    publish(there, "those of an attempt on other hardware that was lost")
     host.call(asked)
-    assert "reload" not in volume.asked[1:]
+    assert volume.asked.count("reload") == 2
+    publish(there, "these")
+    host.call(asked)
+    assert volume.asked.count("reload") == 2
 
 
 def test_a_container_that_is_taken_away_commits(host, volume, here, batch):
@@ -292,13 +332,17 @@ async def test_the_volume_hears_where_the_run_stands_beside_the_calls(
                 ):
                     await asyncio.sleep(0.01)
         assert volume.asked == ["upload", "upload"]
-        volume.away = TransientError("Modal cannot be reached")
         write_atomically(here.path("manifest.json"), b"three")
-        with pytest.raises(TransientError):
-            async with asyncio.timeout(5):
-                while True:
-                    await mine.load({}, with_all=True)
-                    await asyncio.sleep(0.01)
+        for away, told in (
+            (TransientError("Modal cannot be reached"), TransientError),
+            (RuntimeError("nobody has thought of this"), WorkerError),
+        ):
+            volume.away = away
+            with pytest.raises(told):
+                async with asyncio.timeout(5):
+                    while True:
+                        await mine.load({}, with_all=True)
+                        await asyncio.sleep(0.01)
         volume.away = None
         async with asyncio.timeout(5):
             while there.path("manifest.json").read_bytes() != b"three":
