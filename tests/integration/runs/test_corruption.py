@@ -50,7 +50,10 @@ FINAL = ("final/model.safetensors", "final/manifest.json", "final/tokenizer.json
 
 @pytest.fixture(scope="module")
 def config(project):
-    return project_config(project)
+    """Train steps wait for checkpoints, so that it is known which one a killed run has."""
+    config = project_config(project)
+    waits = config.checkpoints.model_copy(update={"background": False})
+    return config.model_copy(update={"checkpoints": waits})
 
 
 @pytest.fixture(scope="module")
