@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from mortal_steps.rewards.judge.leases import LEASE_S, Leases
 from mortal_steps.rewards.judge.limits import (
     WINDOW_S,
     Allowed,
@@ -42,9 +43,6 @@ LEFT_ALONE_S = 30.0
 
 LONGEST_WAIT_S = 5.0
 """Between two requests for room; the server asks for more where many wait."""
-
-LEASE_S = 300.0
-"""After which a place is free again whose holder was killed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +96,7 @@ class SharedLimits:
             timeout=ANSWER_S,
             verify=trusted(),
         )
+        self._leases = Leases(self._client)
         self._made = False
         self._most: dict[str, int] = {}
         """Slots of each limit: more cannot be asked for at once."""
@@ -118,11 +117,14 @@ class SharedLimits:
                 with self._part.permit(tokens, until):
                     yield taken
                 return
+            if lease is None:
+                yield taken
+                return
+            self._leases.hold(lease)
             try:
                 yield taken
             finally:
-                if lease is not None:
-                    self._give_back(lease)
+                self._leases.give_back(lease)
 
     @property
     def _is_alone(self) -> bool:
@@ -169,12 +171,6 @@ class SharedLimits:
             if self.clock.now() + wait > until:
                 raise NoRoomError(f"the limit {self._name} {what} leaves no room in time")
             self.clock.sleep(wait)
-
-    def _give_back(self, lease: str) -> None:
-        try:
-            self._client.post("/decrement-with-lease", json={"lease_id": lease})
-        except httpx.HTTPError as error:  # it ends by itself
-            logger.warning("a place among a judge's limits was not given back: %s", error)
 
     def _make(self) -> None:
         """Let the limits be there."""
