@@ -22,5 +22,6 @@ def test_ctrl_c_while_prefect_reads_its_settings_is_no_error(tmp_path, monkeypat
     (tmp_path / "settings_interrupted.py").write_text(INTERRUPTED)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(beside, "FLOW", "settings_interrupted")
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
     with pytest.raises(KeyboardInterrupt):
         beside.PrefectBeside(port=0, keep=False).go_on()
