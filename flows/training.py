@@ -35,12 +35,12 @@ T = TypeVar("T")
 
 LOOK_EVERY_S = 30.0
 """Between two looks at what the run waits for."""
-TURNS_TO_ASK = 4
-"""Of the event loop, in which a step that begins has asked its workers for all that it can: they
-work while this process writes down the step before. Fewer cost time, nothing else."""
 LONG_WAIT_S = 120.0
 LONG_STEPS = 3.0
 """Times the length of a step: what takes longer than both of these is told in the report."""
+TURNS_TO_ASK = 4
+"""Of the event loop, in which a step that begins has asked its workers for all that it can: they
+work while this process writes down the step before. Fewer cost time, nothing else."""
 
 
 class Training:

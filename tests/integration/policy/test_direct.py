@@ -12,6 +12,7 @@ from mortal_steps.policy import journal, weights
 from mortal_steps.store import RunStore
 from mortal_steps.store.segments import SHARED_MEMORY, Segment, opened, prefix_of, remove_segments
 from mortal_steps.types import SegmentRef
+from tests.support.killed import killed_in_a_fork
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import NUM_STEPS, make_run
 
@@ -76,16 +77,6 @@ def train_until_killed(run, stage):
     run.train(actor, [KILLED_AT])
 
 
-def killed(run, stage):
-    child = os.fork()
-    if not child:
-        try:
-            train_until_killed(run, stage)
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
-
-
 @pytest.fixture(scope="module")
 def undisturbed(model_path, tmp_path_factory):
     """What `direct` ends with, and what `reload` does."""
@@ -126,7 +117,7 @@ def test_the_bits_are_those_of_reload(undisturbed):
     ],
 )
 def test_a_kill_between_memory_and_disk_changes_no_bit(run, undisturbed, stage, asked):
-    killed(run, stage)
+    killed_in_a_fork(train_until_killed, run, stage)
     done, is_whole = STAGES[stage]
     assert [journal.find_result(run.store, step) is not None for step in range(NUM_STEPS)] == [
         step < done for step in range(NUM_STEPS)
@@ -146,7 +137,7 @@ def test_a_kill_between_memory_and_disk_changes_no_bit(run, undisturbed, stage, 
 
 
 def test_workers_can_read_what_a_killed_actor_announced(run):
-    killed(run, "after the result, before the folder")
+    killed_in_a_fork(train_until_killed, run, "after the result, before the folder")
     (left,) = SHARED_MEMORY.glob(f"{prefix_of(run.store.root)}*")
     content = left.read_bytes()
     stamp = content.partition(b'"stamp": "')[2][:32].decode()
@@ -157,7 +148,7 @@ def test_workers_can_read_what_a_killed_actor_announced(run):
 def test_with_staleness_every_version_that_is_sampled_with_outlasts_a_kill(model_path, tmp_path):
     run = direct_run(tmp_path / "stale", model_path, staleness=2)
     try:
-        killed(run, "after the result, before the folder")
+        killed_in_a_fork(train_until_killed, run, "after the result, before the folder")
         assert weights.published_versions(run.store) == [0, 1, 2]
         second = run.actor()
         run.train(second, [3])

@@ -11,6 +11,7 @@ import signal
 import pytest
 
 from mortal_steps.policy import journal, weights
+from tests.support.killed import killed_in_a_fork
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import NUM_STEPS, SETUPS, make_run
 
@@ -48,13 +49,7 @@ def train_until_killed(run, stage):
 def test_a_kill_in_mid_sync_changes_no_bit(model_path, tmp_path, uninterrupted, setup, stage):
     expected = uninterrupted(setup)
     run = make_run(tmp_path, make_config(**SETUPS[setup]), model_path)
-    child = os.fork()
-    if not child:
-        try:
-            train_until_killed(run, stage)
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    killed_in_a_fork(train_until_killed, run, stage)
     done, is_whole = STAGES[stage]
     assert (journal.find_result(run.store, KILLED_AT) is not None) == (done > KILLED_AT)
     assert (weights.find(run.store, KILLED_AT + 1) is not None) == is_whole
@@ -67,16 +62,14 @@ def test_a_kill_in_mid_sync_changes_no_bit(model_path, tmp_path, uninterrupted, 
 
 def test_an_actor_killed_while_it_reads_ahead_has_changed_nothing(run, uninterrupted):
     generations = [reward.generation for reward in run.request(0).rewards]
-    child = os.fork()
-    if not child:
-        try:
-            actor = run.actor()
-            actor.prepare(step=0)
-            actor._memory.records.read_record = die
-            actor.read_ahead(generations=generations)
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+    def read():
+        actor = run.actor()
+        actor.prepare(step=0)
+        actor._memory.records.read_record = die
+        actor.read_ahead(generations=generations)
+
+    killed_in_a_fork(read)
     second = run.actor()
     for step in range(NUM_STEPS):
         request = run.request(step)

@@ -14,6 +14,7 @@ from mortal_steps.errors import DiskFullError
 from mortal_steps.policy import checkpoints
 from mortal_steps.policy.algorithms.stepping import snapshot
 from mortal_steps.store import run_store
+from tests.support.killed import killed_in_a_fork
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import NUM_STEPS, SETUPS, make_run, untimed
 
@@ -125,13 +126,7 @@ def test_a_kill_during_the_write_changes_no_bit(model_path, tmp_path, uninterrup
     expected = uninterrupted(setup)
     config = saving(make_config(**SETUPS[setup]), save_steps=SAVED_AT)
     run = make_run(tmp_path, config, model_path)
-    child = os.fork()
-    if not child:
-        try:
-            train_until_killed(run, stage)
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    killed_in_a_fork(train_until_killed, run, stage)
     whole, done = STAGES[stage]
     newest = checkpoints.newest_whole(run.store)
     assert (newest.step if newest else 0) == whole

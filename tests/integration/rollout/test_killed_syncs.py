@@ -11,6 +11,7 @@ from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store import RunStore
 from mortal_steps.store.segments import remove_segments
 from mortal_steps.types import GenerateRequest, Problem, SamplingParams
+from tests.support.killed import killed_in_a_fork
 from tests.support.rollout.adapters import make_adapter, publish_adapter
 from tests.support.rollout.planted import KINDS, METHODS, Delivery, config_of
 from tests.support.rollout.tiny_model import publish, share
@@ -69,21 +70,19 @@ def undisturbed(runs, model_a):
 def killed_in_mid_sync(runs, model, kind, method, stage, output):
     """The worker holds v0, is asked for a shard of v1, and dies while it takes v1."""
     store, batch, versions = runs[kind]
-    child = os.fork()
-    if not child:
-        try:
-            worker = worker_for(store, model, kind, method)
-            worker.start()
-            delivery = Delivery(worker._engine)
-            worker.sync_weights(weights=versions[0])
-            if stage == "before its engine has it":
-                delivery.alter = lambda given: os.kill(os.getpid(), signal.SIGKILL)
-            else:
-                worker._engine.score = lambda ids: os.kill(os.getpid(), signal.SIGKILL)
-            worker.generate(request=request(batch, versions[1], output))
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+    def sync():
+        worker = worker_for(store, model, kind, method)
+        worker.start()
+        delivery = Delivery(worker._engine)
+        worker.sync_weights(weights=versions[0])
+        if stage == "before its engine has it":
+            delivery.alter = lambda given: os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            worker._engine.score = lambda ids: os.kill(os.getpid(), signal.SIGKILL)
+        worker.generate(request=request(batch, versions[1], output))
+
+    killed_in_a_fork(sync)
     assert not store.path(output).exists()
 
 
