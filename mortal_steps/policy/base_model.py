@@ -20,6 +20,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError, ModelError
 from mortal_steps.models.hub import is_hub_model, model_folder
+from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.policy.weights import weights_digest
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file, writing
@@ -45,24 +46,14 @@ class StartingModel:
     """Where the run began with it; None in old records."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Base:
-    """The model that an adapter belongs to, as the adapter names it."""
-
-    name: str
-    """On the hub, or a local folder's absolute path."""
-    revision: str | None = None
-    """Of a hub model."""
-
-
-def named_base(config: RunConfig, model_path: str) -> Base:
-    """The model at `model_path`, by its name on the hub where it is of there."""
+def named_base(config: RunConfig, model_path: str) -> AdapterBase:
+    """The base at `model_path`; a model from the hub goes by its name there."""
     if is_hub_model(config.model):
-        return Base(name=config.model.name_or_path, revision=config.model.revision)
-    return Base(name=os.path.abspath(model_path))
+        return AdapterBase(name=config.model.name_or_path, revision=config.model.revision)
+    return AdapterBase(name=os.path.abspath(model_path))
 
 
-def base_of(store: RunStore, config: RunConfig, model_path: str) -> Base:
+def base_of(store: RunStore, config: RunConfig, model_path: str) -> AdapterBase:
     """The model that a run's adapter belongs to.
 
     One made for the run is named by where it lay when the run began, so that the adapter is the
@@ -73,7 +64,7 @@ def base_of(store: RunStore, config: RunConfig, model_path: str) -> Base:
     except CorruptFileError:
         found = None  # said, and written again, by `keep_base_model`
     if found is not None and found[1].path is not None:
-        return Base(name=found[1].path)
+        return AdapterBase(name=found[1].path)
     return named_base(config, model_path)
 
 

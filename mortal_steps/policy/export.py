@@ -19,13 +19,13 @@ import torch
 from huggingface_hub import split_torch_state_dict_into_shards
 from peft import PeftModel, get_peft_model_state_dict
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
 from transformers.utils import CONFIG_NAME as CONFIG_FILE
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
 
-from mortal_steps.policy.base_model import Base
+from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.policy.tensor_file import cast, digest_of_tensors, write_tensors
 from mortal_steps.store.files import link_file
 from mortal_steps.store.folders import files_below
@@ -73,7 +73,7 @@ def save_model(
 
 
 def save_adapter(
-    model: PeftModel, folder: Path, base: Base, dtype: torch.dtype | None = None
+    model: PeftModel, folder: Path, base: AdapterBase, dtype: torch.dtype | None = None
 ) -> Digests:
     """The adapter alone, as engines take it beside its base: the tensors that `save_trained`
     writes, with a configuration that is the same on every machine. With `dtype` they are cast.
@@ -95,7 +95,7 @@ def save_adapter(
 def save_trained(
     model: PreTrainedModel | PeftModel,
     folder: Path,
-    base: Base,
+    base: AdapterBase,
     *,
     method: str,
     own_names: bool = False,
@@ -227,15 +227,7 @@ def link_model(folder: Path, files: Mapping[str, tuple[Path, str]]) -> Digests:
     return digests
 
 
-def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """The tokenizer's files, without how it was loaded here, which transformers would note there:
-    that follows HF_HUB_OFFLINE."""
-    for how_it_was_loaded in ("is_local", "local_files_only"):
-        tokenizer.init_kwargs.pop(how_it_was_loaded, None)
-    tokenizer.save_pretrained(folder)
-
-
-def _settle_adapter_config(path: Path, base: Base) -> None:
+def _settle_adapter_config(path: Path, base: AdapterBase) -> None:
     """Make an adapter's configuration the same in every process and on every machine: peft writes
     module names out of a set, and the base by where this machine keeps it."""
     config = json.loads(path.read_text(encoding="utf-8"))

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from mortal_steps.config import RewardTerm
 from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import RewardError
-from mortal_steps.rewards.loading import Loadable, load_class
+from mortal_steps.rewards.base import Loadable
+from mortal_steps.rewards.importing import import_spec
 
 
 def in_its_class(term: Loadable) -> Loadable:
@@ -23,7 +24,7 @@ def in_its_class(term: Loadable) -> Loadable:
     if type(term) is not RewardTerm:
         return term
     named = f"rewards.terms: type = {term.type!r}"
-    kind = load_class(term.type, named)
+    kind = import_spec(term.type, named, "Class", inspect.isclass)
     if not (inspect.isclass(kind) and issubclass(kind, RewardTerm)):
         raise RewardError(
             f"{named} is no subclass of RewardTerm, which stands in "

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
 from mortal_steps.config import AlgorithmConfig, RunConfig
 from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import ConfigError
+from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.system.imports import import_named
 from mortal_steps.types import RolloutBatch, TrainingPlace
-
-if TYPE_CHECKING:  # reading a configuration imports this module, and should import little
-    from mortal_steps.policy.base_model import Base
 
 
 class Stepper(Protocol):
@@ -126,7 +124,7 @@ class Algorithm(AlgorithmConfig):
         num_steps: int,
         output_dir: Path,
         autocast: bool | None = None,
-        base: Base | None = None,
+        base: AdapterBase | None = None,
     ) -> Stepper:
         """The trainer of a run of `num_steps` train steps; `begin` is called next.
 
