@@ -50,7 +50,7 @@ class Rollouts(BatchSource):
 
     def publish(self, weights: WeightsRef) -> None:
         """A new version to sample with; those that no later step asks for are forgotten."""
-        oldest = self._session.version_for(self._next)
+        oldest = self._session.schedule.sampling_version(self._next)
         kept = {v: w for v, w in self._published.items() if v >= oldest}
         self._published = {**kept, weights.version: weights}
 
@@ -59,7 +59,7 @@ class Rollouts(BatchSource):
         ahead = self._session.config.rollout.staleness
         last = self._session.run.info.num_steps - 1
         while self._next <= min(step + ahead, last):
-            weights = self._published[self._session.version_for(self._next)]
+            weights = self._published[self._session.schedule.sampling_version(self._next)]
             rolling = asyncio.create_task(self._roll_out(self._next, weights))
             self._under_way.append(rolling)
             self._next += 1

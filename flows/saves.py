@@ -52,7 +52,7 @@ class Saves:
     async def end_step(self, done: int, say: Callable[[str], None]) -> bool:
         """A step ended: begin its checkpoint where one is due, and advance the run unless it waits
         for one. Returns whether a checkpoint came to count."""
-        due, waited = self._session.checkpoints(done), self._pending is not None
+        due, waited = self._session.schedule.checkpoints(done), self._pending is not None
         if waited and (due or not await self._is_saving()):
             await self._count()
         if due:

@@ -127,8 +127,9 @@ class Training:
 
     async def _train(self, ready: ActorReady, progress: ProgressLine) -> None:
         session, run, stop = self._session, self._run, self._stop
+        schedule = session.schedule
         async with self._source_from(ready):
-            if ready.step == 0 and session.evaluates(0) and not self._recorder.evaluated(0):
+            if ready.step == 0 and schedule.evaluates(0) and not self._recorder.evaluated(0):
                 starting = self._evaluate(0, ready.weights[0], progress)
                 run.update(evaluation=await stop.guard(starting))
             progress.begin_steps(ready.step)
@@ -141,11 +142,11 @@ class Training:
                 self._trained = step + 1
                 if result.weights is not None:
                     self._source.publish(result.weights)
-                if not session.evaluates(self._trained):
+                if not schedule.evaluates(self._trained):
                     await self._begin_next(self._trained)
                 took = self._recorder.step(batch, rewards, result)
-                if session.evaluates(self._trained):
-                    assert result.weights is not None  # Session.publishes
+                if schedule.evaluates(self._trained):
+                    assert result.weights is not None  # RunSchedule.publishes
                     judging = self._evaluate(step + 1, result.weights, progress)
                     run.note_evaluation(await self._or_save(stop.guard(judging), progress))
                     await self._begin_next(self._trained)
@@ -155,7 +156,7 @@ class Training:
                 session.doing.trained(self._trained, speed.step_s)
                 progress.update(took, speed)
                 await forgetting
-                if self._recorder.report_due(news=saved or session.evaluates(self._trained)):
+                if self._recorder.report_due(news=saved or schedule.evaluates(self._trained)):
                     await stop.guard(self._report())
             await self._forget()
 
@@ -166,7 +167,7 @@ class Training:
     async def _begin_next(self, step: int) -> None:
         """Let the rollouts of the next step begin while this one is recorded and saved; not where
         the run may be about to stop."""
-        may = not (self._stop.requested or self._reporter.away or self._session.overspent())
+        may = not (self._stop.requested or self._reporter.away or self._session.budget.overspent())
         if may and step < self._run.info.num_steps:
             self._source.look_ahead(step)
             for _ in range(TURNS_TO_ASK):
@@ -175,7 +176,7 @@ class Training:
     def _tell(self, progress: ProgressLine) -> None:
         """Tell what is to be known of the steps done, before they count as done: a kill loses
         none of it."""
-        share = self._session.spent_share()
+        share = self._session.budget.spent_share()
         if share is not None:
             self._recorder.watch.spent(share, self._trained)
         news = self._recorder.watch.take()
@@ -212,7 +213,7 @@ class Training:
             await self._source.close()
 
     async def _rolled_out(self, step: int) -> RolledOut:
-        overspent = self._session.overspent()
+        overspent = self._session.budget.overspent()
         if overspent is not None:
             self._stop.request(overspent)
             raise StopRequested

@@ -20,12 +20,12 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
 from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import WorkerLostError
+from mortal_steps.orchestration.budget import Budget
 from mortal_steps.orchestration.held_out import HeldOut
-from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rollout.sampling import sampling_params
 from mortal_steps.runs.doing import Doing
 from mortal_steps.runs.run import Run
-from mortal_steps.schedule import policy_version, sampling_version, shard_bounds
+from mortal_steps.schedule import RunSchedule, shard_bounds
 from mortal_steps.store import RunStore
 from mortal_steps.store.shard_files import shard_file
 from mortal_steps.types import (
@@ -36,7 +36,6 @@ from mortal_steps.types import (
     FinalModel,
     GenerateRequest,
     GenerationRef,
-    PolicyVersion,
     Problem,
     RewardRef,
     RewardRequest,
@@ -59,7 +58,8 @@ class Session:
         self.compute = compute
         self.doing = Doing()
         """What the run does just now, for people who look on."""
-        self._judges = Spending(run.store.root)
+        self.schedule = RunSchedule(config=run.config, num_steps=run.info.num_steps)
+        self.budget = Budget(compute, run.store.root, run.config.compute.modal.max_cost)
 
     @property
     def config(self) -> RunConfig:
@@ -75,48 +75,6 @@ class Session:
     def problems(self) -> Sequence[Problem]:
         """The training problems, as committed when the run was created."""
         return open_problems(self.store, self.run.info.train_problems)
-
-    # schedule
-
-    def publishes(self, step: int) -> bool:
-        """Whether the weights after `step` train steps are needed by rollout workers."""
-        next_version = policy_version(
-            step, sync_weights_every=self.config.rollout.sync_weights_every
-        )
-        return next_version == step or self.evaluates(step)
-
-    def version_for(self, step: int) -> PolicyVersion:
-        """The policy version that samples the batch of `step`."""
-        return sampling_version(self.config.rollout, step)
-
-    def evaluates(self, step: int) -> bool:
-        """Whether the policy is evaluated after `step` train steps."""
-        every = self.config.evaluation.eval_steps
-        if not every:
-            return False
-        if step == 0:
-            return self.config.evaluation.on_start
-        return step % every == 0 or step == self.run.info.num_steps
-
-    def checkpoints(self, step: int) -> bool:
-        """Whether the actor's state is saved after `step` train steps."""
-        return step % self.config.checkpoints.save_steps == 0 or step == self.run.info.num_steps
-
-    def spent_share(self) -> float | None:
-        """What part of what the run may cost it has cost; None where there is no limit."""
-        limit = self.config.compute.modal.max_cost
-        return None if limit is None else self.spent() / limit
-
-    def spent(self) -> float:
-        """Dollars that the run has cost so far: its workers and its judges."""
-        return self.compute.spent() + self._judges.so_far().dollars
-
-    def overspent(self) -> str | None:
-        """What to stop for, if the run has cost what it may cost."""
-        limit, spent = self.config.compute.modal.max_cost, self.spent()
-        if limit is None or spent < limit:
-            return None
-        return f"compute.modal.max_cost = {limit:g} dollars ({spent:.2f} spent)"
 
     def is_committed(self, stage: str, step: int, shard: int = 0) -> bool:
         """Whether a step has what `generate`, `reward` or `train_step` commits, whole or not."""
@@ -176,7 +134,9 @@ class Session:
 
     async def train_step(self, step: int, rewards: list[RewardRef]) -> StepResult:
         """Let the actor take the step; asked twice, it answers twice and trains once."""
-        request = TrainRequest(step=step, rewards=rewards, publish=self.publishes(step + 1))
+        request = TrainRequest(
+            step=step, rewards=rewards, publish=self.schedule.publishes(step + 1)
+        )
         return await self._call(StepResult, "actor", "train_step", request)
 
     async def sync_weights(self, weights: WeightsRef, worker: int) -> StageTiming:
@@ -281,7 +241,7 @@ class Session:
         with self.doing.calling(key.stage, method, step, of=self._num_calls(key.stage)):
             answer: Answer = await self.compute.call(role, method, key=key, request=request)
         if isinstance(answer, RewardRef):
-            self._judges.learn(answer.judges)
+            self.budget.learn(answer.judges)
         return dataclasses.replace(answer, timing=_with_wait(answer.timing, started, index))
 
     def _num_calls(self, stage: str) -> int:
