@@ -24,9 +24,6 @@ from mortal_steps.system.scratch import remove_own_scratch
 
 logger = logging.getLogger("mortal_steps.compute.container")  # not __main__, which this is
 
-UCRED = "3i"
-"""Of <sys/socket.h>: the ids of process, user and group."""
-
 
 def serve_owner(descriptor: int) -> None:
     """Serve the calls that arrive on the socket of this descriptor until the owner closes it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,13 +87,6 @@ def find_version(store: RunStore, version_id: str) -> ModelVersion:
         raise StoreError(f"{store.root / FOLDER} has no version {version_id}")
     store.verify_folder(found[1].path, found[1].sha256)
     return found[1]
-
-
-def list_versions(store: RunStore) -> Sequence[ModelVersion]:
-    """Every version that was brought in, by its id; raises `CorruptFileError`."""
-    names = sorted(f"{FOLDER}/{path.name}" for path in store.path(FOLDER).glob("[!.]*.json"))
-    found = [store.find_record(name, ModelVersion) for name in names]
-    return [record[1] for record in found if record is not None]
 
 
 def _find_whole(store: RunStore, version_id: str) -> ModelVersion | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.config import ModelConfig, RolloutConfig
-from mortal_steps.errors import EngineError, WeightsMismatchError
+from mortal_steps.errors import EngineError, ModelError, WeightsMismatchError
 from mortal_steps.store.tensor_layout import Layout
 from mortal_steps.types import FinishReason, SamplingParams
 
@@ -159,6 +159,16 @@ def other_tensors(origin: str, names: Sequence[str]) -> WeightsMismatchError:
         f"the engine does not hold the tensors of {origin} (other or missing: {names[0]}{more}). "
         'Try another rollout.weight_sync or, for an adapter, training.lora.publish = "merged"'
     )
+
+
+def read_model_config(model_path: str, trust_remote_code: bool) -> Any:
+    """The model's configuration, a transformers `PretrainedConfig`; raises `ModelError`."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read the model {model_path}: {error}") from error
 
 
 def context_length(model_config: Any, max_model_len: int) -> int:

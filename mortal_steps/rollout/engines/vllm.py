@@ -22,12 +22,23 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig
-from mortal_steps.errors import EngineError, ModelError
+from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.adapter_files import is_adapter
-from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length, other_tensors
+from mortal_steps.rollout.engines.base import (
+    Engine,
+    SampledTokens,
+    context_length,
+    other_tensors,
+    read_model_config,
+)
 from mortal_steps.rollout.engines.tensor_shapes import check_shapes, tensor_shapes
 from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
-from mortal_steps.rollout.engines.vllm_cpu import cpu_options, keep_weights_plain, require_libnuma
+from mortal_steps.rollout.engines.vllm_cpu import (
+    cpu_options,
+    fit_to_cpu,
+    keep_weights_plain,
+    require_libnuma,
+)
 from mortal_steps.rollout.engines.vllm_library import import_vllm, seed_worker
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.schedule import derive_seed
@@ -59,7 +70,7 @@ class VllmEngine(Engine):
         if self.on_cpu:
             require_libnuma()
             keep_weights_plain()
-        self._model_config = _read_model_config(model_path, model.trust_remote_code)
+        self._model_config = read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
         self.max_model_len = context_length(self._model_config, model.max_model_len)
         takes_adapters = bool(rollout.engine_options.get("enable_lora"))
@@ -101,13 +112,7 @@ class VllmEngine(Engine):
             **rollout.engine_options,
         }
         if self.on_cpu:
-            options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
-            if options["enable_chunked_prefill"] and rollout.seeds == "request":
-                raise EngineError(
-                    "rollout.engine_options.enable_chunked_prefill = True: on a CPU, vLLM ends at "
-                    "the first chunk of a prompt whose completion has a seed of its own. Leave it "
-                    'out, or set rollout.seeds = "engine"'
-                )
+            fit_to_cpu(options, rollout)
         return options
 
     def check(self, folder: Path) -> None:
@@ -282,15 +287,6 @@ class VllmEngine(Engine):
     def _reset_prefix_cache(self) -> None:
         if not self._llm.reset_prefix_cache():
             raise EngineError("vLLM did not empty its prefix cache: requests are still running")
-
-
-def _read_model_config(model_path: str, trust_remote_code: bool) -> Any:
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot read the model {model_path}: {error}") from error
 
 
 def _sampled(output: Any) -> SampledTokens:

@@ -77,16 +77,6 @@ def _layouts(folder: Path) -> dict[str, Layout]:
     return found
 
 
-def check_canary(engine: Engine, folder: Path, tolerance: float) -> None:
-    """Raise `WeightsMismatchError` unless the engine scores the probe as the actor did, with what
-    it finds in the folder (`Engine.verify`).
-
-    `tolerance` is in nats, and at least 0.3 for models below single precision.
-    """
-    engine.verify(folder)
-    _check_probe_in(engine, folder, tolerance)
-
-
 def _check_probe_in(engine: Engine, folder: Path, tolerance: float) -> None:
     try:
         probe = (folder / PROBE_FILE).read_bytes()
