@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import Protocol
 
 logger = logging.getLogger(__name__)
 
 
-class Reporter(Protocol):
+class Reporter:
     """Hears of a run's progress, and may hold it back: an orchestrator that is out of reach.
 
     What has a default tells nobody and never holds back.
