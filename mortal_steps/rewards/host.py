@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def serve(descriptor: int) -> None:
-    """Answer requests until the owner closes the socket, which is `descriptor`."""
+    """Answer requests on this socket until the owner closes it."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

@@ -1,4 +1,4 @@
-"""A reward term as an instance of its class, which may be a user's own."""
+"""Makes a reward term an instance of its class, which may be a user's own."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mortal_steps.rewards.importing import import_spec
 
 
 def in_its_class(term: Loadable) -> Loadable:
-    """The term itself, unless the class that its `type` names is to be imported.
+    """The term itself, unless its `type` names a user's class: then an instance of that class.
 
-    Raises `RewardError` for a class that is not there, is no `RewardTerm`, or does not take the
+    Raises `RewardError` if the class does not exist, is no `RewardTerm`, or does not take the
     settings.
     """
     if type(term) is not RewardTerm:
