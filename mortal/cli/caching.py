@@ -1,4 +1,4 @@
-"""`clear-cache`: a model of the hub is downloaded anew."""
+"""`clear-cache`: removes a model of the hub from the cache, so that it is downloaded again."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from mortal_steps.report.units import number
 
 WIDTH = 60
 BESIDE = 16
-"""Columns of a terminal that the curve does not have."""
+"""Columns of a terminal beside the curve."""
 HEIGHT = 8
 FEWEST = 4
-"""Steps that a curve needs to be one."""
+"""Steps that a curve needs at least."""
 TRAINING, HELD_OUT, FORK = "·", "o", "┊"
 IN_ASCII = str.maketrans("·┊│└", ".:|+")
 """What takes the place of characters that not every encoding has."""
