@@ -89,7 +89,7 @@ class Saves:
         try:
             why = await self._stop.finish(partial(self._session.begin_checkpoint, done))
         except TransientError as error:  # the stage is what is tried again
-            logger.warning("checkpoint %d is not begun beside training: %s", done, error)
+            logger.warning("checkpoint %d could not be begun beside training: %s", done, error)
             return False
         if why is not None and not self._said:
             self._said = True
@@ -102,7 +102,9 @@ class Saves:
         try:
             return await self._stop.finish(ask)
         except TransientError as error:  # whoever takes the actor's place will tell
-            logger.warning("checkpoint %d is asked for again: %s", self._pending.step, error)
+            logger.warning(
+                "asking again whether checkpoint %d is written: %s", self._pending.step, error
+            )
             return False
 
     async def _count(self) -> None:

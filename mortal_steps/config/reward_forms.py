@@ -23,7 +23,7 @@ FORMS = (
 def in_full(spec: str) -> dict[str, Any]:
     """The settings of the term that `spec` stands for; raises `ValueError` for what is none."""
     if spec.count(":") > 1 and "," in spec:
-        raise ValueError(f"{spec!r} holds several rewards; write each of them by itself")
+        raise ValueError(f"{spec!r} holds several rewards; write them one by one")
     if ":" in spec:
         return {"type": "function", "function": spec}
     if spec == SANDBOX:

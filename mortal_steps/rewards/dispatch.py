@@ -108,14 +108,8 @@ def _call(function: RewardFunction, arguments: CallArguments) -> Outcome:
     log = _Log()
     try:
         return _checked(function(**arguments.by_name, **log.functions()), log, arguments)
-    except SandboxError as error:
-        return _sandbox_lost(error)
-    except JudgeError as error:
-        return _judge_failed(error)
-    except MortalError:
-        raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is its failure
-        return _raised(error, arguments)
+        return _failed(error, arguments)
 
 
 def _call_together(
@@ -138,16 +132,21 @@ async def _awaited(function: Any, arguments: CallArguments, timeout_s: float) ->
         async with asyncio.timeout(timeout_s) as limit:
             output = await function(**arguments.by_name, **log.functions())
         return _checked(output, log, arguments)
-    except SandboxError as error:
-        return _sandbox_lost(error)
-    except JudgeError as error:
-        return _judge_failed(error)
-    except MortalError:
-        raise
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
-        if limit.expired():
+        if limit.expired() and not isinstance(error, MortalError):
             return timed_out(timeout_s, _trace(error))
-        return _raised(error, arguments)
+        return _failed(error, arguments)
+
+
+def _failed(error: BaseException, arguments: CallArguments) -> CallFailure:
+    """The failure that this error of a function is; raises a `MortalError` that is none."""
+    if isinstance(error, SandboxError):
+        return _sandbox_lost(error)
+    if isinstance(error, JudgeError):
+        return _judge_failed(error)
+    if isinstance(error, MortalError):
+        raise error
+    return _raised(error, arguments)
 
 
 async def _timed(call: Awaitable[Outcome]) -> Outcome:
@@ -182,17 +181,17 @@ def _sandbox_lost(error: SandboxError) -> CallFailure:
     return CallFailure(
         kind="sandbox",
         message=one_line(f"lost its sandbox: {error}", LONGEST_MESSAGE),
-        remedy="`mortal doctor` says whether this machine can shut programs in, and `mortal doctor "
-        "--modal` what it finds of Modal.",
+        remedy="`mortal doctor` says whether this machine can isolate programs, and `mortal doctor "
+        "--modal` checks Modal.",
     )
 
 
 def _judge_failed(error: JudgeError) -> CallFailure:
     return CallFailure(
         kind="judge",
-        message=one_line(f"got no score of its judge: {error}", LONGEST_MESSAGE),
-        remedy="What was answered is kept, so the next attempt asks for the rest alone. A larger "
-        "rewards.timeout_s waits for longer.",
+        message=one_line(f"got no score from its judge: {error}", LONGEST_MESSAGE),
+        remedy="Its answers are kept, so the next attempt only asks for the missing ones. A larger "
+        "rewards.timeout_s gives it more time.",
     )
 
 

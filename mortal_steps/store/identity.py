@@ -55,6 +55,6 @@ def _check_names(store: RunStore, info: RunInfo) -> None:
         value = getattr(info, name)
         if not re.fullmatch(pattern, value):
             raise CorruptFileError(
-                f"{store.path(IDENTITY_FILE)}: {name} = {value!r} is nothing that MORTAL writes; "
+                f"{store.path(IDENTITY_FILE)}: {name} = {value!r} is not what MORTAL writes; "
                 f"{NO_OTHER_COPY}"
             )

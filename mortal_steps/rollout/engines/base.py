@@ -67,7 +67,7 @@ class Engine(Protocol):
         Errors are as for `load`. By default, an engine cannot do this.
         """
         raise EngineError(
-            f"{type(self).__name__} takes weights from files alone: it has no load_tensors. Set "
+            f"{type(self).__name__} takes weights from files only: it has no load_tensors. Set "
             "rollout.weight_sync to 'reload', 'volume' or 'checkpoint'"
         )
 
