@@ -38,8 +38,8 @@ from mortal_steps.registry.versions import ModelVersion
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.trust import check_trusted
 from mortal_tasks.artifacts import PageArtifact
+from mortal_tasks.best_effort import best_effort
 from mortal_tasks.promote import bring_in, decide, judge
-from mortal_tasks.told import told
 
 HOW_TO_APPROVE = (
     "**Waits for approval.** Press Resume on the page of this flow run, and say `promote` or "
@@ -140,7 +140,9 @@ async def _show(
 ) -> None:
     run_id = comparison.candidate.version.run_id
     text = comparison_page(comparison, registry.name, outcome)
-    await told(page.put(text, f"{run_id} for {registry.name}"), "the comparison is not shown")
+    await best_effort(
+        page.put(text, f"{run_id} for {registry.name}"), "the comparison is not shown"
+    )
 
 
 async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:

@@ -18,7 +18,7 @@ from prefect.exceptions import PrefectHTTPStatusError
 
 from mortal_steps.report.report_files import MARKDOWN
 from mortal_steps.runs.run import Run
-from mortal_tasks.told import told
+from mortal_tasks.best_effort import best_effort
 
 
 class ReportArtifact:
@@ -35,7 +35,7 @@ class ReportArtifact:
             at, info = self._run.manifest, self._run.info
             description = f"{info.run_id}: {at.status}, step {at.step} of {info.num_steps}"
             report = path.read_text(encoding="utf-8")
-            await told(self._page.put(report, description), "the report is not shown")
+            await best_effort(self._page.put(report, description), "the report is not shown")
 
 
 class PageArtifact:

@@ -21,8 +21,8 @@ from prefect.events.related import related_resources_from_run_context
 
 from mortal_steps.runs.notices import Notice, mark_told, news
 from mortal_steps.runs.run import Run
+from mortal_tasks.best_effort import best_effort
 from mortal_tasks.server_watch import ServerWatch
-from mortal_tasks.told import told
 
 RETRY_S = 30.0
 """Seconds between two attempts to send what the server has not accepted."""
@@ -66,7 +66,7 @@ class NoticeEvents:
         notices = news(self._run.store)
         if not notices:
             return
-        if await told(self._post(notices), "a notice of the run is not told yet"):
+        if await best_effort(self._post(notices), "a notice of the run is not told yet"):
             mark_told(self._run.store, notices)
         else:
             self._again_at = time.monotonic() + RETRY_S

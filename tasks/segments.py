@@ -7,7 +7,7 @@ that showed every stage itself would reach after about 1,250 steps.
 A segment only groups task runs. It has no results and no retries, and is never resumed. A process
 that continues the run begins a new segment at the step where the run stands, and marks as Crashed
 what a killed process has left Running. If the server does not answer, it is told later or never: no
-step waits for it longer than `told` does.
+step waits for it longer than `best_effort` does.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from prefect.states import Cancelled, Completed, Crashed, Failed, Pending, Runni
 
 from mortal_steps.errors import RunStoppedError, ServerError
 from mortal_steps.runs.run import Run
+from mortal_tasks.best_effort import best_effort
 from mortal_tasks.server_watch import ServerWatch
-from mortal_tasks.told import told
 
 MOST_SEGMENTS = 50
 """The most segments that a run is divided into, unless its configuration sets their length."""
@@ -158,7 +158,7 @@ class Segments:
     async def begin(self) -> None:
         """Mark what earlier processes left unfinished, and tag the flow run so that it can be
         found. This process holds the run's lease by now, so nobody else works on the run."""
-        await told(self._mark_what_was_left(), "what was left unfinished stays Running")
+        await best_effort(self._mark_what_was_left(), "what was left unfinished stays Running")
 
     async def _mark_what_was_left(self) -> None:
         """Mark as Crashed what earlier processes have left unfinished: task runs, segments, and
@@ -195,7 +195,7 @@ class Segments:
         end = min((number + 1) * self._length, self._run.info.num_steps)
         first = max(number * self._length, min(self._run.manifest.step, end - 1))
         name = segment_name(first, end - 1)
-        flow_run = await told(self._made(name), f"segment {name!r} is not shown")
+        flow_run = await best_effort(self._made(name), f"segment {name!r} is not shown")
         if flow_run is None:
             return None
         context = self._parent.model_copy(
@@ -209,7 +209,7 @@ class Segments:
             return False
         running: State[Any] = Running()
         starting = self._client.set_flow_run_state(segment.flow_run_id, running, force=True)
-        return await told(starting, "a segment that has begun is shown as Pending") is None
+        return await best_effort(starting, "a segment that has begun is shown as Pending") is None
 
     async def _made(self, name: str) -> FlowRun:
         node = uuid4()
@@ -255,7 +255,10 @@ class Segments:
                 self._not_told.append(tell)
 
     async def _tell(self, tell: Callable[[], Awaitable[object]]) -> None:
-        if self._server.away or await told(tell(), "the end of a segment is not shown yet") is None:
+        if (
+            self._server.away
+            or await best_effort(tell(), "the end of a segment is not shown yet") is None
+        ):
             self._not_told.append(tell)
 
 

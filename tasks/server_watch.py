@@ -31,9 +31,9 @@ from prefect.settings import (
 from prefect.states import Running
 
 from mortal_steps.errors import ServerError
+from mortal_tasks.deployment_slot import keep_slot
 from mortal_tasks.history import History, history
-from mortal_tasks.place import keep_place
-from mortal_tasks.telling import tell_less
+from mortal_tasks.state_events import send_fewer_events
 
 POLL_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
@@ -200,8 +200,8 @@ async def watch_server(patience_s: float) -> AsyncIterator[ServerWatch]:
     `ready()` before each step and `written_down()` at the end raise a `ServerError` once it has not
     answered for `patience_s` seconds.
     """
-    tell_less()
-    keep_place()
+    send_fewer_events()
+    keep_slot()
     async with get_client() as client:
         watch = ServerWatch(client, UUID(flow_run.id), patience_s)
         token = history.set(watch.kept)

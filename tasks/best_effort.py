@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 PATIENCE_S = 5.0
 """Seconds that training waits for the server."""
-NOT_TOLD = (
+UNANSWERED = (
     *(TimeoutError, httpx.HTTPError, PrefectHTTPStatusError),
     ObjectNotFound,  # somebody has deleted it
     AssertionError,
@@ -24,12 +24,12 @@ NOT_TOLD = (
 has switched off while it pauses."""
 
 
-async def told(call: Awaitable[T], otherwise: str) -> T | None:
+async def best_effort(call: Awaitable[T], otherwise: str) -> T | None:
     """The server's answer. If there is none, returns None and logs `otherwise`."""
     try:
         async with asyncio.timeout(PATIENCE_S):  # Prefect would try again for a minute
             return await call
-    except NOT_TOLD as error:
+    except UNANSWERED as error:
         reason = str(error) or f"no answer in {PATIENCE_S:g} s"
         get_run_logger().warning("%s: %s", otherwise, reason)
         return None

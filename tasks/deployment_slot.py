@@ -24,7 +24,7 @@ _prefects_renew = _leases._renew_concurrency_lease_with_retries
 _ours: set[UUID] = set()
 
 
-def keep_place() -> None:
+def keep_slot() -> None:
     """Make Prefect's engine renew this flow run's lease by calling `renew`. The engine has no
     setting for this."""
     context = FlowRunContext.get()

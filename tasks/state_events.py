@@ -27,7 +27,7 @@ CACHED = "Cached"
 """Prefect's name for the state Completed of a task whose function was not called."""
 
 
-def tell(
+def send_state(
     task_run: TaskRun,
     initial_state: State[Any] | None,
     validated_state: State[Any],
@@ -70,6 +70,6 @@ def _link(task_run: TaskRun, kept: History) -> None:
             task_run.task_inputs[name] = [TaskRunResult(id=shown) for shown in linked]
 
 
-def tell_less() -> None:
-    """Make Prefect's engine send events through `tell`. The engine has no setting for this."""
-    task_engine.emit_task_run_state_change_event = tell  # type: ignore[attr-defined]
+def send_fewer_events() -> None:
+    """Make Prefect's engine send events through `send_state`. The engine has no setting for this."""
+    task_engine.emit_task_run_state_change_event = send_state  # type: ignore[attr-defined]
