@@ -140,9 +140,8 @@ async def _show(
 ) -> None:
     run_id = comparison.candidate.version.run_id
     text = comparison_page(comparison, registry.name, outcome)
-    await best_effort(
-        page.put(text, f"{run_id} for {registry.name}"), "the comparison is not shown"
-    )
+    showing = page.put(text, f"{run_id} for {registry.name}")
+    await best_effort(showing, "the comparison is not shown")
 
 
 async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:

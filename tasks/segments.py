@@ -255,10 +255,8 @@ class Segments:
                 self._not_told.append(tell)
 
     async def _tell(self, tell: Callable[[], Awaitable[object]]) -> None:
-        if (
-            self._server.away
-            or await best_effort(tell(), "the end of a segment is not shown yet") is None
-        ):
+        failed = "the end of a segment is not shown yet"
+        if self._server.away or await best_effort(tell(), failed) is None:
             self._not_told.append(tell)
 
 

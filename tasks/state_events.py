@@ -71,5 +71,5 @@ def _link(task_run: TaskRun, kept: History) -> None:
 
 
 def send_fewer_events() -> None:
-    """Make Prefect's engine send events through `send_state`. The engine has no setting for this."""
+    """Make Prefect's engine send events by `send_state`. The engine has no setting for this."""
     task_engine.emit_task_run_state_change_event = send_state  # type: ignore[attr-defined]
