@@ -1,4 +1,4 @@
-"""The curves of a run as one picture: its rewards, and below them what its completions are like."""
+"""Draws the curves of a run: its rewards and, below them, statistics of its completions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:  # slow to import, and needed now and then
 Rows = Sequence[Mapping[str, Any]]
 
 WINDOW = 10
-"""Steps of the running mean."""
+"""Steps that the running mean covers."""
 NUM_COLOURS = 64
-"""Of a picture with some lines and their soft edges."""
+"""Colours of the picture; enough for some lines with soft edges."""
 WIDTH_INCHES, TOP_INCHES, BELOW_INCHES = 8.0, 4.5, 2.0
 FEWEST_STEPS = 10
-"""That a curve of lengths or entropy says something from."""
+"""Steps from which on a curve of lengths or entropy is drawn."""
 MOST_FUNCTIONS = 6
-"""Lines of the panel of reward functions; a run may have any number."""
+"""Lines in the panel of reward functions; a run may have any number of functions."""
 FAINT, FULL, JUDGED = "#9ecae1", "#08519c", "#d94801"
 LENGTH, LONGEST, ENTROPY = "completions/mean_length", "completions/max_length", "entropy"
 
@@ -35,7 +35,7 @@ class Drawn:
     forked: tuple[str, int] | None = None
     """The run that a fork goes on from, and the step."""
     changed: Sequence[int] = ()
-    """Steps after which other reward functions score."""
+    """Steps from which on other reward functions score."""
 
 
 def reward_curve(drawn: Drawn, metrics: Rows, evaluations: Rows) -> bytes:
