@@ -29,9 +29,10 @@ def settings(
 ) -> RunConfig:
     """The configuration of a flow run, with a run id; one is made if the parameters give none.
 
-    `config_file` wins over `config`, which a deployment may have as its default; `overrides` change
-    either of them, and `backend` wins over all. A flow run that has already begun a run continues
-    it as it began, even if the file has changed since, and `say` is told so. Raises `ConfigError`.
+    `config_file` wins over `config`, which a deployment may have as its default. `backend` and
+    `overrides` change either of them, and `overrides` win over `backend`. A flow run that has
+    already begun a run continues it as it began, even if the file has changed since, and `say` is
+    told so. Raises `ConfigError`.
     """
     if backend is not None:
         overrides = [f"compute.backend={backend}", *overrides]
