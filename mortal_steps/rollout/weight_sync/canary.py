@@ -65,7 +65,7 @@ def load_weights(
         engine.verify(folder)
     if compared is not None and not is_adapter(folder):
         compared.tell(engine, layouts.values())
-    _check_probe_in(engine, folder, tolerance)
+    check_probe_in(engine, folder, tolerance)
 
 
 def _layouts(folder: Path) -> dict[str, Layout]:
@@ -77,7 +77,12 @@ def _layouts(folder: Path) -> dict[str, Layout]:
     return found
 
 
-def _check_probe_in(engine: Engine, folder: Path, tolerance: float) -> None:
+def check_probe_in(engine: Engine, folder: Path, tolerance: float) -> None:
+    """Raise `WeightsMismatchError` unless the engine scores the folder's probe as the actor did.
+
+    `tolerance` is in nats, and at least 0.3 for models below single precision. Raises
+    `CorruptFileError` for a folder without a probe.
+    """
     try:
         probe = (folder / PROBE_FILE).read_bytes()
     except OSError as error:
@@ -86,7 +91,8 @@ def _check_probe_in(engine: Engine, folder: Path, tolerance: float) -> None:
 
 
 def check_probe(engine: Engine, probe: bytes, tolerance: float, origin: str) -> None:
-    """The same with the content of the probe's file, of weights that lie at `origin`."""
+    """Check as `check_probe_in` does, with the content of the probe's file; `origin` is the folder of
+    the weights."""
     token_ids, expected = _read_probe(probe, f"{origin}/{PROBE_FILE}")
     if engine.dtype != "float32":
         tolerance = max(tolerance, HALF_PRECISION_TOLERANCE)
