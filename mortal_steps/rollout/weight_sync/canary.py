@@ -91,8 +91,8 @@ def check_probe_in(engine: Engine, folder: Path, tolerance: float) -> None:
 
 
 def check_probe(engine: Engine, probe: bytes, tolerance: float, origin: str) -> None:
-    """Check as `check_probe_in` does, with the content of the probe's file; `origin` is the folder of
-    the weights."""
+    """Check as `check_probe_in` does, with the content of the probe's file; `origin` names the
+    folder."""
     token_ids, expected = _read_probe(probe, f"{origin}/{PROBE_FILE}")
     if engine.dtype != "float32":
         tolerance = max(tolerance, HALF_PRECISION_TOLERANCE)
