@@ -56,6 +56,9 @@ class WorkerSpec:
     devices: tuple[str, ...] = ()
     """CUDA_VISIBLE_DEVICES, dealt out to the workers in turn."""
     env: Mapping[str, str] = field(default_factory=dict)
+    rounding: Mapping[str, str] | None = None
+    """All variables that decide how libraries round; None: those of this process. What `env` names
+    goes first."""
     preload: tuple[str, ...] = ()
     """Modules that workers of this process share: one process imports them, each worker is forked
     from it. Empty: each worker is an interpreter of its own."""
