@@ -35,8 +35,8 @@ ROUNDING = (
     "CUBLAS_WORKSPACE_CONFIG",
     "CUBLASLT_WORKSPACE_SIZE",
     "ROCBLAS_*",
-    # The type that accelerate trains in.
-    "ACCELERATE_MIXED_PRECISION",
+    # The type that accelerate trains in, and more of that kind.
+    "ACCELERATE_*",
     # vLLM's kernels.
     "VLLM_ATTENTION_BACKEND",
     "VLLM_BATCH_INVARIANT",
