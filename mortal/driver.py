@@ -56,7 +56,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
                 place = run_argument(run.store.root)
                 say(f"run {run.info.run_id} is complete; see `mortal show {place}`")
                 return
-            begin_workers_imports(run.config)
+            begin_workers_imports(run.config, run.info.rounding)
             began = time.monotonic()
             say(f"run {run.info.run_id} in {run.store.root}")
             with model_beside(run):

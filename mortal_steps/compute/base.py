@@ -56,6 +56,9 @@ class WorkerSpec:
     devices: tuple[str, ...] = ()
     """Values of CUDA_VISIBLE_DEVICES, given to the workers in turn."""
     env: Mapping[str, str] = field(default_factory=dict)
+    rounding: Mapping[str, str] | None = None
+    """All variables that decide how libraries round; None: those of this process. What `env` names
+    goes first."""
     preload: tuple[str, ...] = ()
     """Modules that a process imports once; each worker is then forked from it. Empty: each worker
     is started as an interpreter of its own."""

@@ -18,6 +18,7 @@ from mortal_steps.compute.forking import fork_server
 from mortal_steps.errors import MortalError, WorkerLostError
 from mortal_steps.store.files import writing
 from mortal_steps.system.frames import Answer, Construct, Frames, Request, encode_frame
+from mortal_steps.system.rounding import decides_rounding
 from mortal_steps.system.scratch import Scratch
 
 CLOSE_GRACE_S = 2.0
@@ -261,4 +262,7 @@ def worker_environment(spec: WorkerSpec, own: Mapping[str, str]) -> dict[str, st
     """Environment variables of a worker with this spec; `own` are those that it shares with no
     other."""
     shared = {**ENVIRONMENT, **os.environ, **spec.threading(), "PYTHONUNBUFFERED": "1"}
+    if spec.rounding is not None:
+        others = {name: value for name, value in shared.items() if not decides_rounding(name)}
+        shared = {**others, **spec.rounding}
     return {**shared, **own, **spec.env}

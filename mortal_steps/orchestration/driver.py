@@ -23,6 +23,7 @@ from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
 from mortal_steps.store.segments import remove_segments
+from mortal_steps.system.rounding import changed_since
 
 logger = logging.getLogger(__name__)
 
@@ -89,8 +90,10 @@ async def _workers(
         fingerprint=run.info.fingerprint,
         model_path=first_model(run.store, run.config, run.info.dataset_fingerprint),
         num_steps=run.info.num_steps,
+        rounding=run.info.rounding,
     )
     on_modal = run.config.compute.backend == "modal"
+    _log_ignored(run, on_modal)
     here = local(
         {"reward": specs["reward"]} if on_modal else specs,
         working_dir=run.working_dir(),
@@ -107,6 +110,16 @@ async def _workers(
     finally:
         await here.close()
         remove_segments(run.store.root)
+
+
+def _log_ignored(run: Run, on_modal: bool) -> None:
+    changed = [] if on_modal or run.info.rounding is None else changed_since(run.info.rounding)
+    if changed:
+        logger.warning(
+            "the run's workers keep the environment that it began with, because its bits depend on "
+            "it (%s); to train with another one, begin another run",
+            ", ".join(changed),
+        )
 
 
 def _modal_workers(

@@ -110,7 +110,12 @@ class ForkFiles:
             history_id=self._history_id,
         )
         info = write_identity(
-            store, self._config, *problems, parent=origin, fingerprint=self._fingerprint
+            store,
+            self._config,
+            *problems,
+            parent=origin,
+            fingerprint=self._fingerprint,
+            rounding=parent.rounding,
         )
         if info.dataset_fingerprint == parent.dataset_fingerprint:
             self._take_generations(info.num_steps)

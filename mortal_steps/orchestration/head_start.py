@@ -31,5 +31,6 @@ def model_beside(run: Run) -> contextlib.AbstractContextManager[None]:
         fingerprint=info.fingerprint,
         model_path=path,
         num_steps=info.num_steps,
+        rounding=info.rounding,
     )["actor"]
     return called_beside(actor, "cache_base_model", problems=info.train_problems)

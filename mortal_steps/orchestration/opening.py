@@ -19,6 +19,7 @@ from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.production_link import follow_as_before, follow_link
 from mortal_steps.orchestration.settling import settle
+from mortal_steps.orchestration.surroundings import check_surroundings
 from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.rewards.source_record import accept_present_sources, check_sources
 from mortal_steps.runs.identity import check_problems, write_identity
@@ -40,8 +41,8 @@ def open_run(
     `say` is called with a line on each check. `beside` is what happens beside the checks of a new
     run. Raises `StoreError` for a run id that exists with another configuration, `ModelError` for a
     local model that was changed since the run began, `RewardError` for reward functions that were
-    changed and not accepted, and whatever `preflight.check` raises; nothing is written before it
-    passes.
+    changed and not accepted, and whatever `check_surroundings` and `preflight.check` raise; nothing
+    is written before they pass.
     """
     if config.run_id is None:
         raise StoreError("a run needs a run_id")
@@ -51,6 +52,8 @@ def open_run(
             "'-', and start with a letter or a digit"
         )
     check_trackers(config.logging.report_to)
+    if config.compute.backend == "local":
+        check_surroundings()
     root = Path(config.runs_dir) / config.run_id
     if config.compute.backend == "modal":
         _bring_here(config, root)

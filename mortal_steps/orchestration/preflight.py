@@ -8,11 +8,12 @@ imports no torch.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mortal_steps.compute.base import ROLES, Role, WorkerSpec
@@ -101,11 +102,12 @@ def check(
     return check_training(config, train, held_out)
 
 
-def begin_workers_imports(config: RunConfig) -> None:
-    """Have the workers' imports begin beside what this process does next. Raises `ConfigError` for
-    an interpreter that does not exist."""
+def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:
+    """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
+    if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
     check_interpreters(config)
-    begin_imports(_passing_worker(config, "actor"))
+    actor = _passing_worker(config, "actor")
+    begin_imports(dataclasses.replace(actor, rounding=rounding))
 
 
 def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:

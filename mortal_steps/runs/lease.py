@@ -10,12 +10,13 @@ Each of them refuses a second driver by itself. The directory cannot be removed 
 is `lock` that network file systems can lock, which do so only with files that are open for writing.
 A process of this machine that lease.json names holds the lease for as long as it lives. Another
 machine's is honoured until it was not renewed for `LEASE_TTL_S`, and not by its clock alone: one
-that looks older is watched for a while. A driver that finds another one's token in the record has
-lost the run.
+that looks older, or of the future, is watched for a while. Of another container of this machine the
+locks tell. A driver that finds another one's token in the record has lost the run.
 
 What is left: lease.json removed under a driver on another machine, where locks do not reach. The
 driver writes it again within `RENEW_EVERY_S`, or finds the token of whoever came meanwhile, and
-then stops at its next write. A clock that is ahead makes its machine's lease last longer by that.
+then stops at its next write. A clock that is ahead by less than `LEASE_TTL_S` makes its machine's
+lease last longer by that.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from pathlib import Path
 from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.runs.locks import Locks
 from mortal_steps.store import RunStore
-from mortal_steps.system.processes import boot_id, start_of
+from mortal_steps.system.processes import boot_id, pid_namespace, start_of
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +66,9 @@ class LeaseRecord:
     """Random; new with every lease."""
     renewed_at: float
     """Seconds since the epoch, by the holder's clock."""
+    namespace: str = ""
+    """Of its process ids: a container has its own, in which an id names another process. Empty
+    where that was not noted."""
 
     @classmethod
     def of_this_process(cls) -> LeaseRecord:
@@ -76,17 +80,22 @@ class LeaseRecord:
             started=start_of(os.getpid()) or "",
             token=uuid.uuid4().hex,
             renewed_at=time.time(),
+            namespace=pid_namespace(),
         )
 
     def is_here(self) -> bool:
-        """Whether the holder is, or was, a process of this machine."""
+        """Whether the holder is, or was, a process of this machine that can be seen from here."""
+        return self.is_of_this_machine() and self.namespace in ("", pid_namespace())
+
+    def is_of_this_machine(self) -> bool:
+        """Whether it is one of this machine, maybe in another container."""
         return (self.host, self.boot) == (socket.gethostname(), boot_id())
 
     def holds(self) -> bool:
         """Whether the holder still drives the run, as far as can be told from here."""
         if self.is_here():
             return self.started == start_of(self.pid)
-        return self.age_s() < LEASE_TTL_S
+        return abs(time.time() - self.renewed_at) < LEASE_TTL_S
 
     def age_s(self) -> float:
         """Seconds since the lease was last renewed; 0 if its clock is ahead of ours."""
@@ -215,8 +224,8 @@ def _lock_or_refuse(store: RunStore, locks: Locks) -> None:
 
 def _refuse_beside(store: RunStore, holder: LeaseRecord | None) -> None:
     """Raise `StoreError` if the holder drives the run, whatever became of its locks."""
-    if holder is None:
-        return
+    if holder is None or (holder.is_of_this_machine() and not holder.is_here()):
+        return  # what another container of this machine left: its locks tell
     if holder.holds():
         raise StoreError(_in_use(store, holder))
     if not holder.is_here() and _is_renewed(store, holder):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -89,7 +90,8 @@ def opened(runs_dir: Path, run_id: str, make: Callable[[RunStore, RunInfo], Foun
     try:
         info = read_identity(store)
         if info is not None:
-            return make(store, info)
+            # A folder that was renamed or copied is found by its name from then on.
+            return make(store, replace(info, run_id=store.root.name))
     except OSError as error:  # somebody else's, in a folder that several people share
         raise StoreError(
             f"run {run_id} in {runs_dir} cannot be read: {error.filename}: {error.strerror}"

@@ -33,6 +33,11 @@ from mortal_steps.store import RunStore
 from tests.support.bare_flow import unchecked
 from tests.support.project import write_project
 
+SURROUNDINGS = {
+    "WORLD_SIZE": ("2", "WORLD_SIZE = '2' .* one of several .* unset WORLD_SIZE, RANK"),
+    "ACCELERATE_USE_FSDP": ("true", "ACCELERATE_USE_FSDP = 'true'.* unset ACCELERATE_USE_FSDP"),
+}
+
 BAD_REWARDS = """
 import time
 
@@ -287,3 +292,24 @@ def test_a_configured_server_must_answer(monkeypatch):
         prefect_server(port=0, keep=False, say=print),
     ):
         pytest.fail("accepted a server that is not there")
+
+
+@pytest.mark.parametrize("name", SURROUNDINGS)
+def test_an_environment_in_which_torch_would_wait_or_train_otherwise(tmp_path, monkeypatch, name):
+    value, told = SURROUNDINGS[name]
+    monkeypatch.setenv(name, value)
+    config = load_config(write_project(tmp_path))
+    with pytest.raises(ConfigError, match=told):
+        open_run(config.model_copy(update={"run_id": "run", "runs_dir": str(tmp_path / "runs")}))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_interpreter_that_leaves_docstrings_out(tmp_path):
+    source = (
+        "from mortal_steps.orchestration.surroundings import check_surroundings\n"
+        "check_surroundings()"
+    )
+    asked = subprocess.run(
+        [sys.executable, "-OO", "-c", source], capture_output=True, text=True, check=False
+    )
+    assert "ConfigError: PYTHONOPTIMIZE=2 (python -OO) removes docstrings" in asked.stderr
