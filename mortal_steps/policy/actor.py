@@ -150,6 +150,7 @@ class Actor:
             weights=published,
             num_parameters=held.stepper.num_parameters,
             place=held.stepper.place(),
+            warnings=self._publisher.warnings(held.stepper) if step == 0 else (),
         )
 
     def read_ahead(self, *, generations: Sequence[GenerationRef]) -> None:
