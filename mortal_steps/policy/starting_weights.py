@@ -10,11 +10,11 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from mortal_steps.errors import ModelError
+from mortal_steps.models.model_class import trained_class
 
 
 def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> None:
@@ -25,7 +25,7 @@ def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> Non
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise ModelError(f"{place}: its config.json cannot be read: {error}") from error
-    kind = _class_in_trl(config)
+    kind = trained_class(config)
     _check_kind(kind, config, place)
     try:
         with _without_a_word():
@@ -44,12 +44,6 @@ def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> Non
             f"{place}: its files lack the weights {missing[0]}{more}, for which transformers would "
             "draw random numbers; copy the model again, or save it anew with model.save_pretrained"
         )
-
-
-def _class_in_trl(config: Any) -> Any:
-    """The class that TRL loads the model as (`create_model_from_path`)."""
-    named = (config.architectures or [""])[0]
-    return getattr(transformers, named, None) or AutoModelForCausalLM
 
 
 def _check_kind(kind: Any, config: Any, place: str) -> None:

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from transformers import (
-    AutoModelForCausalLM,
     GenerationConfig,
     LogitsProcessorList,
     PreTrainedTokenizerBase,
@@ -31,6 +30,7 @@ from transformers import (
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
+from mortal_steps.models.model_class import load_model
 from mortal_steps.rollout.engines.adapter_files import is_adapter, read_adapter_config
 from mortal_steps.rollout.engines.base import SampledTokens, context_length
 from mortal_steps.rollout.engines.held_tensors import copy_tensors, read_files, tensors_in
@@ -205,7 +205,7 @@ class TransformersEngine(ComparesTensors):
             torch.cuda.empty_cache()
 
     def _read_model(self, path: str) -> Any:
-        model = AutoModelForCausalLM.from_pretrained(path, **self._options)
+        model = load_model(path, **self._options)
         return model.to(self._device).eval()
 
     def _pad(self, prompts_ids: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:

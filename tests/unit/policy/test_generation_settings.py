@@ -17,7 +17,11 @@ SETTINGS = {
 @pytest.mark.parametrize("which", SETTINGS)
 def test_they_are_saved_as_they_are_read(which, tmp_path):
     shape = Qwen2Config(
-        vocab_size=16, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+        vocab_size=16,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
     )
     Qwen2ForCausalLM(shape).save_pretrained(tmp_path / "base")
     (tmp_path / "base/generation_config.json").write_text(json.dumps(SETTINGS[which]))

@@ -93,7 +93,11 @@ def test_a_shape_that_is_not_the_configurations_is_refused(folder, tmp_path):
 
 def test_a_model_that_only_reads_is_told_apart(tmp_path):
     config = BertConfig(
-        vocab_size=16, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8
+        vocab_size=16,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
     )
     BertForMaskedLM(config).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="generates no text"):
