@@ -127,6 +127,8 @@ class Training:
             f"{f', sampling in {sampled}' if sampled else ''}"
             f", step {ready.step} to {info.num_steps}"
         )
+        for warning in ready.warnings:
+            progress.note(f"WARNING: {warning}")
         return ready
 
     async def _train(self, ready: ActorReady, progress: ProgressLine) -> None:

@@ -24,6 +24,7 @@ from mortal_steps.config.trackers import IMPORTED_BY_TRL
 from mortal_steps.data.kept import open_problems
 from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ActorStateError
+from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy import checkpoints, journal, prompt_lengths, recovery, weights
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.journal import JournalEntry
@@ -90,11 +91,22 @@ class Actor:
         needs no weights and no GPU.
 
         Returns a sentence for each option that has no effect, and the lengths. Raises
-        `ConfigError`.
+        `ConfigError` and, for a model in a local folder, the `ModelError` of
+        `check_starting_weights`.
         """
+        if not is_hub_model(self._config.model):
+            self._check_model(self._config.model.name_or_path)
         prompts = chain(prompts_of(train), prompts_of(held_out))
         idle = algorithm_of(self._config).check(self._config)
         return idle, prompt_lengths.measure(self._config, prompts)
+
+    def _check_model(self, path: str) -> None:
+        # Imported where used: imports torch.
+        from mortal_steps.policy.starting_weights import check_starting_weights
+
+        model = self._config.model
+        if model.new is None:
+            check_starting_weights(path, trust_remote_code=model.trust_remote_code)
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model that the run begins with, unless it is already there
@@ -127,6 +139,8 @@ class Actor:
         records.
         """
         step = recovery.furthest(self._store, self._config, step)
+        if step == 0 and is_hub_model(self._config.model):
+            self._check_model(model_folder(self._model_path, self._config.model))
         published = tuple(
             self._publisher.find(version)
             or self._publisher.publish(self._memory.hold(version).stepper, version)
@@ -142,6 +156,7 @@ class Actor:
             weights=published,
             num_parameters=held.stepper.num_parameters,
             place=held.stepper.place(),
+            warnings=self._publisher.warnings(held.stepper) if step == 0 else (),
         )
 
     def read_ahead(self, *, generations: Sequence[GenerationRef]) -> None:

@@ -9,10 +9,11 @@ Private names used here: transformers `modeling_utils.remove_tied_weights_from_s
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -23,7 +24,7 @@ from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
 from transformers.utils import CONFIG_NAME as CONFIG_FILE
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
+from transformers.utils import GENERATION_CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME
 
 from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.policy.tensor_file import cast, digest_of_tensors, write_tensors
@@ -142,13 +143,37 @@ def save_settings(
 ) -> None:
     """Write the files that `save_model` writes besides the tensors: configurations, and the code of
     a model with a class of its own."""
-    _base_of(model).save_pretrained(folder, state_dict={})
+    base = _base_of(model)
+    with any_generation_settings(base, folder):
+        base.save_pretrained(folder, state_dict={})
     if dtype is not None:
         path = folder / CONFIG_FILE
         config = json.loads(path.read_text(encoding="utf-8"))
         config["dtype"] = str(dtype).removeprefix("torch.")
         text = json.dumps(config, indent=2, sort_keys=True) + "\n"
         path.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def any_generation_settings(model: PreTrainedModel, folder: Path) -> Iterator[None]:
+    """In the block, a model is saved to the folder whatever its generation settings are.
+
+    transformers reads settings that contradict each other, such as a `temperature` without
+    `do_sample`, which many models have. It refuses to write them; here they are written as read.
+    """
+    settings = getattr(model, "generation_config", None)
+    try:
+        if settings is not None:
+            settings.validate(strict=True)
+    except ValueError:
+        model.generation_config = type(settings)()
+        try:
+            yield
+        finally:
+            model.generation_config = settings
+        settings.to_json_file(str(folder / GENERATION_CONFIG_NAME))
+    else:
+        yield
 
 
 def settings_of(model: PreTrainedModel | PeftModel, dtype: torch.dtype | None = None) -> Settings:

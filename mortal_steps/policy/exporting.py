@@ -48,18 +48,24 @@ def export_model(checkpoint: Path, folder: Path, export: Export) -> None:
     """
     # Imported where used: the process that waits for this one needs no torch.
     from peft import PeftModel
-    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+    from transformers import AutoConfig, GenerationConfig
 
+    from mortal_steps.models.model_class import trained_class
     from mortal_steps.policy.export import save_model
     from mortal_steps.policy.restore import load_model, load_published_model
 
     trusts = {"trust_remote_code": export.trust_remote_code}
     if export.base is not None:
-        base = AutoModelForCausalLM.from_pretrained(export.base, dtype=export.dtype, **trusts)
+        kind = trained_class(AutoConfig.from_pretrained(export.base, **trusts))
+        base = kind.from_pretrained(export.base, dtype=export.dtype, **trusts)
         save_model(PeftModel.from_pretrained(base, checkpoint), folder)
         return
     config = AutoConfig.from_pretrained(checkpoint, **trusts)
-    model = AutoModelForCausalLM.from_config(config, dtype=export.dtype, **trusts)
+    kind = trained_class(config)
+    if hasattr(kind, "from_config"):
+        model = kind.from_config(config, dtype=export.dtype, **trusts)
+    else:
+        model = kind._from_config(config, dtype=export.dtype)
     (load_published_model if export.published_names else load_model)(model, checkpoint)
     if (checkpoint / "generation_config.json").exists():
         model.generation_config = GenerationConfig.from_pretrained(checkpoint)

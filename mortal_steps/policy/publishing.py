@@ -9,6 +9,7 @@ from mortal_steps.config.weight_sync import DIRECT
 from mortal_steps.errors import WeightsMismatchError
 from mortal_steps.policy import checkpoints, recovery, weights
 from mortal_steps.policy.algorithms import Stepper
+from mortal_steps.policy.algorithms.base import TellsOfModel
 from mortal_steps.policy.sharing import Sharing
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
@@ -42,16 +43,25 @@ class Publisher:
         Raises `WeightsMismatchError` if that version exists with other weights, and what `join`
         raises.
         """
-        version = PolicyVersion(step)
-        if self._probe is None:
-            self._probe = weights.probe_tokens(self._store, self._config, stepper.tokenizer)
+        version, probe = PolicyVersion(step), self._probe_for(stepper)
         if self._sharing is None:
-            return weights.publish(self._store, stepper, version, self._probe, self._sync)
+            return weights.publish(self._store, stepper, version, probe, self._sync)
         there = self._sharing.find(version)
         if there is None and (there := weights.find(self._store, version)) is not None:
             weights.check_same(self._store, stepper, there)
         keep = recovery.sampling_versions(self._config, step)
-        return there or self._sharing.publish(stepper, version, self._probe, keep=keep)
+        return there or self._sharing.publish(stepper, version, probe, keep=keep)
+
+    def warnings(self, stepper: Stepper) -> tuple[str, ...]:
+        """What TRL's trainers have to say of the model; those of others say nothing."""
+        if not isinstance(stepper, TellsOfModel):
+            return ()
+        return stepper.warnings(self._probe_for(stepper))
+
+    def _probe_for(self, stepper: Stepper) -> list[int]:
+        if self._probe is None:
+            self._probe = weights.probe_tokens(self._store, self._config, stepper.tokenizer)
+        return self._probe
 
     def publish_unannounced(self, stepper: Stepper, step: int) -> WeightsRef:
         """Publish a version that no worker has been told of yet. Other weights under its name are

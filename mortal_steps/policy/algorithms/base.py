@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import ValidationError
 
@@ -105,6 +105,15 @@ class Stepper(Protocol):
     @property
     def autocast(self) -> bool:
         """Whether matrices are multiplied in bfloat16, whatever the type of the weights."""
+        ...
+
+
+@runtime_checkable
+class TellsOfModel(Protocol):
+    """A `Stepper` that knows what is amiss with its model, as those of TRL's trainers do."""
+
+    def warnings(self, probe: Sequence[int]) -> tuple[str, ...]:
+        """What a user should know before the first step; found out with these tokens."""
         ...
 
 

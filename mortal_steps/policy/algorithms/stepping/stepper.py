@@ -33,6 +33,7 @@ from mortal_steps.policy import digests
 from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
+from mortal_steps.policy.algorithms.stepping.padding import check_padding
 from mortal_steps.policy.algorithms.stepping.place import training_place
 from mortal_steps.policy.algorithms.stepping.randomness import (
     prefer_reproducible_kernels,
@@ -197,6 +198,11 @@ class TrlStepper(ABC):
     def place(self) -> TrainingPlace:
         """Where and in which numbers training runs."""
         return training_place(self._trainer)
+
+    def warnings(self, probe: Sequence[int]) -> tuple[str, ...]:
+        """What a user should know before the first step, found out with the tokens of a probe."""
+        found = check_padding(self._trainer, probe)
+        return (found,) if found else ()
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability (nats) of each token but the first, given those before it.
