@@ -23,7 +23,7 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 
 from mortal_flows.endings import is_deployed, state_for
-from mortal_flows.lateness import missed_its_time
+from mortal_flows.lateness import missed_its_time, skip
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import run_name, settings
 from mortal_flows.stop import Stop
@@ -88,7 +88,7 @@ async def grpo_train(
     leave_terminal()
     enter_project_folder()
     if (missed := missed_its_time(skip_after_min)) is not None:
-        return Cancelled(message=missed)
+        await skip(missed)
     say = get_run_logger().warning
     chosen = settings(UUID(flow_run.id), config, config_file, overrides or (), backend, say)
     if is_deployed():
@@ -125,7 +125,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
     stop = Stop()
     try:
         async with (
-            watch_server(run.config.logging.server_timeout_s) as server,
+            watch_server(run.config.logging.server_timeout_s, stop.request) as server,
             in_segments(run, server) as segments,
             reporting(run, server) as reporter,
         ):

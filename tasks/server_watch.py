@@ -6,6 +6,9 @@ can take in at once, and its history is whole in the end. After that it ends as 
 
 A server that did not hear of a run for a while may have given it up meanwhile. The run is alive, so
 it sets itself back to Running before the server starts it a second time, or while it does.
+
+A cancellation is told to the process by the worker that has started it. Where there is none, as for
+`mortal train`, or where that worker is gone, the run sees it here and ends in order.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 from uuid import UUID
 
 import httpx
@@ -42,6 +46,11 @@ LOST_AFTER_S = 10.0
 WRITTEN_WITHIN_S = 120.0
 GIVEN_UP = {StateType.CRASHED, StateType.SCHEDULED, StateType.PENDING, StateType.FAILED}
 """Where automations, workers and a second process may bring the flow run of a living process."""
+CANCELLED_WITHIN_S = 30.0
+"""Within which a worker tells the process of a run that it is cancelled: it asks every 10 s."""
+NO_PLACE = "Deployment "
+"""With what Prefect's reason begins where it cancels a run itself: it is to wait for its turn, or
+its deployment is gone. A run that the server believed dead may be alive then."""
 MAX_UNRECORDED = 2000
 """Task runs, of three events each at most: a server that comes back drops events beyond 10,000."""
 
@@ -49,10 +58,18 @@ MAX_UNRECORDED = 2000
 class ServerWatch:
     """Whether the server answers, and since when it does not."""
 
-    def __init__(self, client: PrefectClient, flow_run_id: UUID, patience_s: float) -> None:
+    def __init__(
+        self,
+        client: PrefectClient,
+        flow_run_id: UUID,
+        patience_s: float,
+        on_cancelled: Callable[[str], None],
+    ) -> None:
         self._client = client
         self._flow_run_id = flow_run_id
         self._patience_s = patience_s
+        self._on_cancelled = on_cancelled
+        self._cancelling_since: float | None = None
         self._history = History()
         self._away_since: float | None = None
         self._lost = False
@@ -141,17 +158,34 @@ class ServerWatch:
         return True
 
     async def _stay_running(self) -> None:
-        """Undo what the server made of a run that it believed dead; never a cancellation."""
+        """Undo what the server made of a run that it believed dead; never a cancellation, which is
+        told to the run."""
         try:
-            state = (await self._client.read_flow_run(self._flow_run_id)).state
+            flow_run = await self._client.read_flow_run(self._flow_run_id)
         except ObjectNotFound:
             return  # somebody deleted it
-        if state is not None and state.type in GIVEN_UP:
+        state = flow_run.state
+        if state is None:
+            return
+        if self._is_cancelled(state, has_worker=flow_run.deployment_id is not None):
+            self._on_cancelled("a cancellation on the Prefect server")
+        elif state.type in GIVEN_UP:
             get_run_logger().warning(
                 "the server believes that this flow run is %s; it is running", state.name
             )
             running: State[None] = Running(message=f"Was set to {state.name} while it ran.")
             await self._client.set_flow_run_state(self._flow_run_id, running, force=True)
+
+    def _is_cancelled(self, state: State[Any], *, has_worker: bool) -> bool:
+        """Whether the flow run is cancelled, and no worker has told this process so far."""
+        if state.type == StateType.CANCELLED:
+            return not (state.message or "").startswith(NO_PLACE)
+        if state.type != StateType.CANCELLING:
+            self._cancelling_since = None
+            return False
+        now = time.monotonic()
+        self._cancelling_since = self._cancelling_since or now
+        return not has_worker or now - self._cancelling_since > CANCELLED_WITHIN_S
 
     def _note(self, *, answers: bool) -> None:
         url, say = self._client.api_url, get_run_logger().warning
@@ -184,9 +218,18 @@ class ServerWatch:
         get_current_settings().client.max_retries = 0
 
 
+def _ignore(reason: str) -> None:
+    pass
+
+
 @contextlib.asynccontextmanager
-async def watch_server(patience_s: float) -> AsyncIterator[ServerWatch]:
+async def watch_server(
+    patience_s: float, on_cancelled: Callable[[str], None] = _ignore
+) -> AsyncIterator[ServerWatch]:
     """Watch the server of this flow run for the time of the block.
+
+    `on_cancelled` is given a reason to stop when the flow run is cancelled and no worker tells this
+    process.
 
     `ready()` before each step and `written_down()` at the end raise a `ServerError` once it has not
     answered for `patience_s` seconds.
@@ -194,7 +237,7 @@ async def watch_server(patience_s: float) -> AsyncIterator[ServerWatch]:
     tell_less()
     keep_place()
     async with get_client() as client:
-        watch = ServerWatch(client, UUID(flow_run.id), patience_s)
+        watch = ServerWatch(client, UUID(flow_run.id), patience_s, on_cancelled)
         token = history.set(watch.kept)
         task = asyncio.create_task(watch.watch())
         try:
