@@ -22,7 +22,7 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 
-from mortal_flows.endings import is_deployed, state_for
+from mortal_flows.endings import ended_already, is_deployed, state_for
 from mortal_flows.lateness import missed_its_time, skip
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import run_name, settings
@@ -145,6 +145,8 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
                     ).run()
             drop_results(run.info.uid)
             await server.written_down()
+            if server.forgotten and is_deployed():
+                raise ended_already(_completed(run))
     except MortalError as ended:
         if stop.terminated is not None:
             get_run_logger().warning("%s", ended)

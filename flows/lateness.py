@@ -24,9 +24,10 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.context import FlowRunContext
-from prefect.exceptions import Abort
 from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Scheduled
+
+from mortal_flows.endings import ended_already
 
 LIMIT_REACHED = "Deployment concurrency limit reached"
 """With what the message begins when Prefect cancels a run, where the deployment says CANCEL_NEW."""
@@ -70,9 +71,7 @@ async def skip(missed: str) -> NoReturn:
         kept_out = await give_place(client, context.flow_run, cancelled)
     if kept_out is not None:
         get_run_logger().warning("flow run %s begins in place of this one", kept_out.name)
-    ended = Abort(missed)
-    ended.state = cancelled  # type: ignore[attr-defined]  # the engine looks for it
-    raise ended
+    raise ended_already(cancelled)
 
 
 async def give_place(client: PrefectClient, skipped: FlowRun, ended: State[Any]) -> FlowRun | None:

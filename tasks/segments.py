@@ -191,7 +191,7 @@ class Segments:
         return flow_run
 
     async def _make(self, number: int) -> Segment | None:
-        if self._server.away:
+        if self._server.away or self._server.forgotten:
             return None
         end = min((number + 1) * self._length, self._run.info.num_steps)
         first = max(number * self._length, min(self._run.manifest.step, end - 1))

@@ -7,6 +7,9 @@ can take in at once, and its history is whole in the end. After that it ends as 
 A server that did not hear of a run for a while may have given it up meanwhile. The run is alive, so
 it sets itself back to Running before the server starts it a second time, or while it does.
 
+Of a flow run that somebody deletes, or whose database is gone, nothing more is told: the server
+could not write it down. The run goes on.
+
 A cancellation is told to the process by the worker that has started it. Where there is none, as for
 `mortal train`, or where that worker is gone, the run sees it here and ends in order.
 """
@@ -80,6 +83,11 @@ class ServerWatch:
         """Whether the server did not answer when it was last asked."""
         return self._away_since is not None
 
+    @property
+    def forgotten(self) -> bool:
+        """Whether the server answers that it does not know this flow run."""
+        return self._history.muted
+
     async def ready(self) -> None:
         """Return when the run may take another step. Raises `ServerError`: gone for good."""
         while self.away and not self._lost and len(self._history) > MAX_UNRECORDED:
@@ -101,6 +109,8 @@ class ServerWatch:
         with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
             await self.back()
             self._history.tell_short()
+            if self.forgotten:
+                return
             begun = told = time.monotonic()
             await self._forget()
             while len(self._history):
@@ -163,7 +173,12 @@ class ServerWatch:
         try:
             flow_run = await self._client.read_flow_run(self._flow_run_id)
         except ObjectNotFound:
-            return  # somebody deleted it
+            self._note_forgotten()
+            return
+        if self.forgotten:
+            get_run_logger().warning("the server knows this flow run again, and is told of it")
+            self._history.muted = False
+            self._history.tell_again()
         state = flow_run.state
         if state is None:
             return
@@ -175,6 +190,16 @@ class ServerWatch:
             )
             running: State[None] = Running(message=f"Was set to {state.name} while it ran.")
             await self._client.set_flow_run_state(self._flow_run_id, running, force=True)
+
+    def _note_forgotten(self) -> None:
+        if not self.forgotten:
+            self._history.muted = True
+            self._history.give_up()
+            get_run_logger().warning(
+                "the server does not know this flow run any more: somebody has deleted it, or the "
+                "server's database. The run goes on, but Prefect's pages do not show it, and "
+                "another run may begin beside it; `mortal stop` ends it"
+            )
 
     def _is_cancelled(self, state: State[Any], *, has_worker: bool) -> bool:
         """Whether the flow run is cancelled, and no worker has told this process so far."""
