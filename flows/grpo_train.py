@@ -18,6 +18,8 @@ from typing import Any, Literal
 from uuid import UUID
 
 from prefect import State, flow
+from prefect.client.schemas.objects import FlowRun
+from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
@@ -27,7 +29,7 @@ from mortal_flows.lateness import missed_its_time, skip
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import run_name, settings
 from mortal_flows.stop import Stop
-from mortal_flows.takeover import flow_run_url, wait_for_driver
+from mortal_flows.takeover import check_begun_here, flow_run_url, wait_for_driver
 from mortal_flows.terminal import leave_terminal
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
@@ -91,7 +93,10 @@ async def grpo_train(
         await skip(missed)
     say = get_run_logger().warning
     chosen = settings(UUID(flow_run.id), config, config_file, overrides or (), backend, say)
-    if is_deployed():
+    context = FlowRunContext.get()
+    if is_deployed() and context is not None and isinstance(context.flow_run, FlowRun):
+        if chosen.compute.backend == "local":
+            check_begun_here(Path(chosen.runs_dir), str(chosen.run_id), context.flow_run)
         await wait_for_driver(Path(chosen.runs_dir), str(chosen.run_id))
     return await train(chosen)
 

@@ -40,6 +40,8 @@ SHORTEST = 10
 """Steps of a segment, unless the run says otherwise."""
 UNFINISHED = [StateType.PENDING, StateType.RUNNING]
 PAGE = 200
+RUN_TAG = "run:"
+"""Before the run's id: a tag of all its flow runs."""
 LAST_TRIES = 3
 """To tell the server at a run's end what it has missed of segments."""
 BETWEEN_TRIES_S = 2.0
@@ -93,7 +95,7 @@ class Segments:
         self._server = server
         self._parent = parent
         self._length = segment_steps(run)
-        self._tags = [f"run:{run.info.run_id}", f"uid:{run.info.uid[:12]}"]
+        self._tags = [f"{RUN_TAG}{run.info.run_id}", f"uid:{run.info.uid[:12]}"]
         self._open: dict[int, Opened] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._not_told: list[Callable[[], Awaitable[object]]] = []

@@ -131,6 +131,8 @@ def schedule(
             start = f"PREFECT_API_URL={running.api_url} prefect deployment run"
             say(f"start a run there, or with   {start} grpo-train/{deployed}")
             say(f"what {config} says now counts until this is started again")
+            if settings.run_id is not None:
+                say(f"run_id = {settings.run_id}: all its runs go on with that one")
             scheduled.serve(settings, name=deployed, schedule=times, say=say)
 
 
