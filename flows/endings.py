@@ -6,6 +6,7 @@ from typing import Any
 
 from prefect import State
 from prefect.context import FlowRunContext
+from prefect.exceptions import Abort
 from prefect.logging import get_run_logger
 from prefect.states import Crashed
 
@@ -25,6 +26,13 @@ def state_for(ended: Exception) -> State[Any]:
         raise ended
     get_run_logger().error("%s", ended)
     return Crashed(message=str(ended))
+
+
+def ended_already(state: State[Any]) -> Abort:
+    """To be raised in a flow whose end the server knows, or is not to be told."""
+    ended = Abort(state.message)
+    ended.state = state  # type: ignore[attr-defined]  # what the engine says of the end
+    return ended
 
 
 def is_deployed() -> bool:

@@ -18,16 +18,18 @@ from typing import Any, Literal
 from uuid import UUID
 
 from prefect import State, flow
+from prefect.client.schemas.objects import FlowRun
+from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 
-from mortal_flows.endings import is_deployed, state_for
-from mortal_flows.lateness import missed_its_time
+from mortal_flows.endings import ended_already, is_deployed, state_for
+from mortal_flows.lateness import missed_its_time, skip
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import run_name, settings
 from mortal_flows.stop import Stop
-from mortal_flows.takeover import flow_run_url, wait_for_driver
+from mortal_flows.takeover import check_begun_here, flow_run_url, wait_for_driver
 from mortal_flows.terminal import leave_terminal
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
@@ -88,10 +90,13 @@ async def grpo_train(
     leave_terminal()
     enter_project_folder()
     if (missed := missed_its_time(skip_after_min)) is not None:
-        return Cancelled(message=missed)
+        await skip(missed)
     say = get_run_logger().warning
     chosen = settings(UUID(flow_run.id), config, config_file, overrides or (), backend, say)
-    if is_deployed():
+    context = FlowRunContext.get()
+    if is_deployed() and context is not None and isinstance(context.flow_run, FlowRun):
+        if chosen.compute.backend == "local":
+            check_begun_here(Path(chosen.runs_dir), str(chosen.run_id), context.flow_run)
         await wait_for_driver(Path(chosen.runs_dir), str(chosen.run_id))
     return await train(chosen)
 
@@ -125,7 +130,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
     stop = Stop()
     try:
         async with (
-            watch_server(run.config.logging.server_timeout_s) as server,
+            watch_server(run.config.logging.server_timeout_s, stop.request) as server,
             in_segments(run, server) as segments,
             reporting(run, server) as reporter,
         ):
@@ -145,6 +150,8 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
                     ).run()
             drop_results(run.info.uid)
             await server.written_down()
+            if server.forgotten and is_deployed():
+                raise ended_already(_completed(run))
     except MortalError as ended:
         if stop.terminated is not None:
             get_run_logger().warning("%s", ended)

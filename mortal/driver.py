@@ -76,6 +76,7 @@ def _run_flow(config: RunConfig, server: Server) -> None:
     it."""
     # Prefect reads its settings when it is imported.
     from prefect.client.schemas.objects import State
+    from prefect.exceptions import ObjectNotFound
     from prefect.logging.handlers import APILogHandler
 
     from mortal.server.api import wait_for_history
@@ -93,6 +94,10 @@ def _run_flow(config: RunConfig, server: Server) -> None:
         raise KeyboardInterrupt from None
     except httpx.HTTPError as error:  # Prefect could not tell the server how the run ended
         raise _lost(server, config, began, error) from error
+    except ObjectNotFound as error:  # somebody has deleted the flow run, or the server's database
+        if not find_run(Path(config.runs_dir), str(config.run_id)).is_complete():
+            raise _lost(server, config, began, error) from error
+        return
     except RuntimeError as error:  # Prefect's word for a server that is away when the flow starts
         if "Failed to reach API" not in str(error):
             raise

@@ -17,6 +17,7 @@ from uuid import UUID
 from prefect import Task
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.events import Event
 from prefect.events.worker import EventsWorker
 from prefect.utilities.engine import emit_task_run_state_change_event
 
@@ -34,6 +35,12 @@ class History:
         self._running: dict[UUID, asyncio.TimerHandle] = {}
         """Of task runs that have just begun: what is going to say so."""
         self._short = ShortStages()
+        self.muted = False
+        """Whether nothing is sent, because the server does not know the flow run.
+
+        A task run of a flow run that somebody has deleted cannot be written down. Prefect's server
+        tries it again and again, and writes down no other run's meanwhile.
+        """
 
     def __len__(self) -> int:
         return len(self._unrecorded)
@@ -47,10 +54,22 @@ class History:
         short_stages.py."""
         return self._short.take(task_run, state)
 
+    def send(
+        self,
+        task_run: TaskRun,
+        initial_state: State[Any] | None,
+        validated_state: State[Any],
+        follows: Event | None = None,
+    ) -> Event | None:
+        """Send the event of a state, unless `muted`."""
+        if self.muted:
+            return None
+        return emit_task_run_state_change_event(task_run, initial_state, validated_state, follows)
+
     def tell_short(self, before: int | None = None) -> None:
         """Send the short stages of the steps before this one, or all of them, to the server."""
         for context, task_run, state in self._short.pop(before):
-            context.run(emit_task_run_state_change_event, task_run, None, state)
+            context.run(self.send, task_run, None, state)
             self.keep(task_run, state)
 
     def shown_as(self, task_run_id: UUID) -> UUID:
@@ -88,7 +107,7 @@ class History:
         back unnoticed may have lost them.
         """
         for task_run, state in list(self._unrecorded.values()):
-            emit_task_run_state_change_event(task_run, None, state)
+            self.send(task_run, None, state)
 
     def give_up(self) -> None:
         """Drop what has not been sent, so that the process can exit although its server is gone for

@@ -41,7 +41,8 @@ class PrefectReporter(Reporter):
         await self._server.ready()
 
     async def refresh(self) -> None:
-        await self._artifact.refresh()
+        if not self._server.forgotten:
+            await self._artifact.refresh()
 
     def tell(self) -> None:
         self._notices.tell()

@@ -40,6 +40,8 @@ SHORTEST = 10
 """The shortest segment in steps, unless the run's configuration sets the length."""
 UNFINISHED = [StateType.PENDING, StateType.RUNNING]
 PAGE = 200
+RUN_TAG = "run:"
+"""Before the run's id: a tag of all its flow runs."""
 LAST_TRIES = 3
 """Attempts, at the run's end, to tell the server what it has missed about segments."""
 BETWEEN_TRIES_S = 2.0
@@ -94,7 +96,7 @@ class Segments:
         self._server = server
         self._parent = parent
         self._length = segment_steps(run)
-        self._tags = [f"run:{run.info.run_id}", f"uid:{run.info.uid[:12]}"]
+        self._tags = [f"{RUN_TAG}{run.info.run_id}", f"uid:{run.info.uid[:12]}"]
         self._open: dict[int, Opened] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._not_told: list[Callable[[], Awaitable[object]]] = []
@@ -190,7 +192,7 @@ class Segments:
         return flow_run
 
     async def _make(self, number: int) -> Segment | None:
-        if self._server.away:
+        if self._server.away or self._server.forgotten:
             return None
         end = min((number + 1) * self._length, self._run.info.num_steps)
         first = max(number * self._length, min(self._run.manifest.step, end - 1))

@@ -7,6 +7,12 @@ if it had been interrupted.
 
 A server that has not heard of a run for a while may have given it up. But the run is alive, so it
 sets itself back to Running before the server starts it a second time, or while the server does so.
+
+If somebody deletes the flow run, or the server's database is gone, the run continues and sends no
+more events: the server could not write them to its database.
+
+A worker tells the process that it started of a cancellation. If there is no worker, as for `mortal
+train`, or if it is gone, the run sees the cancellation here and stops in order.
 """
 
 from __future__ import annotations
@@ -14,7 +20,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 from uuid import UUID
 
 import httpx
@@ -44,6 +51,12 @@ WRITTEN_WITHIN_S = 120.0
 GIVEN_UP = {StateType.CRASHED, StateType.SCHEDULED, StateType.PENDING, StateType.FAILED}
 """States in which automations, workers or a second process may put the flow run of a living
 process."""
+CANCELLED_WITHIN_S = 30.0
+"""Time within which a worker tells the process of a run that it is cancelled. It asks each 10 s."""
+NO_PLACE = "Deployment "
+"""How the message begins when Prefect itself cancels a flow run, because another one has the slot
+of its deployment or the deployment is gone. A run that the server believed dead may be alive
+then."""
 MAX_UNRECORDED = 2000
 """Task runs that may wait for the server. Each has up to three events, and a server that comes back
 drops events beyond 10,000."""
@@ -52,10 +65,18 @@ drops events beyond 10,000."""
 class ServerWatch:
     """Whether the Prefect server answers, and since when it has not."""
 
-    def __init__(self, client: PrefectClient, flow_run_id: UUID, patience_s: float) -> None:
+    def __init__(
+        self,
+        client: PrefectClient,
+        flow_run_id: UUID,
+        patience_s: float,
+        on_cancelled: Callable[[str], None],
+    ) -> None:
         self._client = client
         self._flow_run_id = flow_run_id
         self._patience_s = patience_s
+        self._on_cancelled = on_cancelled
+        self._cancelling_since: float | None = None
         self._history = History()
         self._away_since: float | None = None
         self._lost = False
@@ -65,6 +86,11 @@ class ServerWatch:
     def away(self) -> bool:
         """Whether the server did not answer when it was last asked."""
         return self._away_since is not None
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether the server answers that it does not know this flow run."""
+        return self._history.muted
 
     async def ready(self) -> None:
         """Return when the run may take another step. Raises `ServerError` if the server is gone for
@@ -89,6 +115,8 @@ class ServerWatch:
         with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
             await self.back()
             self._history.tell_short()
+            if self.forgotten:
+                return
             begun = told = time.monotonic()
             await self._forget()
             while len(self._history):
@@ -149,18 +177,49 @@ class ServerWatch:
         return True
 
     async def _stay_running(self) -> None:
-        """Set the flow run back to Running if the server gave it up; a cancellation is never
-        undone."""
+        """Set the flow run back to Running if the server gave it up. A cancellation stays:
+        the run is stopped."""
         try:
-            state = (await self._client.read_flow_run(self._flow_run_id)).state
+            flow_run = await self._client.read_flow_run(self._flow_run_id)
         except ObjectNotFound:
-            return  # somebody deleted it
-        if state is not None and state.type in GIVEN_UP:
+            self._note_forgotten()
+            return
+        if self.forgotten:
+            get_run_logger().warning("the server knows this flow run again, and is told of it")
+            self._history.muted = False
+            self._history.tell_again()
+        state = flow_run.state
+        if state is None:
+            return
+        if self._is_cancelled(state, has_worker=flow_run.deployment_id is not None):
+            self._on_cancelled("a cancellation on the Prefect server")
+        elif state.type in GIVEN_UP:
             get_run_logger().warning(
                 "the server believes that this flow run is %s; it is running", state.name
             )
             running: State[None] = Running(message=f"Was set to {state.name} while it ran.")
             await self._client.set_flow_run_state(self._flow_run_id, running, force=True)
+
+    def _note_forgotten(self) -> None:
+        if not self.forgotten:
+            self._history.muted = True
+            self._history.give_up()
+            get_run_logger().warning(
+                "the server does not know this flow run any more: somebody has deleted it, or the "
+                "server's database. The run goes on, but Prefect's pages do not show it, and "
+                "another run may begin beside it; `mortal stop` ends it"
+            )
+
+    def _is_cancelled(self, state: State[Any], *, has_worker: bool) -> bool:
+        """Whether the flow run is cancelled, and no worker has told this process so far."""
+        if state.type == StateType.CANCELLED:
+            return not (state.message or "").startswith(NO_PLACE)
+        if state.type != StateType.CANCELLING:
+            self._cancelling_since = None
+            return False
+        now = time.monotonic()
+        self._cancelling_since = self._cancelling_since or now
+        return not has_worker or now - self._cancelling_since > CANCELLED_WITHIN_S
 
     def _note(self, *, answers: bool) -> None:
         url, say = self._client.api_url, get_run_logger().warning
@@ -193,9 +252,18 @@ class ServerWatch:
         get_current_settings().client.max_retries = 0
 
 
+def _ignore(reason: str) -> None:
+    pass
+
+
 @contextlib.asynccontextmanager
-async def watch_server(patience_s: float) -> AsyncIterator[ServerWatch]:
+async def watch_server(
+    patience_s: float, on_cancelled: Callable[[str], None] = _ignore
+) -> AsyncIterator[ServerWatch]:
     """Watch the server of this flow run for the time of the block.
+
+    `on_cancelled` is given a reason to stop when the flow run is cancelled and no worker tells this
+    process.
 
     `ready()` before each step and `written_down()` at the end raise a `ServerError` once it has not
     answered for `patience_s` seconds.
@@ -203,7 +271,7 @@ async def watch_server(patience_s: float) -> AsyncIterator[ServerWatch]:
     send_fewer_events()
     keep_slot()
     async with get_client() as client:
-        watch = ServerWatch(client, UUID(flow_run.id), patience_s)
+        watch = ServerWatch(client, UUID(flow_run.id), patience_s, on_cancelled)
         token = history.set(watch.kept)
         task = asyncio.create_task(watch.watch())
         try:

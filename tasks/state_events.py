@@ -35,14 +35,13 @@ def send_state(
 ) -> Event | None:
     """Send the event of a state now, later or never; returns the event if it was sent now. For flow
     runs that are not ours, everything is sent at once."""
-    emit = emit_task_run_state_change_event
     kept = history.get()
     if kept is None:
-        return emit(task_run, initial_state, validated_state, follows)
+        return emit_task_run_state_change_event(task_run, initial_state, validated_state, follows)
     # Where the result lies is of use to this process alone, and a quarter of what would be kept.
     without_result = copy(validated_state)  # the same id and time, unlike `model_copy`
     without_result.data = None
-    send = partial(emit, task_run, initial_state, without_result, follows)
+    send = partial(kept.send, task_run, initial_state, without_result, follows)
     kept.say_no_longer(task_run.id)
     if validated_state.is_pending():
         return None

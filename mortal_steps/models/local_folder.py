@@ -13,7 +13,9 @@ from typing import Any
 
 from mortal_steps.config import ModelConfig
 from mortal_steps.errors import ModelError
+from mortal_steps.store.digests import digest_like
 from mortal_steps.store.files import digest_file
+from mortal_steps.store.folders import FOLDER_MANIFEST
 from mortal_steps.types.identity import ModelFile
 
 WEIGHTS = (".safetensors", ".bin")
@@ -82,6 +84,23 @@ def _check_weights(folder: Path, place: str) -> None:
                 raise ModelError(
                     f"{place}: {name} is damaged or incomplete ({error}); copy it again"
                 ) from None
+
+
+def check_listed_weights(folder: Path, *, called: str = "model.name_or_path") -> None:
+    """Raise `ModelError` for weights that are not what MORTAL has written: in a folder that has its
+    list of digests, such as `final/` of a run or a model in production."""
+    manifest = folder / FOLDER_MANIFEST
+    listed = (_read_settings(manifest) or {}).get("files")
+    if not isinstance(listed, dict):
+        return  # of somebody else's
+    for path in weight_files(folder):
+        digest = listed.get(path.name)
+        if digest is not None and digest_like(path, str(digest)) != digest:
+            raise ModelError(
+                f"{called}: {path} is damaged: it is not what {manifest.name} beside it lists; "
+                "restore it, or `mortal rollback` to another model. If you have changed it "
+                f"yourself, remove that {manifest.name}"
+            )
 
 
 def read_context(path: Path) -> int | None:

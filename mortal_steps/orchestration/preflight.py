@@ -26,7 +26,7 @@ from mortal_steps.config.reward_forms import FORMS
 from mortal_steps.data.shared import clean_up, read_or_share
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
-from mortal_steps.models.local_folder import check_folder, read_context
+from mortal_steps.models.local_folder import check_folder, check_listed_weights, read_context
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.engine_checks import check_adapter, check_engine
 from mortal_steps.orchestration.room_for_weights import check_room_for_weights
@@ -146,6 +146,7 @@ def check_model(config: RunConfig) -> None:
         context = model.new.max_position_embeddings
     elif not is_hub_model(model):
         check_folder(Path(model.name_or_path))
+        check_listed_weights(Path(model.name_or_path))
         context = read_context(Path(model.name_or_path) / "config.json")
     context = min(model.max_model_len, context or model.max_model_len)
     if config.max_tokens >= context:
