@@ -9,8 +9,8 @@ One train step with 8 rows, gradient_accumulation_steps=2, num_iterations=2 (4 m
     rows         0..3 *        4..7          0..3          4..7        * TRL takes and shuffles them
     update                     1st                         2nd
 
-Private names used here: transformers `Trainer.current_gradient_accumulation_steps`; accelerate's
-`_original_forward` of a model; TRL `_name`, what it calls its method.
+Private names used here: transformers `Trainer.current_gradient_accumulation_steps`; TRL `_name`,
+what it calls its method.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from mortal_steps.policy.algorithms.stepping.randomness import (
     streams_digest,
 )
 from mortal_steps.policy.algorithms.stepping.recorded import columns, no_rows, recorded_reward
+from mortal_steps.policy.algorithms.stepping.scoring import logprobs_of
 from mortal_steps.policy.algorithms.stepping.snapshot import (
     Snapshot,
     published_as_trained,
@@ -62,7 +63,6 @@ from mortal_steps.policy.export import (
     settings_of,
     write_settings,
 )
-from mortal_steps.policy.rounding import rounded
 from mortal_steps.policy.tensor_file import cast
 from mortal_steps.policy.tokenizer import load_tokenizer, save_tokenizer
 from mortal_steps.scores import reward_names
@@ -211,17 +211,7 @@ class TrlStepper(ABC):
         no part in the trainer's autocast. Where they are published in another type, with weights
         rounded as they are there. Leaves training mode and random streams as they are.
         """
-        model = self._trainer.model
-        forward = getattr(model, "_original_forward", model)  # what accelerate put autocast around
-        was_training = model.training
-        ids = torch.tensor([list(token_ids)], device=model.device)
-        model.eval()
-        try:
-            with torch.no_grad(), rounded(model, self._published_in):
-                logits = forward(input_ids=ids, use_cache=False).logits[0, :-1].float()
-        finally:
-            model.train(was_training)
-        return logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1).tolist()
+        return logprobs_of(self._trainer.model, token_ids, self._published_in)
 
     def save_state(
         self, folder: Path, beside: Mapping[str, tuple[Path, str]] | None = None
