@@ -91,6 +91,18 @@ def read_context(path: Path) -> int | None:
     return found if isinstance(found, int) and found > 0 else None
 
 
+def read_type(path: Path) -> str | None:
+    """Type that a model's weights were saved in, such as `bfloat16`, by its config.json; None where
+    that does not tell."""
+    settings = _read_settings(path) or {}
+    text = settings.get("text_config")
+    for place in (settings, text if isinstance(text, dict) else {}):
+        for name in ("dtype", "torch_dtype"):
+            if isinstance(place.get(name), str):
+                return str(place[name])
+    return None
+
+
 def _read_settings(path: Path) -> dict[str, Any] | None:
     """A JSON object; None where there is none."""
     try:
