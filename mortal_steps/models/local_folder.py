@@ -44,6 +44,12 @@ def check_folder(folder: Path, *, called: str = "model.name_or_path", whole: boo
     place = f"{called}: {folder}"
     if not folder.is_dir():
         raise ModelError(f"{called}: no such folder: {folder}")
+    if not (folder / "config.json").exists() and (folder / "adapter_config.json").exists():
+        raise ModelError(
+            f"{place} is a PEFT adapter, which a run cannot begin with: add it to its base with "
+            "AutoPeftModelForCausalLM.from_pretrained(...).merge_and_unload(), save that with its "
+            "tokenizer, and name the new folder"
+        )
     if not (folder / "config.json").exists():
         raise ModelError(f"{place} has no config.json; it is no model folder")
     if _read_settings(folder / "config.json") is None:
