@@ -19,7 +19,8 @@ from trl import SFTConfig, SFTTrainer
 
 from mortal_steps.config import WarmStartConfig
 from mortal_steps.errors import DataError, ModelError
-from mortal_steps.policy.export import any_generation_settings, save_tokenizer
+from mortal_steps.policy.export import any_generation_settings
+from mortal_steps.policy.tokenizer import save_tokenizer
 from mortal_steps.types import Problem
 
 

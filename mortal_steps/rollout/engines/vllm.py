@@ -25,15 +25,21 @@ from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines import vllm_library
 from mortal_steps.rollout.engines.adapter_files import is_adapter
-from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length, other_tensors
-from mortal_steps.rollout.engines.tensor_shapes import (
-    TensorShapes,
-    check_shapes,
-    find_tensor_shapes,
-    tensor_shapes,
+from mortal_steps.rollout.engines.base import (
+    Engine,
+    SampledTokens,
+    context_length,
+    other_tensors,
+    read_model_config,
 )
+from mortal_steps.rollout.engines.tensor_shapes import TensorShapes, check_shapes, tensor_shapes
 from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
-from mortal_steps.rollout.engines.vllm_cpu import cpu_options, keep_weights_plain, require_libnuma
+from mortal_steps.rollout.engines.vllm_cpu import (
+    cpu_options,
+    fit_to_cpu,
+    keep_weights_plain,
+    require_libnuma,
+)
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
@@ -64,7 +70,7 @@ class VllmEngine(Engine):
         if self.on_cpu:
             require_libnuma()
             keep_weights_plain()
-        self._model_config = vllm_library.read_model_config(model_path, model.trust_remote_code)
+        self._model_config = read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
         self.max_model_len = context_length(self._model_config, model.max_model_len)
         takes_adapters = bool(rollout.engine_options.get("enable_lora"))
@@ -84,7 +90,7 @@ class VllmEngine(Engine):
         from mortal_steps.rollout.engines import vllm_weights
 
         self._comparable = vllm_weights.comparable_tensors(self._llm, model_path)
-        self._shapes = find_tensor_shapes(Path(model_path))
+        self._shapes = tensor_shapes(Path(model_path), required=False)
         self._is_published = False
         """Whether these are a published version's, by the names that the actor gives."""
         self.dtype = str(self._llm.llm_engine.model_config.dtype).removeprefix("torch.")
@@ -107,13 +113,7 @@ class VllmEngine(Engine):
             **rollout.engine_options,
         }
         if self.on_cpu:
-            options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
-            if options["enable_chunked_prefill"] and rollout.seeds == "request":
-                raise EngineError(
-                    "rollout.engine_options.enable_chunked_prefill = True: on a CPU, vLLM ends at "
-                    "the first chunk of a prompt whose completion has a seed of its own. Leave it "
-                    'out, or set rollout.seeds = "engine"'
-                )
+            fit_to_cpu(options, rollout)
         return options
 
     def check(self, folder: Path) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import functools
 from typing import Any
 
+from mortal_steps.config import RolloutConfig
 from mortal_steps.errors import EngineError
 from mortal_steps.models.attention_cache import cache_bytes_per_token, is_recurrent
 
@@ -28,6 +29,20 @@ def cpu_options(model_config: Any, max_model_len: int) -> dict[str, Any]:
             MIN_KV_CACHE_BYTES, KV_CACHE_SEQUENCES * per_token * max_model_len
         ),
     }
+
+
+def fit_to_cpu(options: dict[str, Any], rollout: RolloutConfig) -> None:
+    """Take out of an `LLM`'s options what has no meaning on a CPU.
+
+    Raises `EngineError` for a combination at which vLLM would end.
+    """
+    options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
+    if options["enable_chunked_prefill"] and rollout.seeds == "request":
+        raise EngineError(
+            "rollout.engine_options.enable_chunked_prefill = True: on a CPU, vLLM ends at the "
+            "first chunk of a prompt whose completion has a seed of its own. Leave it out, or set "
+            'rollout.seeds = "engine"'
+        )
 
 
 def require_libnuma() -> None:

@@ -7,7 +7,7 @@ import os
 import warnings
 from typing import Any
 
-from mortal_steps.errors import EngineError, ModelError
+from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.base import SampledTokens
 
 
@@ -40,16 +40,6 @@ def seed_worker(worker: Any, seed: int) -> None:
     from vllm.utils.torch_utils import set_random_seed
 
     set_random_seed(seed % 2**32)
-
-
-def read_model_config(model_path: str, trust_remote_code: bool) -> Any:
-    """The configuration of transformers' that a model has; raises `ModelError`."""
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot read the model {model_path}: {error}") from error
 
 
 def sampled_tokens(output: Any) -> SampledTokens:

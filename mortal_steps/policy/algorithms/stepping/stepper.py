@@ -31,6 +31,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models.model_class import check_known
 from mortal_steps.policy import digests
+from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.policy.algorithms.stepping import state
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
@@ -48,20 +49,19 @@ from mortal_steps.policy.algorithms.stepping.snapshot import (
     take_snapshot,
     why_none,
 )
-from mortal_steps.policy.base_model import Base, named_base
+from mortal_steps.policy.base_model import named_base
 from mortal_steps.policy.export import (
     Settings,
     published_tensors,
     save_adapter,
     save_model,
-    save_tokenizer,
     save_trained,
     settings_of,
     write_settings,
 )
 from mortal_steps.policy.rounding import rounded
 from mortal_steps.policy.tensor_file import cast
-from mortal_steps.policy.tokenizer import load_tokenizer
+from mortal_steps.policy.tokenizer import load_tokenizer, save_tokenizer
 from mortal_steps.scores import reward_names
 from mortal_steps.types import RolloutBatch, TrainingPlace
 
@@ -82,7 +82,7 @@ class TrlStepper(ABC):
         num_steps: int,
         output_dir: Path,
         autocast: bool | None = None,
-        base: Base | None = None,
+        base: AdapterBase | None = None,
     ) -> None:
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
         disable_progress_bar()
