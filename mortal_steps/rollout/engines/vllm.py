@@ -32,12 +32,7 @@ from mortal_steps.rollout.engines.base import (
     other_tensors,
     read_model_config,
 )
-from mortal_steps.rollout.engines.tensor_shapes import (
-    TensorShapes,
-    check_shapes,
-    find_tensor_shapes,
-    tensor_shapes,
-)
+from mortal_steps.rollout.engines.tensor_shapes import TensorShapes, check_shapes, tensor_shapes
 from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.schedule import derive_seed
@@ -89,7 +84,7 @@ class VllmEngine(Engine):
         from mortal_steps.rollout.engines import vllm_weights
 
         self._comparable = vllm_weights.comparable_tensors(self._llm, model_path)
-        self._shapes = find_tensor_shapes(Path(model_path))
+        self._shapes = tensor_shapes(Path(model_path), required=False)
         self._is_published = False
         """Whether these are a published version's, by the names that the actor gives."""
         self.dtype = str(self._llm.llm_engine.model_config.dtype).removeprefix("torch.")

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from mortal_steps.models.model_class import check_known
 from mortal_steps.policy.rounding import rounded
 
 
@@ -23,6 +24,7 @@ def logprobs_of(
     """
     forward = getattr(model, "_original_forward", model)  # what accelerate put autocast around
     was_training = model.training
+    check_known(token_ids, model)
     ids = torch.tensor([list(token_ids)], device=model.device)
     model.eval()
     try:

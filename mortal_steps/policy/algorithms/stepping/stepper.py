@@ -31,6 +31,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.policy import digests
 from mortal_steps.policy.adapter_base import AdapterBase
+from mortal_steps.policy.algorithms.stepping import state
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
 from mortal_steps.policy.algorithms.stepping.padding import check_padding
@@ -47,11 +48,6 @@ from mortal_steps.policy.algorithms.stepping.snapshot import (
     published_as_trained,
     take_snapshot,
     why_none,
-)
-from mortal_steps.policy.algorithms.stepping.state import (
-    restore_reference,
-    save_state,
-    state_digests,
 )
 from mortal_steps.policy.base_model import named_base
 from mortal_steps.policy.export import (
@@ -94,8 +90,7 @@ class TrlStepper(ABC):
         self._config = config
         self._base = base or named_base(config, model_path)
         self._observer = Observer()
-        sampled_in = config.sampling_type
-        self._published_in = getattr(torch, sampled_in) if sampled_in else None
+        self._published_in = getattr(torch, config.sampling_type or "", None)
         self.tokenizer = load_tokenizer(model_path, config.model.trust_remote_code)
         arguments = self._arguments(num_steps=num_steps, output_dir=output_dir, autocast=autocast)
         # transformers would deal the batch out to every GPU it sees, and TRL knows of one.
@@ -154,7 +149,7 @@ class TrlStepper(ABC):
             self._config.training.gradient_accumulation_steps
         )
         if resume_from:
-            restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
+            state.restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
 
     def train_step(self, batch: RolloutBatch, *, seed: int) -> dict[str, float]:
         """Train on one batch; a pure function of the state held, the batch and `seed`.
@@ -201,8 +196,7 @@ class TrlStepper(ABC):
 
     def warnings(self, probe: Sequence[int]) -> tuple[str, ...]:
         """What a user should know before the first step, found out with the tokens of a probe."""
-        found = check_padding(self._trainer, probe)
-        return (found,) if found else ()
+        return tuple(filter(None, [check_padding(self._trainer, probe)]))
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability (nats) of each token but the first, given those before it.
@@ -220,7 +214,7 @@ class TrlStepper(ABC):
         `export.save_trained`."""
         # What was cast for the engines is not what is trained.
         shared = beside if self._published_in is None else None
-        return save_state(self._trainer, folder, self._base, shared)
+        return state.save_state(self._trainer, folder, self._base, shared)
 
     def why_no_snapshot(self, *, is_published: bool) -> str | None:
         """Why `snapshot` cannot be called; None where it can."""
@@ -253,7 +247,7 @@ class TrlStepper(ABC):
 
     def digests(self) -> dict[str, str]:
         """Digest of each part of the state that `save_state` writes and `begin` restores."""
-        return state_digests(self._trainer)
+        return state.state_digests(self._trainer)
 
     def export_weights(self, folder: Path) -> dict[str, str]:
         """Write the policy for engines to sample with: a plain `from_pretrained` folder, or a LoRA
