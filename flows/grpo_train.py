@@ -47,8 +47,8 @@ from mortal_tasks.server_watch import watch_server
 from mortal_tasks.stages import PrefectStages
 
 NAME = "grpo-train"
-"""Of every flow that drives a run: its deployments stand side by side, and the automations that
-bring runs back know them by it."""
+"""Every flow that drives a run has this name: their deployments stand side by side in the UI, and
+the automations that bring runs back recognise them by it."""
 
 
 def flow_run_name() -> str:
@@ -102,7 +102,7 @@ async def grpo_train(
 
 
 async def train(config: RunConfig) -> State[Any]:
-    """Begin the run that `config` names, or go on with it, inside a flow run; see `grpo_train`."""
+    """Begin the run that `config` names, or continue it, inside a flow run; see `grpo_train`."""
     try:
         run = open_run(config)
         if run.is_complete():
@@ -163,9 +163,12 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
 
 
 async def tell_the_end(run: Run) -> None:
-    """Tell what a process that was killed between the run's end and its own did not get to: what
-    waits for the run to finish, such as the gate before its model is used, hears it from that, and
-    no segment and no page shows the run as going on."""
+    """Tell the rest of the system that the run has ended, if the process that ended it was killed
+    before it could.
+
+    The run may be waited for, by the gate before its model is used for example, and its segments
+    and pages must not show it as running.
+    """
     async with (
         watch_server(run.config.logging.server_timeout_s) as server,
         in_segments(run, server) as segments,

@@ -1,9 +1,9 @@
-"""Scheduled runs whose time has passed, because their machine was busy with another run, or off.
+"""Scheduled flow runs that are too late, because their machine was busy with another run, or off.
 
-A deployment's own limit can cancel a run at once. The limits of a work pool, a worker or `mortal
-schedule` cannot: their runs wait, and after a long night one would follow the other. After a
-machine was off for some nights, all that it missed come at once with the one that is due, and the
-first of them takes the place of the deployment.
+A deployment's own concurrency limit can cancel a late run at once. The limits of a work pool, a
+worker or `mortal schedule` cannot: their flow runs wait, and after a long night all of them would
+be run one after the other. After a machine was off for some nights, all flow runs that it missed
+come at once with the one that is due, and the first of them takes the deployment's slot.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NEWEST = 50
 
 
 def missed_its_time(skip_after_min: float | None) -> str | None:
-    """Why this flow run is to be skipped, if a schedule made it and it begins too late."""
+    """Why this flow run is skipped; None unless a schedule made it and it begins too late."""
     context = FlowRunContext.get()
     if skip_after_min is None or context is None or context.flow_run is None:
         return None
@@ -46,8 +46,8 @@ def missed_its_time(skip_after_min: float | None) -> str | None:
 
 
 def why_skipped(flow_run: FlowRun, skip_after_min: float, now: datetime) -> str | None:
-    """A sentence, or None for a flow run that is in time, has begun before, or was asked for by
-    somebody."""
+    """The reason as a sentence. None if the flow run is in time, has begun before, or was started
+    by a person."""
     due = flow_run.expected_start_time
     if due is None or not flow_run.auto_scheduled or flow_run.run_count > 1:
         return None

@@ -1,7 +1,7 @@
-"""A flow run that is started while another process still drives its run.
+"""A flow run that starts while another process still drives its run.
 
-The server schedules a run of a deployment again when it believes its process dead. That one may be
-about to end, or lost with its machine, or alive and only cut off from the server.
+The server starts a deployment's flow run again when it believes that the process has died. The old
+process may be about to end, or gone with its machine, or alive and only cut off from the server.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from mortal_steps.store.identity import IDENTITY_FILE
 from mortal_tasks.segments import RUN_TAG
 
 PATIENCE_S = LEASE_TTL_S + RENEW_EVERY_S
-"""As long as the lease of a machine that is gone takes to go stale."""
+"""The time after which the lease of a vanished machine counts as stale."""
 
 
 async def wait_for_driver(runs_dir: Path, run_id: str) -> None:
-    """Give another process that drives the run `PATIENCE_S` to end, or to be known as dead.
+    """Wait up to `PATIENCE_S` for another process that drives the run to end, or to be known as
+    dead.
 
-    If it lives on, and drives this very flow run, Prefect's `Abort` is raised: this process ends,
-    and the flow run stays as it is. A driver from elsewhere is left to `open_session` to refuse.
+    If it lives on and drives this very flow run, Prefect's `Abort` is raised: this process ends,
+    and the flow run stays as it is. If it was started elsewhere, `open_session` refuses the run
+    later.
     """
     say, url = get_run_logger().warning, flow_run_url()
     if await wait_for_holder(RunStore(runs_dir / run_id), PATIENCE_S, say):

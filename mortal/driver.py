@@ -1,4 +1,5 @@
-"""One run from the command line: check, start a server, run the flow, say what came of it."""
+"""Drives one run from the command line: check it, start a server, run the flow, print the
+result."""
 
 from __future__ import annotations
 
@@ -35,11 +36,11 @@ QUIET_PREFECT = {
 
 
 def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = True) -> None:
-    """Run `config` to its end, and say what came of it, unless not `sums_up`; raises the
-    `MortalError` that ended it early.
+    """Run `config` to its end and, if `sums_up`, print the result. Raises the `MortalError` that
+    ended the run early.
 
-    What can be checked at once is checked first, and Prefect comes up beside the other checks.
-    Raises `StoreError` at once if another process drives the run.
+    Quick checks come first; Prefect is started beside the slow ones. Raises `StoreError` at once if
+    another process drives the run.
     """
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
@@ -55,7 +56,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
                 place = run_argument(run.store.root)
                 say(f"run {run.info.run_id} is complete; see `mortal show {place}`")
                 return
-            begin_workers_imports(run.config)
+            begin_workers_imports(run.config, run.info.rounding)
             began = time.monotonic()
             say(f"run {run.info.run_id} in {run.store.root}")
             with model_beside(run):
@@ -71,7 +72,8 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
 
 
 def _run_flow(config: RunConfig, server: Server) -> None:
-    """Run the flow in this process and raise what it raised, once its history is written down."""
+    """Run the flow in this process. Once its history is written down, raise the error that ended
+    it."""
     # Prefect reads its settings when it is imported.
     from prefect.client.schemas.objects import State
     from prefect.exceptions import ObjectNotFound
@@ -114,7 +116,8 @@ def _run_flow(config: RunConfig, server: Server) -> None:
 
 
 def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> ServerError:
-    """What ended a run whose server is away: its own reason, if it has noted one since it began."""
+    """The error for a run whose server is away: the run's own reason, if it has recorded one since
+    it began."""
     ended = find_run(Path(config.runs_dir), str(config.run_id)).manifest
     if ended.error and ended.updated_at >= began:
         return ServerError(ended.error)

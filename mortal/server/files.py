@@ -5,6 +5,8 @@
                   that process is gone, whatever ended it. The server ends once it can have the lock
                   for itself, and holds it then until it is gone
     start.lock    held while somebody looks whether there is a server, or starts one
+    server.lock   held by the server for as long as it lives: one on another machine, or in another
+                  container, that shares the folder is a process that nobody here can see
 
 Other users of the machine may read none of it.
 """
@@ -21,12 +23,14 @@ from pathlib import Path
 from typing import IO
 
 from mortal.server.database import DATABASE, own_sqlite
+from mortal_steps.errors import ServerError
 from mortal_steps.store.files import write_json, writing
 from mortal_steps.system.processes import ProcessId
 
 LOG = "server.log"
 PORT_IN_USE = 98
-"""Exit code of a server."""
+FOLDER_IN_USE = 97
+"""Exit codes of a server."""
 END_S = 10.0
 """How long a server that nobody wants has to end."""
 
@@ -112,6 +116,15 @@ def living_server(home: Path) -> ServerRecord | None:
     """The server that runs, or is on its way up."""
     record = read_record(home)
     return record if record is not None and record.process.lives() else None
+
+
+def in_use_elsewhere(home: Path) -> ServerError:
+    """What to raise where a server that cannot be seen from here has the folder."""
+    return ServerError(
+        f"the Prefect server of {home} runs on another machine, or in another container, that "
+        "shares this folder. Set MORTAL_STATE_DIR to a folder of this machine's own, or set "
+        "PREFECT_API_URL to a server that both can reach"
+    )
 
 
 def write_record(home: Path, record: ServerRecord) -> None:

@@ -23,11 +23,13 @@ import mortal
 from mortal.server.database import VARIABLE, database_url, without_password
 from mortal.server.files import (
     END_S,
+    FOLDER_IN_USE,
     LOG,
     PORT_IN_USE,
     Server,
     ServerRecord,
     client_environment,
+    in_use_elsewhere,
     living_server,
     locked,
     opened,
@@ -185,6 +187,8 @@ def _start(home: Path, port: int, keep: bool, say: Callable[[str], None]) -> Ser
                 f"port {port} is in use on 127.0.0.1; choose another --port (0: any free one), or "
                 "set PREFECT_API_URL to the Prefect server that runs there"
             )
+        if process.returncode == FOLDER_IN_USE:
+            raise in_use_elsewhere(home)
         if process.returncode is not None or time.monotonic() > deadline:
             process.kill()
             raise _did_not_start(home)

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import IO
 
 import uvicorn
 
@@ -29,6 +30,7 @@ from mortal.server.database import (
 )
 from mortal.server.files import (
     END_S,
+    FOLDER_IN_USE,
     PORT_IN_USE,
     ServerRecord,
     opened,
@@ -45,6 +47,8 @@ from mortal_steps.system.processes import ProcessId
 HOST = "127.0.0.1"
 LOOK_EVERY_S = 0.25
 """Between two looks whether anybody wants the server."""
+DEAD_WITHIN_S = 2.0
+"""How long one that was killed may take to be gone."""
 CLOSE_S = 2.0
 """How long connections have to end."""
 
@@ -97,7 +101,8 @@ MIGRATES = "PREFECT_SERVER_DATABASE_MIGRATE_ON_START"
 def main() -> None:
     """Serve until nobody wants the server, or SIGTERM."""
     home, port, keep = Path(sys.argv[1]), int(sys.argv[2]), "--keep" in sys.argv[3:]
-    with socket.socket() as listener:
+    with socket.socket() as listener, opened(home / "server.lock") as only:
+        _be_the_only_one(only)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((HOST, port))
@@ -119,6 +124,16 @@ def main() -> None:
             _serve(listener, home, address, database, wanted)
         finally:
             remove_record(home, process)
+
+
+def _be_the_only_one(lock: IO[str]) -> None:
+    """Hold the lock, or exit: the database is not for two servers."""
+    deadline = time.monotonic() + DEAD_WITHIN_S
+    while not try_lock(lock, fcntl.LOCK_EX):
+        if time.monotonic() > deadline:
+            sys.stderr.write(f"{lock.name} is held by another server\n")
+            sys.exit(FOLDER_IN_USE)
+        time.sleep(LOOK_EVERY_S)
 
 
 class Wanted:

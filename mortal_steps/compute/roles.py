@@ -1,7 +1,8 @@
-"""Which workers a run has: the roles' classes and what each is constructed with."""
+"""Lists the workers of a run: the class of each role, and how it is constructed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,20 @@ FACTORIES: dict[Role, str] = {
     "reward": "mortal_steps.rewards.worker:RewardWorker",
 }
 REWARD_MODULES = ("mortal_steps.rewards.worker", "mortal_steps.store.shard_columns")
-"""What reward workers import; the user's functions are imported by their host."""
+"""Modules that reward workers import. The user's functions are imported by their host process."""
 REWARDS_MAY_WAIT_S = 1.0
-"""How long a shard waits to be scored before another reward worker starts: most rewards need one
-only, and each takes the memory of two processes."""
+"""Seconds that a shard waits to be scored before another reward worker starts. Most runs need only
+one, and each takes the memory of two processes."""
 
 
 def worker_specs(
-    config: RunConfig, *, run_dir: Path, fingerprint: str, model_path: str, num_steps: int
+    config: RunConfig,
+    *,
+    run_dir: Path,
+    fingerprint: str,
+    model_path: str,
+    num_steps: int,
+    rounding: Mapping[str, str] | None = None,
 ) -> dict[Role, WorkerSpec]:
     """One actor, the rollout workers and the reward workers of a run on this machine."""
     common = {"run_dir": str(run_dir), "config": config}
@@ -42,6 +49,7 @@ def worker_specs(
                 "num_steps": num_steps,
             },
             preload=TRAINING_MODULES if shares else (),
+            rounding=rounding,
         ),
         "rollout": _spec(
             "rollout",
@@ -54,6 +62,7 @@ def worker_specs(
             count=config.num_rollout_workers,
             prepare="start",
             preload=engine.preload if shares else (),
+            rounding=rounding,
         ),
         "reward": _spec(
             "reward",
@@ -63,6 +72,7 @@ def worker_specs(
             grows_after_s=REWARDS_MAY_WAIT_S,
             prepare="start",
             preload=REWARD_MODULES,  # for the check of the rewards and for the run
+            rounding=rounding,
         ),
     }
 
@@ -76,6 +86,7 @@ def _spec(
     grows_after_s: float | None = None,
     prepare: str | None = None,
     preload: tuple[str, ...] = (),
+    rounding: Mapping[str, str] | None = None,
 ) -> WorkerSpec:
     return WorkerSpec(
         factory=FACTORIES[role],
@@ -87,6 +98,7 @@ def _spec(
         threads=place.threads or 1,
         devices=place.devices,
         env=place.env,
+        rounding=rounding,
         preload=preload,
         fork=place.fork,
     )

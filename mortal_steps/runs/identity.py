@@ -9,7 +9,7 @@ import hashlib
 import socket
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mortal_steps.config import RoleConfig, RunConfig
@@ -27,6 +27,7 @@ from mortal_steps.store.identity import (
     IDENTITY_FILE,
     NO_OTHER_COPY,
 )
+from mortal_steps.system.rounding import rounding_environment
 from mortal_steps.types import Problem
 from mortal_steps.types.identity import Parent, RunInfo
 
@@ -60,10 +61,12 @@ def write_identity(
     parent: Parent | None = None,
     *,
     fingerprint: str | None = None,
+    rounding: Mapping[str, str] | None = None,
 ) -> RunInfo:
     """Commit all of it, run.json last: without that, what a kill leaves is written over.
 
-    The `fingerprint` is the configuration's, but for a fork with its parent's.
+    The `fingerprint` is the configuration's, but for a fork with its parent's; `rounding` is that
+    of this process, but for a fork, which has its parent's.
     """
     store.remove_leftovers("")
     store.remove_leftovers("data")
@@ -87,6 +90,7 @@ def write_identity(
         model_files=describe_model(config.model),
         parent=parent,
         host=socket.gethostname(),
+        rounding=rounding_environment() if rounding is None else rounding,
     )
     store.write_record(IDENTITY_FILE, info, RunInfo)
     return info

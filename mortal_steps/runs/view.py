@@ -1,13 +1,14 @@
-"""A run for those who only look at it: read from its directory, and never changed.
+"""A run for code that only looks at it: it is read from its directory and never changed.
 
-A look takes milliseconds, so nothing here needs pydantic, which takes longer to import than a look;
-`Run`, which can be changed, goes on from this.
+Commands that look at runs take milliseconds. So nothing here needs pydantic, whose import takes
+longer than that. `Run`, which can be changed, is derived from this.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,8 +40,8 @@ class RunView:
         self.logs = RunLogs(store.root)
 
     def recorded_config(self) -> RecordedConfig:
-        """What is shown of the run's configuration; raises `CorruptFileError` if config.toml was
-        altered."""
+        """The part of the run's configuration that is shown; raises `CorruptFileError` if
+        config.toml was altered."""
         check_config(self.store, self.info)
         return read_recorded_config(self.store.path(CONFIG_FILE))
 
@@ -51,7 +52,7 @@ class RunView:
         return self.manifest.status
 
     def read_again(self) -> None:
-        """Stand where the run directory says, whoever wrote it since the run was opened."""
+        """Read the run directory again: it may have been written since the run was opened."""
         self.manifest = self._read_manifest()
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -80,7 +81,7 @@ def view_runs(runs_dir: Path) -> list[RunView]:
 
 
 def opened(runs_dir: Path, run_id: str, make: Callable[[RunStore, RunInfo], Found]) -> Found:
-    """An existing run, as `make` has it.
+    """An existing run, made by `make`.
 
     Raises `RunNotFoundError`, `CorruptFileError` if run.json is damaged, and `StoreError` if it
     cannot be read at all.
@@ -89,7 +90,8 @@ def opened(runs_dir: Path, run_id: str, make: Callable[[RunStore, RunInfo], Foun
     try:
         info = read_identity(store)
         if info is not None:
-            return make(store, info)
+            # A folder that was renamed or copied is found by its name from then on.
+            return make(store, replace(info, run_id=store.root.name))
     except OSError as error:  # somebody else's, in a folder that several people share
         raise StoreError(
             f"run {run_id} in {runs_dir} cannot be read: {error.filename}: {error.strerror}"
@@ -100,8 +102,8 @@ def opened(runs_dir: Path, run_id: str, make: Callable[[RunStore, RunInfo], Foun
 
 
 def every(runs_dir: Path, find: Callable[[Path, str], Found]) -> list[Found]:
-    """What `find` has for each run, oldest first; one whose run.json is damaged, or is not to be
-    read, is only warned of."""
+    """The result of `find` for each run, oldest first. A run whose run.json is damaged or
+    unreadable is skipped with a warning."""
     found = []
     for path in sorted(runs_dir.glob(f"[!.]*/{IDENTITY_FILE}")):
         try:
@@ -112,7 +114,7 @@ def every(runs_dir: Path, find: Callable[[Path, str], Found]) -> list[Found]:
 
 
 def check_never_begun(root: Path) -> None:
-    """Raise `CorruptFileError` for a run that lost its identity: another one must not go on from
-    its steps."""
+    """Raise `CorruptFileError` for a run that has lost its identity: another run must not continue
+    from its steps."""
     if any((root / name).exists() for name in (MANIFEST_FILE, "steps", "checkpoints", "weights")):
         raise CorruptFileError(f"{root / IDENTITY_FILE} is missing; {NO_OTHER_COPY}")

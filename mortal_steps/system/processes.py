@@ -49,6 +49,15 @@ def boot_id() -> str:
     return path.read_text().strip() if path.exists() else ""
 
 
+def pid_namespace() -> str:
+    """Where this process's id is one; the same for all but containers. Empty where there is no such
+    thing."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
 def start_of(pid: int) -> str | None:
     """When the process began; None if there is none, or it is dead and only not yet buried."""
     try:

@@ -65,6 +65,9 @@ class RunInfo:
     """What the run is a fork of, if it is one."""
     host: str | None = None
     """Name of the machine that the run began on, where that was noted."""
+    rounding: Mapping[str, str] | None = None
+    """Environment variables that decide how its workers on this machine round
+    (mortal_steps/system/rounding.py); None where that was not noted: as they are."""
 
     @property
     def first_step(self) -> int:

@@ -1,6 +1,8 @@
 """Our own Prefect server: whom it answers, how long it lives, and who may read its files."""
 
 import contextlib
+import fcntl
+import json
 import os
 import signal
 import socket
@@ -15,7 +17,7 @@ import pytest
 import websockets
 
 from mortal.beside import PrefectBeside
-from mortal.server.files import living_server, server_home, state_dir
+from mortal.server.files import living_server, opened, server_home, state_dir, try_lock
 from mortal.server.own import begun_server, keep_no_longer
 from mortal_steps.errors import ConfigError, ServerError
 from mortal_steps.store.files import write_json
@@ -260,6 +262,24 @@ def test_where_any_port_will_do_one_that_is_taken_is_left_alone(tmp_path, monkey
             assert "ends with the commands that use it" in said[-1]
     keep_no_longer(said.append)
     assert said[-1] == "MORTAL's Prefect server is not running"
+
+
+def test_a_server_of_another_machine_that_shares_the_folder_is_not_taken_for_dead(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
+    home = server_home()
+    there = {"pid": 1, "started": "1", "boot": "another"}
+    record = {"api_url": "http://127.0.0.1:9/api", "process": there, "keep": False}
+    write_json(home / "server.json", record)
+    with (
+        opened(home / "server.lock") as held,
+        pytest.raises(ServerError, match=f"server of {home} runs on another machine.*STATE_DIR"),
+    ):
+        assert try_lock(held, fcntl.LOCK_EX)
+        with begun_server(0, any_port=True, keep=False, say=print):
+            pass
+    assert json.loads((home / "server.json").read_text()) == record
 
 
 def test_a_server_that_was_begun_for_a_run_ends_when_a_check_fails(tmp_path, monkeypatch):

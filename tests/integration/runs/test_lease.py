@@ -185,6 +185,27 @@ def test_a_machine_whose_clock_is_behind_is_believed_when_it_renews(store, monke
     assert read_lease(store) == renewed
 
 
+def test_a_machine_that_died_with_its_clock_far_ahead_is_watched_and_not_believed(
+    store, monkeypatch
+):
+    monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.02)
+    store.write_record("lease.json", foreign(age_s=-24 * 3600), LeaseRecord)
+    assert not is_driven(store)
+    acquire(store).release()
+
+
+def test_another_container_of_this_machine_is_seen_and_its_locks_tell_its_end(store, hold):
+    first = hold()
+    record = dataclasses.replace(read_lease(store), namespace="pid:[1]", pid=1, started="1")
+    store.write_record("lease.json", record, LeaseRecord)
+    assert is_driven(store), "process 1 here is another one"
+    with pytest.raises(StoreError, match=r"in use by process 1 on .* renewed its lease 0 s ago"):
+        acquire(store)
+    first.kill()
+    first.wait()
+    acquire(store).release()
+
+
 async def test_a_holder_is_waited_for_as_long_as_one_has_patience(store, hold, monkeypatch):
     monkeypatch.setattr(handover, "LOOK_EVERY_S", 0.02)
     said = []

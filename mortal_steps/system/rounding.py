@@ -1,0 +1,68 @@
+"""Environment variables that decide how libraries round, and so the bits of a run.
+
+A run notes those that are set when it begins. Its workers on this machine have these and no others
+of them, whatever the environment says from which it is continued.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Mapping
+
+ROUNDING = (
+    # Instruction sets: torch, MKL, oneDNN, OpenBLAS, numpy.
+    "ATEN_CPU_CAPABILITY",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "MKL_DEBUG_CPU_TYPE",
+    "ONEDNN_*",
+    "DNNL_*",
+    "OPENBLAS_CORETYPE",
+    "NPY_DISABLE_CPU_FEATURES",
+    "NPY_ENABLE_CPU_FEATURES",
+    # How many threads share a sum, where OMP_NUM_THREADS does not decide it.
+    "MKL_NUM_THREADS",
+    "MKL_DOMAIN_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "OMP_THREAD_LIMIT",
+    "OMP_DYNAMIC",
+    # GPUs: types and algorithms of matrix kernels.
+    "NVIDIA_TF32_OVERRIDE",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TORCH_BLAS_PREFER_CUBLASLT",
+    "TORCH_BLAS_PREFER_HIPBLASLT",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "CUBLASLT_WORKSPACE_SIZE",
+    "ROCBLAS_*",
+    # The type that accelerate trains in, and more of that kind.
+    "ACCELERATE_*",
+    # vLLM's kernels.
+    "VLLM_ATTENTION_BACKEND",
+    "VLLM_BATCH_INVARIANT",
+)
+"""Patterns of names."""
+
+
+def rounding_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Those of the variables that are set."""
+    return {name: value for name, value in sorted(environment.items()) if decides_rounding(name)}
+
+
+def decides_rounding(name: str) -> bool:
+    """Whether it is one of `ROUNDING`."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in ROUNDING)
+
+
+def changed_since(begun: Mapping[str, str]) -> list[str]:
+    """What this process has otherwise than the run that began with `begun`, in words."""
+    now = rounding_environment()
+    return [
+        f"{name} was {_value(begun, name)}, now {_value(now, name)}"
+        for name in sorted(begun.keys() | now.keys())
+        if begun.get(name) != now.get(name)
+    ]
+
+
+def _value(environment: Mapping[str, str], name: str) -> str:
+    return repr(environment[name]) if name in environment else "not set"

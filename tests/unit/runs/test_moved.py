@@ -1,0 +1,65 @@
+"""A run directory that its owner renames, copies, or goes on with in another environment."""
+
+import asyncio
+import shutil
+
+import pytest
+
+from mortal_steps.compute.local_container import worker_environment
+from mortal_steps.errors import ComputeError
+from mortal_steps.orchestration.driver import open_session
+from mortal_steps.runs.run import find_run, list_runs
+from tests.support.begun_runs import make_run
+
+
+def test_a_run_has_the_name_of_its_folder(tmp_path):
+    make_run(tmp_path, "begun")
+    shutil.copytree(tmp_path / "begun", tmp_path / "copied")
+    (tmp_path / "begun").rename(tmp_path / "renamed")
+    assert [run.info.run_id for run in list_runs(tmp_path)] == ["copied", "renamed"]
+
+
+def workers_of(run):
+    """The specs that the run's workers are started with."""
+    taken = {}
+
+    def local(specs, **options):
+        taken.update(specs)
+        raise ComputeError("enough")
+
+    async def begin():
+        async with open_session(run, local=local):
+            pass
+
+    with pytest.raises(ComputeError, match="enough"):
+        asyncio.run(begin())
+    return taken
+
+
+@pytest.mark.parametrize("role", ["actor", "rollout", "reward"])
+def test_workers_round_as_in_the_environment_that_the_run_began_in(
+    tmp_path, monkeypatch, caplog, role
+):
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    make_run(tmp_path, "run")
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY")
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    environment = worker_environment(workers_of(find_run(tmp_path, "run"))[role], {})
+    assert environment["ATEN_CPU_CAPABILITY"] == "avx2"
+    assert "MKL_CBWR" not in environment
+    assert "ATEN_CPU_CAPABILITY was 'avx2', now not set" in caplog.text
+    assert "MKL_CBWR was not set, now 'COMPATIBLE'" in caplog.text
+
+
+def test_an_earlier_run_has_the_environment_as_it_is(tmp_path, monkeypatch, caplog):
+    store = make_run(tmp_path, "run")
+    run = find_run(tmp_path, "run")
+    assert run.info.rounding == {}
+    older = type(run.info)(
+        **{name: getattr(run.info, name) for name in run.info.__slots__ if name != "rounding"}
+    )
+    store.write_record("run.json", older, type(older))
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    specs = workers_of(find_run(tmp_path, "run"))
+    assert worker_environment(specs["actor"], {})["MKL_CBWR"] == "COMPATIBLE"
+    assert "MKL_CBWR" not in caplog.text
