@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from prefect import State
 from prefect.client.orchestration import PrefectClient, get_client
@@ -31,6 +31,8 @@ from mortal_flows.endings import ended_already
 
 LIMIT_REACHED = "Deployment concurrency limit reached"
 """With what the message begins when Prefect cancels a run, where the deployment says CANCEL_NEW."""
+RETRIED = "AwaitingRetry"
+"""Prefect's name for the state that a Retry sets."""
 NEWEST = 50
 """So many cancelled runs of the deployment are looked through."""
 
@@ -58,9 +60,9 @@ def why_skipped(flow_run: FlowRun, skip_after_min: float, now: datetime) -> str 
     )
 
 
-async def skip(missed: str) -> NoReturn:
-    """End this flow run Cancelled. Where its place has kept a later run of its deployment from
-    beginning, that one begins now.
+async def skip(missed: str) -> None:
+    """End this flow run Cancelled, unless somebody has asked for it since it was due. Where its
+    place has kept a later run of its deployment from beginning, that one begins now.
 
     Raises Prefect's `Abort`, which leaves the flow run as it is then.
     """
@@ -68,10 +70,17 @@ async def skip(missed: str) -> NoReturn:
     assert context is not None and context.flow_run is not None
     cancelled: State[Any] = Cancelled(message=missed)
     async with get_client() as client:
+        if was_retried(await client.read_flow_run_states(context.flow_run.id)):
+            return
         kept_out = await give_place(client, context.flow_run, cancelled)
     if kept_out is not None:
         get_run_logger().warning("flow run %s begins in place of this one", kept_out.name)
     raise ended_already(cancelled)
+
+
+def was_retried(states: Iterable[State[Any]]) -> bool:
+    """Whether a flow run with these states was retried: one that the limit had cancelled, say."""
+    return any(state.name == RETRIED for state in states)
 
 
 async def give_place(client: PrefectClient, skipped: FlowRun, ended: State[Any]) -> FlowRun | None:

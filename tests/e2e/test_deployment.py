@@ -7,11 +7,13 @@ import sys
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+import pytest
 from prefect.client.orchestration import get_client
+from prefect.exceptions import Abort
+from prefect.flow_engine import run_flow_async
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Cancelled
 
-from mortal_flows.lateness import give_place
+from mortal_flows.grpo_train import grpo_train
 from tests.support.paths import ROOT
 
 
@@ -73,14 +75,17 @@ def test_after_nights_that_were_missed_the_one_that_is_due_begins(prefect):
         prefect.http.post(f"/flow_runs/{night}/set_state", json=wanted_state)
     assert [prefect.states(night)[-1] for night in nights] == ["Pending", "Cancelled", "Cancelled"]
 
-    async def skip_the_oldest():
+    async def take_the_oldest():
+        """As the process that a worker starts."""
         async with get_client() as client:
             oldest = await client.read_flow_run(UUID(nights[0]))
-            begins = await give_place(client, oldest, Cancelled(message="too late"))
-        return begins and str(begins.id)
+        await run_flow_async(grpo_train, flow_run=oldest, parameters=oldest.parameters)
 
-    with temporary_settings({PREFECT_API_URL: prefect.env["PREFECT_API_URL"]}):
-        assert asyncio.run(skip_the_oldest()) == nights[2]
+    with (
+        temporary_settings({PREFECT_API_URL: prefect.env["PREFECT_API_URL"]}),
+        pytest.raises(Abort, match=r"could only begin 28\d\d minutes later"),
+    ):
+        asyncio.run(take_the_oldest())
     ends = [prefect.states(night)[-1] for night in nights]
     assert ends == ["Cancelled", "Cancelled", "Scheduled"]
     prefect.set_state(nights[2], "PENDING")

@@ -5,8 +5,9 @@ from uuid import uuid4
 
 import pytest
 from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.states import AwaitingRetry, Cancelled, Scheduled
 
-from mortal_flows.lateness import newest_kept_out, why_skipped
+from mortal_flows.lateness import newest_kept_out, was_retried, why_skipped
 
 DUE = datetime(2026, 1, 5, 3, tzinfo=UTC)
 
@@ -70,3 +71,10 @@ def test_what_was_cancelled_for_other_reasons_stays_so(facts):
     assert newest_kept_out([cancelled(3, **facts)], DUE, TONIGHT) is None
     since = TONIGHT + timedelta(minutes=1)
     assert newest_kept_out([cancelled(3)], since, TONIGHT) is None, "not by this one"
+
+
+def test_a_night_that_the_limit_has_cancelled_may_be_retried_in_the_morning():
+    """It has not begun, so only its states tell that somebody asks for it."""
+    scheduled, refused = Scheduled(), Cancelled(message="Deployment concurrency limit reached.")
+    assert not was_retried([scheduled, refused, Scheduled(message="It comes after all.")])
+    assert was_retried([scheduled, refused, AwaitingRetry()])
