@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.output import add_output_option, console, results_table, write_results
 from mortal_steps.compute.base import CallKey, WorkerSpec
@@ -60,7 +61,7 @@ class Way:
 
     def config(self) -> RunConfig:
         """The rewards of a run that is scored in this way."""
-        term = {"type": "function", "function": "rewards.py:waits"}
+        term: dict[str, Any] = {"type": "function", "function": "rewards.py:waits"}
         if self.processes is not None:
             term |= {"calls": "problem", "processes": self.processes}
         rewards = {"terms": [term], "num_reward_workers": self.workers, "timeout_s": 600.0}

@@ -118,7 +118,8 @@ def _rounding(model: Path) -> float:
 
 
 def _prefixes(folder: Path, rounds: int) -> dict[str, float]:
-    group, least = _group(), {}
+    group = _group()
+    least: dict[str, float] = {}
     for how in ("on", "off"):
         engine = _engine(folder / str(VOCABULARIES[0]), enable_prefix_caching=how == "on")
         for _ in range(rounds + 1):

@@ -1,0 +1,15 @@
+"""Prefect flows: order, branching and names. They hold no computation.
+
+grpo_train                    a run: begin it or continue it, and train it to its end
+grpo_resume, grpo_detach      continue a run by its id; hand one over to Modal
+promote                       the gate before a model is put to use
+
+training                      the training loop: which stage follows which
+rollouts                      sampling and scoring, up to `staleness` steps ahead
+saves                         checkpoints, written beside training
+stop                          requests to stop in order
+
+settings, project_folder      a flow run's configuration and folder
+endings, takeover, lateness, terminal
+                              flow runs of deployments: how they end, wait and are skipped
+"""

@@ -1,4 +1,4 @@
-"""How a deployment's flow run ends when its machine is to blame, and not what it does."""
+"""How the flow run of a deployment ends when its machine is to blame and the run itself is not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from prefect import State
 from prefect.context import FlowRunContext
+from prefect.exceptions import Abort
 from prefect.logging import get_run_logger
 from prefect.states import Crashed
 
@@ -14,10 +15,11 @@ from mortal_steps.store.files import is_full_disk
 
 
 def state_for(ended: Exception) -> State[Any]:
-    """Crashed, where a lost worker, an outage or a full disk has ended a deployment's flow run:
-    `mortal automate` brings it back. Prefect has files on that disk, too.
+    """The state `Crashed`, if a lost worker, an outage or a full disk has ended a deployment's flow
+    run.
 
-    Raises any other error, which makes the flow run Failed.
+    `mortal automate` starts crashed flow runs again. A full disk counts because Prefect keeps files
+    on it, too. Raises any other error, which makes the flow run Failed.
     """
     of_the_machine = isinstance(ended, (TransientError, DiskFullError)) or is_full_disk(ended)
     if not (of_the_machine and is_deployed()):
@@ -26,8 +28,15 @@ def state_for(ended: Exception) -> State[Any]:
     return Crashed(message=str(ended))
 
 
+def ended_already(state: State[Any]) -> Abort:
+    """To be raised in a flow whose end the server knows, or is not to be told."""
+    ended = Abort(state.message)
+    ended.state = state  # type: ignore[attr-defined]  # what the engine says of the end
+    return ended
+
+
 def is_deployed() -> bool:
-    """Whether a deployment made this flow run. `prefect.runtime` would ask the server, which may be
-    away."""
+    """Whether a deployment made this flow run. This does not use `prefect.runtime`, which would ask
+    the server; the server may be away."""
     context = FlowRunContext.get()
     return context is not None and getattr(context.flow_run, "deployment_id", None) is not None

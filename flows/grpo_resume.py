@@ -1,4 +1,4 @@
-"""Going on with a run by its id, as a flow: what `mortal resume` does, for deployments."""
+"""Continue a run by its id, as a flow: what `mortal resume` does, for deployments."""
 
 from __future__ import annotations
 

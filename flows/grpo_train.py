@@ -18,16 +18,18 @@ from typing import Any, Literal
 from uuid import UUID
 
 from prefect import State, flow
+from prefect.client.schemas.objects import FlowRun
+from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 
-from mortal_flows.endings import is_deployed, state_for
-from mortal_flows.lateness import missed_its_time
+from mortal_flows.endings import ended_already, is_deployed, state_for
+from mortal_flows.lateness import missed_its_time, skip
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import run_name, settings
 from mortal_flows.stop import Stop
-from mortal_flows.takeover import flow_run_url, wait_for_driver
+from mortal_flows.takeover import check_begun_here, flow_run_url, wait_for_driver
 from mortal_flows.terminal import leave_terminal
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
@@ -45,8 +47,8 @@ from mortal_tasks.server_watch import watch_server
 from mortal_tasks.stages import PrefectStages
 
 NAME = "grpo-train"
-"""Of every flow that drives a run: its deployments stand side by side, and the automations that
-bring runs back know them by it."""
+"""Every flow that drives a run has this name: their deployments stand side by side in the UI, and
+the automations that bring runs back recognise them by it."""
 
 
 def flow_run_name() -> str:
@@ -88,16 +90,19 @@ async def grpo_train(
     leave_terminal()
     enter_project_folder()
     if (missed := missed_its_time(skip_after_min)) is not None:
-        return Cancelled(message=missed)
+        await skip(missed)
     say = get_run_logger().warning
     chosen = settings(UUID(flow_run.id), config, config_file, overrides or (), backend, say)
-    if is_deployed():
+    context = FlowRunContext.get()
+    if is_deployed() and context is not None and isinstance(context.flow_run, FlowRun):
+        if chosen.compute.backend == "local":
+            check_begun_here(Path(chosen.runs_dir), str(chosen.run_id), context.flow_run)
         await wait_for_driver(Path(chosen.runs_dir), str(chosen.run_id))
     return await train(chosen)
 
 
 async def train(config: RunConfig) -> State[Any]:
-    """Begin the run that `config` names, or go on with it, inside a flow run; see `grpo_train`."""
+    """Begin the run that `config` names, or continue it, inside a flow run; see `grpo_train`."""
     try:
         run = open_run(config)
         if run.is_complete():
@@ -125,7 +130,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
     stop = Stop()
     try:
         async with (
-            watch_server(run.config.logging.server_timeout_s) as server,
+            watch_server(run.config.logging.server_timeout_s, stop.request) as server,
             in_segments(run, server) as segments,
             reporting(run, server) as reporter,
         ):
@@ -145,6 +150,8 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
                     ).run()
             drop_results(run.info.uid)
             await server.written_down()
+            if server.forgotten and is_deployed():
+                raise ended_already(_completed(run))
     except MortalError as ended:
         if stop.terminated is not None:
             get_run_logger().warning("%s", ended)
@@ -156,9 +163,12 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
 
 
 async def tell_the_end(run: Run) -> None:
-    """Tell what a process that was killed between the run's end and its own did not get to: what
-    waits for the run to finish, such as the gate before its model is used, hears it from that, and
-    no segment and no page shows the run as going on."""
+    """Tell the rest of the system that the run has ended, if the process that ended it was killed
+    before it could.
+
+    The run may be waited for, by the gate before its model is used for example, and its segments
+    and pages must not show it as running.
+    """
     async with (
         watch_server(run.config.logging.server_timeout_s) as server,
         in_segments(run, server) as segments,

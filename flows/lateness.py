@@ -1,19 +1,42 @@
-"""Scheduled runs whose time has passed, because their machine was busy with another run.
+"""Scheduled flow runs that are too late, because their machine was busy with another run, or off.
 
-A deployment's own limit can cancel a run at once. The limits of a work pool, a worker or `mortal
-schedule` cannot: their runs wait, and after a long night one would follow the other.
+A deployment's own concurrency limit can cancel a late run at once. The limits of a work pool, a
+worker or `mortal schedule` cannot: their flow runs wait, and after a long night all of them would
+be run one after the other. After a machine was off for some nights, all flow runs that it missed
+come at once with the one that is due, and the first of them takes the deployment's slot.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Any, NoReturn
 
-from prefect.client.schemas.objects import FlowRun
+from prefect import State
+from prefect.client.orchestration import PrefectClient, get_client
+from prefect.client.schemas.filters import (
+    DeploymentFilter,
+    DeploymentFilterId,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.context import FlowRunContext
+from prefect.logging import get_run_logger
+from prefect.states import Cancelled, Scheduled
+
+from mortal_flows.endings import ended_already
+
+LIMIT_REACHED = "Deployment concurrency limit reached"
+"""With what the message begins when Prefect cancels a run, where the deployment says CANCEL_NEW."""
+NEWEST = 50
+"""So many cancelled runs of the deployment are looked through."""
 
 
 def missed_its_time(skip_after_min: float | None) -> str | None:
-    """Why this flow run is to be skipped, if a schedule made it and it begins too late."""
+    """Why this flow run is skipped; None unless a schedule made it and it begins too late."""
     context = FlowRunContext.get()
     if skip_after_min is None or context is None or context.flow_run is None:
         return None
@@ -21,8 +44,8 @@ def missed_its_time(skip_after_min: float | None) -> str | None:
 
 
 def why_skipped(flow_run: FlowRun, skip_after_min: float, now: datetime) -> str | None:
-    """A sentence, or None for a flow run that is in time, has begun before, or was asked for by
-    somebody."""
+    """The reason as a sentence. None if the flow run is in time, has begun before, or was started
+    by a person."""
     due = flow_run.expected_start_time
     if due is None or not flow_run.auto_scheduled or flow_run.run_count > 1:
         return None
@@ -33,3 +56,62 @@ def why_skipped(flow_run: FlowRun, skip_after_min: float, now: datetime) -> str 
         f"skipped: due at {due:%Y-%m-%d %H:%M} UTC, it could only begin {late_min:.0f} minutes "
         f"later; skip_after_min = {skip_after_min:g}"
     )
+
+
+async def skip(missed: str) -> NoReturn:
+    """End this flow run Cancelled. Where its place has kept a later run of its deployment from
+    beginning, that one begins now.
+
+    Raises Prefect's `Abort`, which leaves the flow run as it is then.
+    """
+    context = FlowRunContext.get()
+    assert context is not None and context.flow_run is not None
+    cancelled: State[Any] = Cancelled(message=missed)
+    async with get_client() as client:
+        kept_out = await give_place(client, context.flow_run, cancelled)
+    if kept_out is not None:
+        get_run_logger().warning("flow run %s begins in place of this one", kept_out.name)
+    raise ended_already(cancelled)
+
+
+async def give_place(client: PrefectClient, skipped: FlowRun, ended: State[Any]) -> FlowRun | None:
+    """End a flow run, and schedule the one again that its place has kept out, if any."""
+    await client.set_flow_run_state(skipped.id, ended)  # first: from now on it keeps none out
+    kept_out = await _kept_out_by(client, skipped)
+    if kept_out is not None:
+        again: State[Any] = Scheduled(message="The run that had its place came too late.")
+        await client.set_flow_run_state(kept_out.id, again, force=True)
+    return kept_out
+
+
+async def _kept_out_by(client: PrefectClient, skipped: FlowRun) -> FlowRun | None:
+    """The newest run of its deployment that was cancelled because of this flow run's place, and is
+    still in time."""
+    deployment = DeploymentFilterId(any_=[skipped.deployment_id])
+    cancelled = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.CANCELLED]))
+    found = await client.read_flow_runs(
+        deployment_filter=DeploymentFilter(id=deployment),
+        flow_run_filter=FlowRunFilter(state=cancelled),
+        sort=FlowRunSort.EXPECTED_START_TIME_DESC,
+        limit=NEWEST,
+    )
+    states = await client.read_flow_run_states(skipped.id)
+    took_place = min(state.timestamp for state in states if state.type == StateType.PENDING)
+    return newest_kept_out(found, took_place, datetime.now(UTC))
+
+
+def newest_kept_out(cancelled: Iterable[FlowRun], since: datetime, now: datetime) -> FlowRun | None:
+    """The first of these that a schedule made, that the limit has cancelled `since` then before it
+    began, and that is not too late itself."""
+    for flow_run in cancelled:
+        state, skip_after_min = flow_run.state, flow_run.parameters.get("skip_after_min")
+        if (
+            state is not None
+            and state.timestamp >= since
+            and (state.message or "").startswith(LIMIT_REACHED)
+            and flow_run.auto_scheduled
+            and flow_run.run_count == 0
+            and (skip_after_min is None or why_skipped(flow_run, skip_after_min, now) is None)
+        ):
+            return flow_run
+    return None

@@ -38,8 +38,8 @@ from mortal_steps.registry.versions import ModelVersion
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.trust import check_trusted
 from mortal_tasks.artifacts import PageArtifact
+from mortal_tasks.best_effort import best_effort
 from mortal_tasks.promote import bring_in, decide, judge
-from mortal_tasks.told import told
 
 HOW_TO_APPROVE = (
     "**Waits for approval.** Press Resume on the page of this flow run, and say `promote` or "
@@ -48,7 +48,7 @@ HOW_TO_APPROVE = (
 
 
 class Approval(RunInput):
-    """What a person says to a comparison."""
+    """A person's answer to a comparison of two models."""
 
     decision: Literal["promote", "refuse"] = Field(
         description="`promote` puts the model in production; `refuse` leaves the one that is there."
@@ -112,9 +112,9 @@ async def promote(
 
 
 async def _decided(gate: Gate, candidate: ModelVersion, min_gain: float | None) -> State[Any]:
-    """The end of a comparison with the model in use; None: a person decides.
+    """The end of a comparison that needs no person; None if a person decides.
 
-    Raises `ProductionMovedError` if another one came into use meanwhile.
+    Raises `ProductionMovedError` if another model came into use meanwhile.
     """
     comparison, registry = await _compare(gate, candidate), gate.registry
     page = PageArtifact(f"promotion-{registry.name}")
@@ -140,14 +140,15 @@ async def _show(
 ) -> None:
     run_id = comparison.candidate.version.run_id
     text = comparison_page(comparison, registry.name, outcome)
-    await told(page.put(text, f"{run_id} for {registry.name}"), "the comparison is not shown")
+    showing = page.put(text, f"{run_id} for {registry.name}")
+    await best_effort(showing, "the comparison is not shown")
 
 
 async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
-    """What a person says, for whom the flow run is suspended, and who that is.
+    """A person's answer and that person's name; the flow run is suspended until somebody answers.
 
-    What is asked is this comparison: if another model has come into use until the flow run is
-    resumed, it is asked anew. So it is where the flow run was resumed without an answer.
+    The question is about this comparison. If the flow run is resumed without an answer, or after
+    another model has come into use, the question is asked anew.
     """
     before = comparison.before.id if comparison.before else "nothing"
     asking = Approval.with_initial_data(
@@ -165,7 +166,7 @@ async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
 
 
 def _ended(made: Decision, registry: Registry) -> State[Any]:
-    """The flow run's last state, which says what was decided."""
+    """The flow run's last state, whose message says what was decided."""
     said = f"{made.action} {made.version.id} by {made.by}" + (f": {made.why}" if made.why else "")
     place = f"; in production: {registry.link}" if made.action == "promoted" else ""
     return Completed(message=f"{said}{place}", data=made)

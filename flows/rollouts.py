@@ -24,7 +24,8 @@ from mortal_steps.types import BatchRef, GenerationRef, PolicyVersion, RewardRef
 
 
 class Rollouts(BatchSource):
-    """Samples and scores the steps with the run's own workers, as far ahead as it is let."""
+    """A batch source that samples and scores each step with the run's own workers, as far ahead of
+    training as `rollout.staleness` allows."""
 
     def __init__(self, *, session: Session, stages: Stages, workers: RolloutWorkers) -> None:
         self._session = session
@@ -44,37 +45,42 @@ class Rollouts(BatchSource):
         self._published = {weights.version: weights for weights in published}
 
     async def close(self) -> None:
-        """Drop what is under way; what it has committed is found again."""
+        """Cancel what is under way. What it has committed is found again when the run continues."""
         reading = [] if self._reading is None else [self._reading]
         await drop([*self._under_way, *self._drawing.values(), *reading])
 
     def publish(self, weights: WeightsRef) -> None:
-        """A new version to sample with; those that no later step asks for are forgotten."""
-        oldest = self._session.version_for(self._next)
+        """Take note of a new version to sample with, and forget those that no later step samples
+        with."""
+        oldest = self._session.schedule.sampling_version(self._next)
         kept = {v: w for v, w in self._published.items() if v >= oldest}
         self._published = {**kept, weights.version: weights}
 
     def look_ahead(self, step: int) -> None:
-        """Begin all that may run until `step` is trained on: the steps up to `step + staleness`."""
+        """Begin every step that may be sampled before `step` is trained on: those up to `step +
+        staleness`."""
         ahead = self._session.config.rollout.staleness
         last = self._session.run.info.num_steps - 1
         while self._next <= min(step + ahead, last):
-            weights = self._published[self._session.version_for(self._next)]
+            weights = self._published[self._session.schedule.sampling_version(self._next)]
             rolling = asyncio.create_task(self._roll_out(self._next, weights))
             self._under_way.append(rolling)
             self._next += 1
 
     async def take(self, step: int) -> RolledOut:
-        """The rollouts of `step`, the next one to be trained on."""
+        """The rollouts of `step`, which is the next step to train on."""
         self.look_ahead(step)
         rolled_out = await self._under_way[0]
         self._under_way.popleft()
         return rolled_out
 
     async def _roll_out(self, step: int, weights: WeightsRef) -> RolledOut:
-        """Generate and score every shard; a shard is scored when its own generation ends, and the
-        workers are free for the next step when the last one's does. The next step's problems, which
-        need no weights, are drawn while this one is scored."""
+        """Generate and score every shard of a step.
+
+        A shard is scored as soon as it is generated. The workers are free for the next step when
+        the last shard is generated. The problems of the next step need no weights, so they are
+        drawn while this step is scored.
+        """
         session = self._session
         drawing = self._drawing.pop(step, None) or asyncio.create_task(self._draw(step))
         generating: list[asyncio.Task[GenerationRef]] = []
@@ -105,7 +111,7 @@ class Rollouts(BatchSource):
 
 
 async def drop(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel what is not done and wait until it has ended."""
+    """Cancel a task unless it is done, and wait until it has ended."""
     everything = list(tasks)
     for task in everything:
         task.cancel()

@@ -1,10 +1,12 @@
-"""Checkpoints of a run at work: begun after a step, written beside the next, counted when whole.
+"""Checkpoints while a run trains: each is begun after a step and written beside the steps that
+follow.
 
-    train 4 | begin 5 | train 5 | train 6        | train 7
-                      | write ............. whole | counted: the run stands at step 7
+    train 4 | begin 5 | train 5 | train 6 | train 7 |
+              write ............. whole             | counted: the run stands at step 7
 
-Until it is whole, the run does not advance: whoever continues it stands where the checkpoint is
-still to come, goes through the steps since, which have their records, and comes by it again.
+The manifest's step stays where it is until the checkpoint is whole. A process that continues the
+run before that starts from a step at which the checkpoint is still due; it passes through the steps
+since then, which have their records, and comes to the checkpoint again.
 """
 
 from __future__ import annotations
@@ -27,16 +29,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pending:
-    """A checkpoint that is due, and does not count yet."""
+    """A checkpoint that is due but does not count yet."""
 
     step: int
     score: float
     best: float | None
-    """The same, if it is the best so far."""
+    """The score of the checkpoint, if it is the best so far."""
 
 
 class Saves:
-    """The checkpoints of one run, and how far the run stands with them."""
+    """The checkpoints of one run, and the step at which the run stands because of them."""
 
     def __init__(self, session: Session, stages: Stages, stop: Stop, recorder: Recorder) -> None:
         self._session = session
@@ -50,9 +52,9 @@ class Saves:
         self._said = False
 
     async def end_step(self, done: int, say: Callable[[str], None]) -> bool:
-        """A step ended: begin its checkpoint where one is due, and advance the run unless it waits
-        for one. Returns whether a checkpoint came to count."""
-        due, waited = self._session.checkpoints(done), self._pending is not None
+        """Note that a step has ended: begin its checkpoint if one is due, and advance the manifest
+        unless a checkpoint is being written. Returns whether a checkpoint has become valid."""
+        due, waited = self._session.schedule.checkpoints(done), self._pending is not None
         if waited and (due or not await self._is_saving()):
             await self._count()
         if due:
@@ -62,7 +64,8 @@ class Saves:
         return self._pending is None and (due or waited)
 
     async def settle(self) -> None:
-        """Wait until what is pending counts, and the run stands at the last step that ended."""
+        """Wait until the pending checkpoint is valid and the manifest stands at the last step that
+        ended."""
         if self._pending is not None:
             await self._count()
             await self._advance()
@@ -76,8 +79,8 @@ class Saves:
             await self._count()
 
     def _may_begin(self, done: int) -> bool:
-        """Whether there is a train step to write beside. On Modal, no file of the Volume may be
-        open between two calls."""
+        """Whether a checkpoint can be written beside a train step that follows. On Modal it cannot:
+        no file of the Volume may be open between two calls."""
         config, last = self._session.config, self._run.info.num_steps
         local = config.compute.backend == "local"
         return local and config.checkpoints.background and done < last
@@ -86,7 +89,7 @@ class Saves:
         try:
             why = await self._stop.finish(partial(self._session.begin_checkpoint, done))
         except TransientError as error:  # the stage is what is tried again
-            logger.warning("checkpoint %d is not begun beside training: %s", done, error)
+            logger.warning("checkpoint %d could not be begun beside training: %s", done, error)
             return False
         if why is not None and not self._said:
             self._said = True
@@ -99,11 +102,13 @@ class Saves:
         try:
             return await self._stop.finish(ask)
         except TransientError as error:  # whoever takes the actor's place will tell
-            logger.warning("checkpoint %d is asked for again: %s", self._pending.step, error)
+            logger.warning(
+                "asking again whether checkpoint %d is written: %s", self._pending.step, error
+            )
             return False
 
     async def _count(self) -> None:
-        """Wait until it is whole, and note it."""
+        """Wait until the pending checkpoint is whole, and record it in the manifest."""
         pending = self._pending
         assert pending is not None
         saving = partial(self._stages.checkpoint, self._session, pending.step, pending.best)

@@ -1,4 +1,4 @@
-"""What a flow run trains: the configuration that its parameters make, and the run's id."""
+"""The configuration and the run id that follow from the parameters of a flow run."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def settings(
     backend: str | None = None,
     say: Callable[[str], None] = _say_nothing,
 ) -> RunConfig:
-    """The configuration of a flow run, with a run id of its own where it names none.
+    """The configuration of a flow run, with a run id; one is made if the parameters give none.
 
-    A `config_file` goes before `config`, which a deployment may have as its default; `overrides`
-    change either, and go before the `backend`. A flow run that has begun a run goes on with it,
-    whatever the file says by now, and has this said. Raises `ConfigError`.
+    `config_file` wins over `config`, which a deployment may have as its default. `backend` and
+    `overrides` change either of them, and `overrides` win over `backend`. A flow run that has
+    already begun a run continues it as it began, even if the file has changed since, and `say` is
+    told so. Raises `ConfigError`.
     """
     if backend is not None:
         overrides = [f"compute.backend={backend}", *overrides]
@@ -47,8 +48,8 @@ def settings(
 
 
 def _as_begun(flow_run_id: UUID, chosen: RunConfig, say: Callable[[str], None]) -> RunConfig:
-    """What a file says that may have been edited since this flow run began a run with it; or what
-    it said then, where it now makes another run."""
+    """The configuration in the file, if it still describes the run that this flow run began;
+    otherwise the configuration that the run began with."""
     runs_dir = Path(chosen.runs_dir)
     for identity in runs_dir.glob(f"*-{_end(flow_run_id)}/{IDENTITY_FILE}"):
         begun, run_id = find_run(runs_dir, identity.parent.name).config, identity.parent.name
@@ -65,8 +66,8 @@ def _as_begun(flow_run_id: UUID, chosen: RunConfig, say: Callable[[str], None]) 
 
 
 def run_name(flow_run_id: UUID, parameters: Mapping[str, Any]) -> str:
-    """`grpo/<run id>`; where the parameters make no configuration, the flow run's own id, for then
-    the flow says what is wrong with them."""
+    """`grpo/<run id>`. If the parameters make no configuration, the flow run's own id takes its
+    place: the flow then reports what is wrong with them."""
     config, file = parameters.get("config"), parameters.get("config_file")
     overrides, backend = parameters.get("overrides") or (), parameters.get("backend")
     try:
@@ -77,11 +78,11 @@ def run_name(flow_run_id: UUID, parameters: Mapping[str, Any]) -> str:
 
 
 def run_id(flow_run_id: UUID, config: RunConfig) -> str:
-    """The run id that the configuration names, or one made from that of the flow run, so that a
-    Retry finds its run again.
+    """The run id in the configuration, or one made from the flow run's id, so that a Retry finds
+    its run.
 
-    The server schedules several flow runs at once, and the ids of those begin with the same time:
-    only the end of an id, which is random, tells them apart.
+    Only the end of a flow run's id is used. The server schedules several flow runs at once, and the
+    ids of these begin with the same time; only the end is random.
     """
     if config.run_id is not None:
         return config.run_id

@@ -1,10 +1,11 @@
-"""A request to end the run in order: from a signal, from Prefect's cancel, or the flow itself.
+"""Requests to stop a run in order: from a signal, from Prefect's cancellation, or from the flow.
 
-SIGTERM to the process of a deployment's run is Prefect's: its handler tells a cancellation from a
-machine that is taken away, and must stay in place for that. It raises wherever the process is: in
-the flow's own task, in another one, in the event loop, which then cancels all tasks, once, or in a
-callback, where asyncio drops it. So the loop overhears the signal, too. The flow has until the
-process is killed to save the run: 30 s after a cancellation.
+In the process of a deployment's flow run, Prefect handles SIGTERM: its handler distinguishes a
+cancellation from a machine that is taken away, so it has to stay in place. That handler raises an
+exception wherever the process is at that moment: in the flow's own task, in another task, in the
+event loop (which then cancels all tasks, once), or in a callback, where asyncio drops it. Therefore
+the event loop listens for the signal as well. After a cancellation, the flow has 30 s to save the
+run before the process is killed.
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ from mortal_steps.system.hangup import let_go_of_terminals
 T = TypeVar("T")
 
 TERMINATED = (asyncio.CancelledError, TerminationSignal)
-"""How Prefect's SIGTERM arrives in the flow's task: as the latter if it was just at work."""
+"""The exceptions by which Prefect's SIGTERM reaches the flow's task; the second if the task was
+running at that moment."""
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequested(Exception):
-    """Raised by `Stop.guard` in place of what it waited for."""
+    """Raised by `Stop.guard` when the stop comes before the result that it waits for."""
 
 
 class Stop:
-    """Whether the run is to end before its last step, and why."""
+    """Whether the run stops before its last step, and for which reason."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -50,20 +52,18 @@ class Stop:
 
     @property
     def requested(self) -> bool:
-        """Whether the run is to end."""
+        """Whether the run should stop."""
         return self._event.is_set()
 
     def request(self, reason: str, error: ServerError | None = None) -> None:
-        """End the run in order; the first reason counts."""
+        """Ask the run to stop; the first reason given is the one reported."""
         if not self.requested:
             self.reason, self.error = reason, error
             self._event.set()
 
     async def guard(self, work: Awaitable[T]) -> T:
-        """The result of `work`, which is dropped when the stop comes first.
-
-        Raises `StopRequested` then.
-        """
+        """The result of `work`. If the stop comes first, `work` is cancelled and `StopRequested` is
+        raised."""
         working = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._event.wait())
         try:
@@ -83,9 +83,10 @@ class Stop:
                 working.exception()  # looked at: the stop is what counts
 
     async def finish(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of what `ask` begins, which a stop does not interrupt.
+        """The result of the work that `ask` begins; a stop does not interrupt it.
 
-        Where SIGTERM does, it is asked for again: a worker answers for what it has done already.
+        If SIGTERM interrupts it, `ask` is called again: a worker answers at once for what it has
+        already done.
         """
         try:
             return await ask()
@@ -94,7 +95,8 @@ class Stop:
             return await ask()
 
     def terminate(self, signalled: BaseException) -> None:
-        """Take SIGTERM for a request to stop; raises `signalled` where there was one already."""
+        """Treat a SIGTERM as a request to stop; raises `signalled` if there was a request
+        already."""
         if self.requested and not self._overheard:
             raise signalled
         self._overheard = False
@@ -102,7 +104,8 @@ class Stop:
         self.request("SIGTERM")
 
     def overhear(self) -> None:
-        """Take SIGTERM for a request to stop, which may have been raised where nobody hears it."""
+        """Note a SIGTERM as a request to stop. Prefect's handler may raise it where nobody catches
+        it."""
         if not self.requested:
             self.terminate(TerminationSignal(signal.SIGTERM))
             self._overheard = True

@@ -1,32 +1,38 @@
-"""A flow run that is started while another process still drives its run.
+"""A flow run that starts while another process still drives its run.
 
-The server schedules a run of a deployment again when it believes its process dead. That one may be
-about to end, or lost with its machine, or alive and only cut off from the server.
+The server starts a deployment's flow run again when it believes that the process has died. The old
+process may be about to end, or gone with its machine, or alive and only cut off from the server.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import Abort
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
+from mortal_steps.errors import StoreError
 from mortal_steps.runs.handover import wait_for_holder
 from mortal_steps.runs.lease import LEASE_TTL_S, RENEW_EVERY_S
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
+from mortal_steps.store.identity import IDENTITY_FILE
+from mortal_tasks.segments import RUN_TAG
 
 PATIENCE_S = LEASE_TTL_S + RENEW_EVERY_S
-"""As long as the lease of a machine that is gone takes to go stale."""
+"""The time after which the lease of a vanished machine counts as stale."""
 
 
 async def wait_for_driver(runs_dir: Path, run_id: str) -> None:
-    """Give another process that drives the run `PATIENCE_S` to end, or to be known as dead.
+    """Wait up to `PATIENCE_S` for another process that drives the run to end, or to be known as
+    dead.
 
-    If it lives on, and drives this very flow run, Prefect's `Abort` is raised: this process ends,
-    and the flow run stays as it is. A driver from elsewhere is left to `open_session` to refuse.
+    If it lives on and drives this very flow run, Prefect's `Abort` is raised: this process ends,
+    and the flow run stays as it is. If it was started elsewhere, `open_session` refuses the run
+    later.
     """
     say, url = get_run_logger().warning, flow_run_url()
     if await wait_for_holder(RunStore(runs_dir / run_id), PATIENCE_S, say):
@@ -34,6 +40,18 @@ async def wait_for_driver(runs_dir: Path, run_id: str) -> None:
     if url is not None and find_run(runs_dir, run_id).manifest.ui_url == url:
         say("it is alive; this flow run is left to it")
         raise Abort
+
+
+def check_begun_here(runs_dir: Path, run_id: str, begun: FlowRun) -> None:
+    """Raise `StoreError` where a flow run comes back and its run is not there: it would begin again
+    at step 0, on a disk that is not mounted or in the folder of another deployment."""
+    named = f"{RUN_TAG}{run_id}" in begun.tags
+    if begun.run_count > 1 and named and not (runs_dir / run_id / IDENTITY_FILE).exists():
+        raise StoreError(
+            f"this flow run began run {run_id}, which is not in {runs_dir.absolute()}: bring it "
+            "back (is a disk not mounted? was the deployment made anew in another folder?) and "
+            "retry this flow run, or start a new one"
+        )
 
 
 def flow_run_url() -> str | None:

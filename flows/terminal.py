@@ -1,16 +1,20 @@
-"""Flow runs that `mortal schedule` starts, in a terminal, are its own to stop."""
+"""Lets `mortal schedule`, run in a terminal, be the one that stops the flow runs it starts."""
 
 from __future__ import annotations
 
 import os
 
 VARIABLE = "MORTAL_SERVED"
-"""Tells the flow's process that it is one of those. Its name is older than the command's: a process
-that was started before that changed starts the flow runs of today."""
+"""Set in the environment of those flow runs. Its name is older than the command, and is kept
+because processes that were started before the change start today's flow runs."""
 
 
 def leave_terminal() -> None:
-    """Let Ctrl-C reach `mortal schedule` alone, which then cancels the run as Prefect does: a
-    signal from the terminal beside it would count as the second one, which ends a run unsaved."""
+    """Detach from the terminal, so that Ctrl-C reaches `mortal schedule` alone, which then cancels
+    the run through Prefect.
+
+    With a signal from the terminal as well, the cancellation would count as the second signal,
+    which ends a run without saving it.
+    """
     if os.environ.pop(VARIABLE, None) is not None:  # not for the processes that this one starts
         os.setpgid(0, 0)

@@ -34,17 +34,19 @@ from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 T = TypeVar("T")
 
 LOOK_EVERY_S = 30.0
-"""Between two looks at what the run waits for."""
+"""Seconds between two checks of what the run waits for."""
 LONG_WAIT_S = 120.0
 LONG_STEPS = 3.0
-"""Times the length of a step: what takes longer than both of these is told in the report."""
+"""A wait is reported once it has taken longer than `LONG_WAIT_S`, and longer than this many train
+steps."""
 TURNS_TO_ASK = 4
-"""Of the event loop, in which a step that begins has asked its workers for all that it can: they
-work while this process writes down the step before. Fewer cost time, nothing else."""
+"""Turns of the event loop after which a step that begins has sent all the requests it can. The
+workers then compute while this process records the step before. Fewer turns cost time, and nothing
+else."""
 
 
 class Training:
-    """One run from the step where it stands to its last, or to where it is stopped."""
+    """The training of one run, from the step where it stands to its last step or to a stop."""
 
     def __init__(
         self,
@@ -68,7 +70,8 @@ class Training:
         """Train steps that the actor has taken."""
 
     async def run(self) -> None:
-        """Every step, then the finished model. Raises `RunStoppedError` where it was stopped."""
+        """Train all remaining steps, then save the model. Raises `RunStoppedError` if the run is
+        stopped."""
         run, say = self._run, self._reporter.say
         progress = ProgressLine(
             start=run.manifest.step,
@@ -102,7 +105,8 @@ class Training:
             waits.cancel()
 
     async def _start(self, progress: ProgressLine) -> ActorReady:
-        """The starting model, the actor at the run's step, the first rollout worker."""
+        """Prepare the starting model, bring the actor to the run's step, and start the first
+        rollout worker."""
         config, info = self._session.config, self._run.info
         model, sampled = config.model, config.sampling_type
         if model.new or model.warm_start:
@@ -123,12 +127,15 @@ class Training:
             f"{f', sampling in {sampled}' if sampled else ''}"
             f", step {ready.step} to {info.num_steps}"
         )
+        for warning in ready.warnings:
+            progress.note(f"WARNING: {warning}")
         return ready
 
     async def _train(self, ready: ActorReady, progress: ProgressLine) -> None:
         session, run, stop = self._session, self._run, self._stop
+        schedule = session.schedule
         async with self._source_from(ready):
-            if ready.step == 0 and session.evaluates(0) and not self._recorder.evaluated(0):
+            if ready.step == 0 and schedule.evaluates(0) and not self._recorder.evaluated(0):
                 starting = self._evaluate(0, ready.weights[0], progress)
                 run.update(evaluation=await stop.guard(starting))
             progress.begin_steps(ready.step)
@@ -141,11 +148,11 @@ class Training:
                 self._trained = step + 1
                 if result.weights is not None:
                     self._source.publish(result.weights)
-                if not session.evaluates(self._trained):
+                if not schedule.evaluates(self._trained):
                     await self._begin_next(self._trained)
                 took = self._recorder.step(batch, rewards, result)
-                if session.evaluates(self._trained):
-                    assert result.weights is not None  # Session.publishes
+                if schedule.evaluates(self._trained):
+                    assert result.weights is not None  # RunSchedule.publishes
                     judging = self._evaluate(step + 1, result.weights, progress)
                     run.note_evaluation(await self._or_save(stop.guard(judging), progress))
                     await self._begin_next(self._trained)
@@ -155,27 +162,27 @@ class Training:
                 session.doing.trained(self._trained, speed.step_s)
                 progress.update(took, speed)
                 await forgetting
-                if self._recorder.report_due(news=saved or session.evaluates(self._trained)):
+                if self._recorder.report_due(news=saved or schedule.evaluates(self._trained)):
                     await stop.guard(self._report())
             await self._forget()
 
     async def _forget(self) -> None:
-        """Of the steps that are done."""
+        """Drop what is kept in memory and in Prefect for steps that are done."""
         self._stages.forget(self._session, before=self._run.manifest.step)
 
     async def _begin_next(self, step: int) -> None:
-        """Let the rollouts of the next step begin while this one is recorded and saved; not where
-        the run may be about to stop."""
-        may = not (self._stop.requested or self._reporter.away or self._session.overspent())
+        """Begin the rollouts of the next step while this one is recorded and saved, unless the run
+        may be about to stop."""
+        may = not (self._stop.requested or self._reporter.away or self._session.budget.overspent())
         if may and step < self._run.info.num_steps:
             self._source.look_ahead(step)
             for _ in range(TURNS_TO_ASK):
                 await asyncio.sleep(0)
 
     def _tell(self, progress: ProgressLine) -> None:
-        """Tell what is to be known of the steps done, before they count as done: a kill loses
-        none of it."""
-        share = self._session.spent_share()
+        """Send the notices about the steps done, before the manifest counts them as done: then a
+        kill cannot lose a notice."""
+        share = self._session.budget.spent_share()
         if share is not None:
             self._recorder.watch.spent(share, self._trained)
         news = self._recorder.watch.take()
@@ -185,14 +192,14 @@ class Training:
             self._reporter.tell()
 
     async def _report(self) -> None:
-        """Write the report, in a thread, for a picture takes some tenths of a second to draw; then
-        show it."""
+        """Write the report and show it. It is written in a thread, because drawing a picture takes
+        some tenths of a second."""
         await asyncio.to_thread(self._recorder.report)
         if not self._reporter.away:
             await self._reporter.refresh()
 
     async def _report_long_waits(self) -> None:
-        """Let the report say what the run waits for, once for each wait that takes long."""
+        """Add what the run waits for to the report, once for each wait that takes long."""
         doing, told = self._session.doing, None
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
@@ -212,7 +219,7 @@ class Training:
             await self._source.close()
 
     async def _rolled_out(self, step: int) -> RolledOut:
-        overspent = self._session.overspent()
+        overspent = self._session.budget.overspent()
         if overspent is not None:
             self._stop.request(overspent)
             raise StopRequested
@@ -232,8 +239,8 @@ class Training:
         return result
 
     async def _or_save(self, work: Coroutine[Any, Any, T], progress: ProgressLine) -> T:
-        """The result of what other workers than the actor do. Where it fails for good, what the
-        actor has trained is saved before its error is raised."""
+        """The result of work by other workers than the actor. If it fails for good, the actor's
+        state is saved before the error is raised."""
         try:
             return await work
         except LeaseLostError:
@@ -247,7 +254,8 @@ class Training:
             raise
 
     async def _save(self) -> bool:
-        """Save what was trained since the last checkpoint; whether there was any."""
+        """Save what was trained since the last checkpoint; returns whether there was anything to
+        save."""
         await self._saves.settle()
         saved = max((saved.step for saved in self._run.manifest.checkpoints), default=0)
         if self._trained <= saved:
@@ -257,7 +265,8 @@ class Training:
         return True
 
     async def _save_and_stop(self, progress: ProgressLine) -> None:
-        """Save what was trained since the last checkpoint; raises what ends the run."""
+        """Save what was trained since the last checkpoint, then raise the error that ends the
+        run."""
         stop, run = self._stop, self._run
         progress.note(f"stopping ({stop.reason}): saving the state of step {self._trained}")
         await self._save()

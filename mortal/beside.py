@@ -1,4 +1,4 @@
-"""Prefect for a run, its server and its client, brought up beside the checks of the run."""
+"""Starts Prefect, its server and its client, while a run is being checked."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mortal_steps.system.heavy_imports import heavy_imports
 
 FLOW = "mortal_flows.grpo_train"
 OF_ITS_START = ("prefect.main", "fastapi.encoders", "mortal.server.api")
-"""What Prefect and the command import when the flow begins."""
+"""Modules that Prefect and the command import when the flow begins."""
 
 
 class PrefectBeside(Beside):
     """The server that a run reports to, for the time of the block; see `prefect_server`.
 
-    Raises `ServerError` at once for a server of the user's that is not there.
+    Raises `ServerError` at once if the user's own server does not answer.
     """
 
     def __init__(self, *, port: int, keep: bool) -> None:
@@ -43,17 +43,15 @@ class PrefectBeside(Beside):
         self._held.__exit__(kind, error, trace)
 
     def begin(self) -> None:
-        """Start our own server, where it is the one and there is none yet."""
+        """Start MORTAL's own server, if it is used and is not running."""
         if self._configured is None and self._begun is None:
             self._begun = self._held.enter_context(
                 begun_server(self._port, any_port=False, keep=self._keep, say=say)
             )
 
     def go_on(self) -> None:
-        """Import the flow, and with it Prefect, which takes as long as the server takes to start.
-
-        Prefect reads its settings then, so the server is named before.
-        """
+        """Import the flow, and Prefect with it, which takes about as long as the server takes to
+        start. Prefect reads its settings then, so the server's address is set before."""
         if self._begun is not None:
             self._begun.name()
         try:
@@ -66,7 +64,7 @@ class PrefectBeside(Beside):
             raise
 
     def answering(self) -> Server:
-        """The server, which answers, with the flow imported."""
+        """The server once it answers, with the flow imported."""
         self.begin()
         self.go_on()
         if self._begun is not None:

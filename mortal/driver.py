@@ -1,4 +1,5 @@
-"""One run from the command line: check, start a server, run the flow, say what came of it."""
+"""Drives one run from the command line: check it, start a server, run the flow, print the
+result."""
 
 from __future__ import annotations
 
@@ -36,11 +37,11 @@ QUIET_PREFECT = {
 
 
 def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = True) -> None:
-    """Run `config` to its end, and say what came of it, unless not `sums_up`; raises the
-    `MortalError` that ended it early.
+    """Run `config` to its end and, if `sums_up`, print the result. Raises the `MortalError` that
+    ended the run early.
 
-    What can be checked at once is checked first, and Prefect comes up beside the other checks.
-    Raises `StoreError` at once if another process drives the run.
+    Quick checks come first; Prefect is started beside the slow ones. Raises `StoreError` at once if
+    another process drives the run.
     """
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
@@ -72,9 +73,11 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
 
 
 def _run_flow(config: RunConfig, server: Server) -> None:
-    """Run the flow in this process and raise what it raised, once its history is written down."""
+    """Run the flow in this process. Once its history is written down, raise the error that ended
+    it."""
     # Prefect reads its settings when it is imported.
     from prefect.client.schemas.objects import State
+    from prefect.exceptions import ObjectNotFound
     from prefect.logging.handlers import APILogHandler
 
     from mortal.server.api import wait_for_history
@@ -92,6 +95,10 @@ def _run_flow(config: RunConfig, server: Server) -> None:
         raise KeyboardInterrupt from None
     except httpx.HTTPError as error:  # Prefect could not tell the server how the run ended
         raise _lost(server, config, began, error) from error
+    except ObjectNotFound as error:  # somebody has deleted the flow run, or the server's database
+        if not find_run(Path(config.runs_dir), str(config.run_id)).is_complete():
+            raise _lost(server, config, began, error) from error
+        return
     except RuntimeError as error:  # Prefect's word for a server that is away when the flow starts
         if "Failed to reach API" not in str(error):
             raise
@@ -110,7 +117,8 @@ def _run_flow(config: RunConfig, server: Server) -> None:
 
 
 def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> ServerError:
-    """What ended a run whose server is away: its own reason, if it has noted one since it began."""
+    """The error for a run whose server is away: the run's own reason, if it has recorded one since
+    it began."""
     ended = find_run(Path(config.runs_dir), str(config.run_id)).manifest
     if ended.error and ended.updated_at >= began:
         return ServerError(ended.error)

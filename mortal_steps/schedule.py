@@ -11,9 +11,41 @@ import itertools
 import random
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from mortal_steps.config import RolloutConfig, TrainingConfig
+from mortal_steps.config import RolloutConfig, RunConfig, TrainingConfig
 from mortal_steps.types import PolicyVersion
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSchedule:
+    """What is due in a run after how many train steps."""
+
+    config: RunConfig
+    num_steps: int
+    """Train steps of the whole run."""
+
+    def sampling_version(self, step: int) -> PolicyVersion:
+        """The policy version that samples the batch of `step`."""
+        return sampling_version(self.config.rollout, step)
+
+    def publishes(self, step: int) -> bool:
+        """Whether rollout workers need the weights after `step` train steps."""
+        every = self.config.rollout.sync_weights_every
+        return policy_version(step, sync_weights_every=every) == step or self.evaluates(step)
+
+    def evaluates(self, step: int) -> bool:
+        """Whether the policy is evaluated after `step` train steps."""
+        every = self.config.evaluation.eval_steps
+        if not every:
+            return False
+        if step == 0:
+            return self.config.evaluation.on_start
+        return step % every == 0 or step == self.num_steps
+
+    def checkpoints(self, step: int) -> bool:
+        """Whether the actor's state is saved after `step` train steps."""
+        return step % self.config.checkpoints.save_steps == 0 or step == self.num_steps
 
 
 def problem_indices(

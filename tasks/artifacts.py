@@ -1,8 +1,8 @@
 """A run's report as one artifact in the Prefect UI.
 
-Every flow run of a run has one, which is brought up to date in its place: no version a refresh. All
-of them have the run's key, under which the server lists the last one first. An artifact that cannot
-be written is a line in the log, never the end of a run.
+Each flow run of a run has one artifact, which is updated in place: a refresh adds no version. All
+of them have the run's key, so the server lists the latest first. If an artifact cannot be written,
+this is logged; it never ends a run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prefect.exceptions import PrefectHTTPStatusError
 
 from mortal_steps.report.report_files import MARKDOWN
 from mortal_steps.runs.run import Run
-from mortal_tasks.told import told
+from mortal_tasks.best_effort import best_effort
 
 
 class ReportArtifact:
@@ -29,24 +29,24 @@ class ReportArtifact:
         self._page = PageArtifact(f"report-{run.info.run_id}")
 
     async def refresh(self) -> None:
-        """Bring it up to the report in the run directory."""
+        """Update the artifact to the report in the run directory."""
         path = self._run.store.path(MARKDOWN)
         if path.exists():  # its writer has told why it is not
             at, info = self._run.manifest, self._run.info
             description = f"{info.run_id}: {at.status}, step {at.step} of {info.num_steps}"
             report = path.read_text(encoding="utf-8")
-            await told(self._page.put(report, description), "the report is not shown")
+            await best_effort(self._page.put(report, description), "the report is not shown")
 
 
 class PageArtifact:
-    """One page of Markdown of a flow run, brought up to date in its place."""
+    """One Markdown page of a flow run, updated in place."""
 
     def __init__(self, name: str) -> None:
         self._key = _slug(name)
         self._id: UUID | None = None
 
     async def put(self, text: str, description: str) -> None:
-        """Let the page be this; raises what the server answers."""
+        """Set the page's content; raises what the client raises."""
         context = FlowRunContext.get()
         assert context is not None and context.flow_run is not None, "artifacts are of a flow run"
         flow_run = context.flow_run.id
@@ -66,7 +66,7 @@ class PageArtifact:
             self._id = made.id
 
     async def _find(self, client: PrefectClient, flow_run: UUID) -> UUID | None:
-        """The one that an earlier attempt of this flow run has made."""
+        """The artifact that an earlier attempt of this flow run has made."""
         wanted = {"key": {"any_": [self._key]}, "flow_run_id": {"any_": [flow_run]}}
         found = await client.read_artifacts(artifact_filter=ArtifactFilter.model_validate(wanted))
         return found[0].id if found else None
@@ -90,5 +90,5 @@ async def _update(client: PrefectClient, artifact: UUID, text: str, description:
 
 
 def _slug(name: str) -> str:
-    """Artifact keys hold lower-case letters, digits and dashes alone."""
+    """The text as an artifact key: lower-case letters, digits and dashes only."""
     return "".join(c if c.isalnum() else "-" for c in name.lower())

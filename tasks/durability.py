@@ -44,12 +44,13 @@ def shape_of(*kinds: type) -> str:
 
 
 SHAPE = shape_of(BatchRef, GenerationRef, RewardRef, FileRef, StageTiming)
-"""Of what is cached. A result is a pickle, which leaves a field unset that it is older than; under
-another key it is not found, and the worker answers from the store."""
+"""Digest of the fields of what is cached. A result is a pickle, and a pickle leaves fields unset
+that are newer than it is. Under another key it is not found, and the worker answers from the store
+instead."""
 
 
 def is_transient(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
-    """Retry what infrastructure broke, nothing else."""
+    """Whether Prefect retries the task: only after a failure of the infrastructure."""
     return isinstance(state.data, TransientError)
 
 
@@ -62,11 +63,12 @@ DURABLE: dict[str, Any] = {
     "on_completion": [keep_in_history],
     "on_failure": [keep_in_history],
 }
-"""Options of every stage task: the actor's stages are idempotent by themselves."""
+"""Options of every stage's task. The actor's stages are idempotent by themselves."""
 
 
 def cached_by(stage: str, identify: Callable[..., str]) -> dict[str, Any]:
-    """`DURABLE`, and the result kept under `stage` and what `identify` makes of the inputs."""
+    """`DURABLE`, with the result kept under `stage` and under what `identify` makes of the
+    inputs."""
 
     def key(context: TaskRunContext, inputs: dict[str, Any]) -> str:
         session: Session = inputs["session"]
@@ -78,11 +80,13 @@ def cached_by(stage: str, identify: Callable[..., str]) -> dict[str, Any]:
 
 
 _just_made: deque[tuple[Path, FileRef]] = deque(maxlen=64)
-"""What stages have committed on this machine that nobody has asked about since."""
+"""References that stages have committed on this machine and that `committed` has not checked
+yet."""
 
 
 def just_made(session: Session, reference: Reference) -> Reference:
-    """The reference, of which `committed` knows that no cache has answered with it."""
+    """Note that this reference was made now and did not come out of a cache; `committed` then need
+    not check it."""
     if session.config.compute.backend == "local":
         _just_made.append((session.store.root, reference.file))
     return reference
@@ -91,8 +95,8 @@ def just_made(session: Session, reference: Reference) -> Reference:
 async def committed(
     task: Task[..., Coroutine[Any, Any, Reference]], session: Session, **inputs: Any
 ) -> Reference:
-    """The task's result; made again if it was cached but its file is gone from the store, or is not
-    what it was."""
+    """The task's result. If it came from the cache and its file is missing from the store or has
+    changed, it is made again."""
     reference: Reference = await task(session=session, **inputs)
     made = (session.store.root, reference.file)
     if made in _just_made:
@@ -107,6 +111,6 @@ async def committed(
 
 
 def opaque(value: T) -> T:
-    """`value` as an input of a task that Prefect takes as a whole: linked to the task that made it,
-    but not searched field by field for other tasks' results, which would take longer."""
+    """Wrap `value` as an input of a task so that Prefect does not search its fields for the results
+    of other tasks, which takes long. The task is still linked to the one that made it."""
     return cast(T, taken_whole(value))

@@ -1,8 +1,9 @@
-"""A run's notices as Prefect events, which `mortal automate --notify` has sent on.
+"""A run's notices as Prefect events, which `mortal automate --notify` forwards to people.
 
-They are posted, not sent by Prefect's worker thread, so that it is known whether the server has
-taken them: what it has not taken is told again, by the next process of the run if need be. Events
-have the ids of their notices, by which the server knows one that it was told twice.
+They are sent by a request and not by Prefect's worker thread, because only a request shows whether
+the server has accepted them. Notices that it has not accepted are sent again, if necessary by the
+next process of the run. Each event has the id of its notice, so the server recognises one that it
+gets twice.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from prefect.events.related import related_resources_from_run_context
 
 from mortal_steps.runs.notices import Notice, mark_told, news
 from mortal_steps.runs.run import Run
+from mortal_tasks.best_effort import best_effort
 from mortal_tasks.server_watch import ServerWatch
-from mortal_tasks.told import told
 
 RETRY_S = 30.0
-"""Between two tries to tell what the server has not taken."""
+"""Seconds between two attempts to send what the server has not accepted."""
 RESOURCE = "mortal.run"
 LEVEL = "mortal.level"
-"""Label of the resource of every event, by which automations choose."""
+"""Label on the resource of every event; automations select events by it."""
 
 
 class NoticeEvents:
-    """Tells the notices of one run as events that are related to this flow run."""
+    """Sends the notices of one run as events that are related to this flow run."""
 
     def __init__(self, run: Run, server: ServerWatch) -> None:
         self._run = run
@@ -41,12 +42,12 @@ class NoticeEvents:
         """When to try once more, on the monotonic clock; None where nothing is left."""
 
     def tell(self) -> None:
-        """Tell what is noted and not told, beside what follows."""
+        """Begin to send the notices that are noted and not sent yet."""
         self._again_at = 0.0
         self.try_again()
 
     def try_again(self) -> None:
-        """The same, if there is anything and it is time to; costs nothing else."""
+        """Send the remaining notices if a new attempt is due; otherwise do nothing."""
         busy = self._telling is not None and not self._telling.done()
         if self._again_at is None or busy or time.monotonic() < self._again_at:
             return
@@ -54,7 +55,7 @@ class NoticeEvents:
             self._telling = asyncio.create_task(self._tell())
 
     async def close(self) -> None:
-        """Return when all is told, or the server has not taken it in some seconds."""
+        """Return once all notices are sent, or after some seconds without success."""
         if self._telling is not None:
             await self._telling
         if not self._server.away:
@@ -65,7 +66,7 @@ class NoticeEvents:
         notices = news(self._run.store)
         if not notices:
             return
-        if await told(self._post(notices), "a notice of the run is not told yet"):
+        if await best_effort(self._post(notices), "a notice of the run is not told yet"):
             mark_told(self._run.store, notices)
         else:
             self._again_at = time.monotonic() + RETRY_S
@@ -93,7 +94,7 @@ class NoticeEvents:
 
 
 def payload(run: Run, notice: Notice) -> dict[str, Any]:
-    """What an event says; `subject` and `body` are for people."""
+    """The payload of a notice's event; `subject` and `body` are for people."""
     at = f"step {notice.step} of {run.info.num_steps}"
     advice = f"What to do: {notice.advice}." if notice.advice else ""
     parts = [f"{run.info.run_id}, {at}: {notice.text}.", advice, run.manifest.ui_url or ""]

@@ -13,14 +13,14 @@ from mortal_tasks.tags import tag_stage
 
 @task(name="bring_in", task_run_name="bring_in", **DURABLE)
 async def bring_in(gate: Gate) -> ModelVersion:
-    """Link the candidate into the registry; one that is there whole is the answer."""
+    """Link the candidate into the registry, unless it is already there whole."""
     tag_stage("bring_in")
     return gate.bring_in()
 
 
 @task(name="judge", task_run_name="judge/{version.run_id}", **DURABLE)
 async def judge(gate: Gate, version: ModelVersion) -> Judgement:
-    """Score a model on the held-out problems; what was scored before is the answer."""
+    """Score a model on the held-out problems, unless it was scored before."""
     tag_stage("judge")
     return await gate.judge(version)
 
@@ -29,6 +29,6 @@ async def judge(gate: Gate, version: ModelVersion) -> Judgement:
 async def decide(
     gate: Gate, comparison: Comparison, verdict: Verdict, by: str, request: str
 ) -> Decision:
-    """Note the decision and move production; one request is decided once."""
+    """Record the decision and move the `production` link; a request is decided only once."""
     tag_stage("decide")
     return gate.decide(comparison, verdict, by=by, request=request)

@@ -1,4 +1,5 @@
-"""A run's progress in the Prefect UI, and the server that may be away."""
+"""Shows a run's progress in the Prefect UI, and holds the run back when the server is away too
+long."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ TASK_RUNS_LEVEL = "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL"
 
 
 class PrefectReporter(Reporter):
-    """Tells the flow run's log, artifact and events, and holds the run back as its server does."""
+    """Writes a run's progress to the flow run's log, artifact and events."""
 
     def __init__(self, run: Run, server: ServerWatch) -> None:
         self._run = run
@@ -40,13 +41,14 @@ class PrefectReporter(Reporter):
         await self._server.ready()
 
     async def refresh(self) -> None:
-        await self._artifact.refresh()
+        if not self._server.forgotten:
+            await self._artifact.refresh()
 
     def tell(self) -> None:
         self._notices.tell()
 
     async def show_end(self) -> None:
-        """Show how the run has ended, unless another process drives it."""
+        """Show how the run has ended, unless another process is driving it now."""
         if self._run.manifest.status in ("created", "running"):
             return
         await self._notices.close()
@@ -56,8 +58,8 @@ class PrefectReporter(Reporter):
 
 @contextlib.contextmanager
 def quiet_task_runs() -> Iterator[None]:
-    """Leave what Prefect logs of each task run to its pages, unless the environment says otherwise:
-    thousands of lines would drown the run's own."""
+    """Keep Prefect's log lines about each task run off the terminal, unless the environment asks
+    for them: these thousands of lines would drown the run's own."""
     logger = logging.getLogger("prefect.task_runs")
     level = logger.level
     if TASK_RUNS_LEVEL not in os.environ:
@@ -70,7 +72,7 @@ def quiet_task_runs() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def reporting(run: Run, server: ServerWatch) -> AsyncIterator[PrefectReporter]:
-    """The run's reporter, around all that notes how the run ends."""
+    """The run's reporter, for the time of the block."""
     reporter = PrefectReporter(run, server)
     try:
         with quiet_task_runs():

@@ -1,8 +1,8 @@
-"""What Prefect does with the results of task runs, without its detours.
+"""Stores the results of task runs for Prefect, by a shorter way than its own.
 
-Prefect's `LocalFileSystem` resolves its folder and the key about ten times per result and hands
-each file operation to a thread, which is as much as half of everything else that a task run costs.
-A result here is a reference of a few hundred bytes. `benchmarks/overhead` has the numbers.
+Prefect's `LocalFileSystem` resolves its folder and the key about ten times per result, and hands
+each file operation to a thread. That costs as much as half of everything else in a task run. A
+result here is a reference of a few hundred bytes. `benchmarks/overhead` has the numbers.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def use_result_folder() -> None:
 
 
 def drop_results(run_uid: str, before: int | None = None) -> None:
-    """Delete the files of a run's results: of its steps before this one, or all that it has.
+    """Delete the result files of the steps before this one, or all of the run's.
 
-    Who comes back asks for the results of steps that are not done, and finds those of others in the
-    run directory.
+    A process that continues the run only asks for results of steps that are not done; those of
+    other steps are in the run directory.
     """
     if FlowRunContext.get() is None:
         return
@@ -76,10 +76,11 @@ def drop_results(run_uid: str, before: int | None = None) -> None:
 
 
 def forget_results() -> None:
-    """Forget which task run made which result, where nobody holds the result any more.
+    """Drop Prefect's notes on which task run made which result, for results that are no longer in
+    use.
 
     Prefect keeps the state of every result and of each of its fields until the flow run ends, about
-    4 KB a task run, to link a task run to those whose results it is given.
+    4 KB per task run, in order to link task runs to those whose results they use.
     """
     context = FlowRunContext.get()
     if context is None:

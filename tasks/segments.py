@@ -1,13 +1,13 @@
-"""A run's steps in the Prefect UI: segments, each a flow run below the run's own.
+"""Shows a run's steps in the Prefect UI as segments: flow runs below the run's own flow run.
 
-The page of the run shows its segments, evaluations and checkpoints as bars on a time line; the page
-of a segment shows the stages of its steps. Prefect's graph takes 10,000 nodes at most, which a run
-that shows every stage itself would reach after some 1,250 steps.
+The page of the run shows its segments, evaluations and checkpoints as bars on a timeline; the page
+of a segment shows the stages of its steps. Prefect's graph is limited to 10,000 nodes, which a run
+that showed every stage itself would reach after about 1,250 steps.
 
-A segment is only a place for task runs. It has no results, no retries, nothing to resume. A process
-that continues the run begins a new segment at the step where the run stands, and marks Crashed what
-a killed process has left Running. A server that does not answer is told later, or never: no step
-waits for it longer than `told` does.
+A segment only groups task runs. It has no results and no retries, and is never resumed. A process
+that continues the run begins a new segment at the step where the run stands, and marks as Crashed
+what a killed process has left Running. If the server does not answer, it is told later or never: no
+step waits for it longer than `best_effort` does.
 """
 
 from __future__ import annotations
@@ -31,22 +31,24 @@ from prefect.states import Cancelled, Completed, Crashed, Failed, Pending, Runni
 
 from mortal_steps.errors import RunStoppedError, ServerError
 from mortal_steps.runs.run import Run
+from mortal_tasks.best_effort import best_effort
 from mortal_tasks.server_watch import ServerWatch
-from mortal_tasks.told import told
 
 MOST_SEGMENTS = 50
-"""Of a run that does not say how long they are."""
+"""The most segments that a run is divided into, unless its configuration sets their length."""
 SHORTEST = 10
-"""Steps of a segment, unless the run says otherwise."""
+"""The shortest segment in steps, unless the run's configuration sets the length."""
 UNFINISHED = [StateType.PENDING, StateType.RUNNING]
 PAGE = 200
+RUN_TAG = "run:"
+"""Before the run's id: a tag of all its flow runs."""
 LAST_TRIES = 3
-"""To tell the server at a run's end what it has missed of segments."""
+"""Attempts, at the run's end, to tell the server what it has missed about segments."""
 BETWEEN_TRIES_S = 2.0
 
 
 def _steps() -> None:
-    """Never called: a flow by whose name the server lists segments."""
+    """This flow is never called. The server lists segments under its name."""
 
 
 SEGMENT = Flow(fn=_steps, name="grpo-steps", validate_parameters=False)
@@ -60,26 +62,27 @@ def segment_steps(run: Run) -> int:
 
 
 def segment_name(first: int, last: int) -> str:
-    """Of the flow run, and of the bar on the page of its run."""
+    """Name of a segment's flow run, and of its bar on the page of the run."""
     return f"step {first}" if first == last else f"steps {first}-{last}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """One that the server knows."""
+    """A segment that the server knows."""
 
     flow_run_id: UUID
     context: FlowRunContext
-    """What task runs are made in that belong to it."""
+    """The Prefect context in which the segment's task runs are made."""
 
 
 @dataclass(slots=True)
 class Opened:
-    """A segment that was asked for."""
+    """A segment that was requested from the server."""
 
     making: asyncio.Task[Segment | None]
     starting: asyncio.Task[bool] | None = None
-    """Begins with its first stage."""
+    """The request that sets the segment's flow run to Running; it is sent with the segment's first
+    stage."""
 
 
 class Segments:
@@ -93,7 +96,7 @@ class Segments:
         self._server = server
         self._parent = parent
         self._length = segment_steps(run)
-        self._tags = [f"run:{run.info.run_id}", f"uid:{run.info.uid[:12]}"]
+        self._tags = [f"{RUN_TAG}{run.info.run_id}", f"uid:{run.info.uid[:12]}"]
         self._open: dict[int, Opened] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._not_told: list[Callable[[], Awaitable[object]]] = []
@@ -128,14 +131,14 @@ class Segments:
         return self._open[number]
 
     def end(self, before: int) -> None:
-        """End the segments whose steps are all before this one, beside what follows."""
+        """Begin to end the segments whose steps are all before this one."""
         for number in [n for n in self._open if (n + 1) * self._length <= before]:
             ending = asyncio.create_task(self._end(self._open.pop(number), Completed()))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
 
     async def close(self, ended: BaseException | None) -> None:
-        """End all segments as the run itself has ended."""
+        """End all segments in the state in which the run itself has ended."""
         if isinstance(ended, ServerError):
             return  # there is nobody to tell
         state: State[Any] = Cancelled(message=str(ended))
@@ -155,16 +158,14 @@ class Segments:
             await asyncio.sleep(BETWEEN_TRIES_S)
 
     async def begin(self) -> None:
-        """Mark what was left unfinished, and let the flow run be found by its tags.
-
-        The lease on the run is held by now, so nobody else works at it.
-        """
-        await told(self._mark_what_was_left(), "what was left unfinished stays Running")
+        """Mark what earlier processes left unfinished, and tag the flow run so that it can be
+        found. This process holds the run's lease by now, so nobody else works on the run."""
+        await best_effort(self._mark_what_was_left(), "what was left unfinished stays Running")
 
     async def _mark_what_was_left(self) -> None:
-        """Mark Crashed what earlier processes have left unfinished: task runs, segments, and flow
-        runs that no deployment made. Those of a deployment are for Prefect's automations to judge.
-        """
+        """Mark as Crashed what earlier processes have left unfinished: task runs, segments, and
+        flow runs that no deployment made. Flow runs of a deployment are left to Prefect's
+        automations."""
         own = self._parent_run.id
         of_run = FlowRunFilter.model_validate({"tags": {"all_": [self._tags[1]]}})
         state = {"type": {"any_": UNFINISHED}}
@@ -191,12 +192,12 @@ class Segments:
         return flow_run
 
     async def _make(self, number: int) -> Segment | None:
-        if self._server.away:
+        if self._server.away or self._server.forgotten:
             return None
         end = min((number + 1) * self._length, self._run.info.num_steps)
         first = max(number * self._length, min(self._run.manifest.step, end - 1))
         name = segment_name(first, end - 1)
-        flow_run = await told(self._made(name), f"segment {name!r} is not shown")
+        flow_run = await best_effort(self._made(name), f"segment {name!r} is not shown")
         if flow_run is None:
             return None
         context = self._parent.model_copy(
@@ -210,7 +211,7 @@ class Segments:
             return False
         running: State[Any] = Running()
         starting = self._client.set_flow_run_state(segment.flow_run_id, running, force=True)
-        return await told(starting, "a segment that has begun is shown as Pending") is None
+        return await best_effort(starting, "a segment that has begun is shown as Pending") is None
 
     async def _made(self, name: str) -> FlowRun:
         node = uuid4()
@@ -256,7 +257,8 @@ class Segments:
                 self._not_told.append(tell)
 
     async def _tell(self, tell: Callable[[], Awaitable[object]]) -> None:
-        if self._server.away or await told(tell(), "the end of a segment is not shown yet") is None:
+        failed = "the end of a segment is not shown yet"
+        if self._server.away or await best_effort(tell(), failed) is None:
             self._not_told.append(tell)
 
 
@@ -271,7 +273,7 @@ def _inside(segment: Segment | None) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def in_segments(run: Run, server: ServerWatch) -> AsyncIterator[Segments]:
-    """Segments of the flow run that this is called in; at the end of the block they end."""
+    """The segments of the flow run in which this is called; they end with the block."""
     parent = FlowRunContext.get()
     assert parent is not None, "segments belong to a flow run"
     async with get_client() as client:

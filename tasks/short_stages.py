@@ -1,12 +1,12 @@
-"""Short stages of a step share one task run.
+"""Short stages of a step are shown as one task run.
 
-A stage of a few milliseconds cannot be seen on a time line of seconds, but costs the server as much
-as any other: two rows and the entries of twenty indexes, 2.5 KB. So those of one step are told as
-one task run, when the step is done: its name says each stage with its lengths, it lasts as long as
-all of them together, and has the tags of all of them.
+A stage of a few milliseconds cannot be seen on a timeline of seconds, but it costs the server as
+much as any other: two rows and the entries of twenty indexes, 2.5 KB. So the short stages of one
+step are sent as one task run when the step is done. Its name lists each stage with its duration, it
+lasts as long as all of them together, and it has the tags of all of them.
 
-What was long, failed, was retried or came from a cache stays a task run of its own. So do
-`generate` and `train_step`, whatever they take.
+A stage that was long, failed, was retried or came from a cache stays a task run of its own.
+`generate` and `train_step` always do.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from prefect.states import Completed
 
 SHORT_S = 0.1
 SHARE = ("get_batch", "reward", "sync_weights")
-"""Stages that may; their task runs are called `stage/step` and what follows."""
+"""Stages that can be combined; their task runs are called `stage/step...`."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Shared:
-    """The task run of one step's short stages, in one flow run."""
+    """The task run that combines the short stages of one step in one flow run."""
 
     context: Context
-    """In which it is to be told: Prefect reads from it which flow run a task run belongs to."""
+    """The Prefect context in which it is sent; it says which flow run the task run belongs to."""
     id: UUID = field(default_factory=uuid4)
     task_runs: list[TaskRun] = field(default_factory=list)
 
 
 class ShortStages:
-    """Those that have ended and of which the server was not told yet."""
+    """Short stages that have ended and that the server was not told of yet."""
 
     def __init__(self) -> None:
         self._steps: dict[tuple[int, UUID | None], Shared] = {}
 
     def take(self, task_run: TaskRun, state: State[Any]) -> bool:
-        """Whether this task run, which has ended as `state`, is one of them; then it is kept."""
+        """Keep this task run, which has ended as `state`, if it is a short stage; returns whether
+        it is."""
         stage, _, indices = task_run.name.partition("/")
         if stage not in SHARE or state.name != "Completed" or task_run.run_count != 1:
             return False
@@ -56,14 +57,15 @@ class ShortStages:
         return True
 
     def shown_as(self, task_run_id: UUID) -> UUID | None:
-        """The task run that is going to be told in place of this one, if it is one of them."""
+        """The combined task run that will be sent in place of this one, if this one is among the
+        short stages."""
         for shared in self._steps.values():
             if any(each.id == task_run_id for each in shared.task_runs):
                 return shared.id
         return None
 
     def pop(self, before: int | None = None) -> Iterator[tuple[Context, TaskRun, State[Any]]]:
-        """What is to be told of the steps before this one, or of all; they are forgotten."""
+        """Remove and return what is to be sent for the steps before this one, or for all steps."""
         for step, flow_run_id in list(self._steps):
             if before is None or step < before:
                 shared = self._steps.pop((step, flow_run_id))

@@ -34,8 +34,8 @@ from mortal_tasks.train_step import train_step
 
 
 class PrefectStages(Stages):
-    """Each stage is a task run: of its step's segment, or of the flow run itself if it belongs to
-    no step."""
+    """Runs each stage as a task run of its step's segment, or of the flow run itself if the stage
+    belongs to no step."""
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
@@ -94,8 +94,8 @@ class PrefectStages(Stages):
         return await save_final(session)
 
     def forget(self, session: Session, before: int) -> None:
-        """Of results that Prefect holds in memory, and those that it has written; the segments of
-        these steps end, and the server is told of their short stages."""
+        """Drop the results of these steps that Prefect holds in memory and on disk, end their
+        segments, and send their short stages to the server."""
         self._segments.end(before)
         if (kept := history.get()) is not None:
             kept.tell_short(before)

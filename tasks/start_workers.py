@@ -10,7 +10,8 @@ from mortal_tasks.tags import tag_stage
 
 @task(name="warm_start", task_run_name="warm_start", **DURABLE)
 async def warm_start(session: Session, problems: FileRef) -> StageTiming:
-    """Build and warm-start the model where the configuration asks; reused once it is whole."""
+    """Build and warm-start the starting model if the configuration asks for it, unless it already
+    exists whole."""
     tag_stage("warm_start")
     return await session.build_base_model(problems)
 

@@ -20,7 +20,7 @@ try:
     from mortal_steps.orchestration.session import Session
 except ModuleNotFoundError:  # before there were rooms
     from mortal_steps.runs.run import open_run  # type: ignore[attr-defined,no-redef]
-    from mortal_steps.session import Session  # type: ignore[no-redef]
+    from mortal_steps.session import Session  # type: ignore[import-not-found,no-redef]
 
 
 def begin(config: Path) -> None:

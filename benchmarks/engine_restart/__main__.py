@@ -160,7 +160,7 @@ def _parse() -> argparse.Namespace:
 async def _measure(engines: Sequence[str], rounds: int, folder: Path) -> list[Return]:
     returns = []
     for engine in engines:
-        kinds = []
+        kinds: list[Rollouts] = []
         for how in (FORKED, STARTED):
             place = folder / f"{engine}-{len(kinds)}"
             place.mkdir()

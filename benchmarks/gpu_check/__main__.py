@@ -22,7 +22,7 @@ import importlib.util
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +43,7 @@ class Options:
     large: speed.Size
 
 
-PARTS: Mapping[str, Callable[[Path, Options], Sequence[Checked]]] = {
+PARTS: Mapping[str, Callable[[Path, Options], Iterator[Checked]]] = {
     "training": lambda folder, options: training.check(folder, options.count),
     "sampling": lambda folder, options: sampling.check(folder, options.engines),
     "speed": lambda folder, options: speed.check(folder, options.engines, options.large),

@@ -79,7 +79,8 @@ def _with_versions(
             free = _free_bytes()
             worker.sleep()
             found["freed"].append(_free_bytes() - free)
-    running.close()
+    assert worker._engine is not None
+    worker._engine.close()
     remove_segments(store.root)
     return found
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from prefect import flow
 
@@ -25,13 +26,15 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     """`flow_run_id` and a stamp at the start of each step."""
     config = load_config(Path(job["config"]), job["overrides"])
     meter = StepMeter()
-    grpo_train.open_session = partial(open_session, local=IdleCompute)  # type: ignore[assignment]
+    idle_session = partial(open_session, local=IdleCompute)
 
     @flow(name="grpo-train", persist_result=False)
     async def idle(config: RunConfig) -> Any:
         return await grpo_train.drive(open_run(config), partial(MeteredRecorder, meter=meter))
 
-    state = asyncio.run(idle(config, return_state=True))
+    with mock.patch.object(grpo_train, "open_session", idle_session):
+        running: Any = idle(config, return_state=True)
+        state = asyncio.run(running)
     if not state.is_completed():
         raise SystemExit(f"the run ended as {state!r}")
     return {"stamps": meter.stamps, "flow_run_id": str(state.state_details.flow_run_id)}

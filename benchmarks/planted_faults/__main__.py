@@ -54,7 +54,7 @@ def main() -> None:
 def _measure(
     root: Path, model: str, lora: bool, learning_rate: float, fault: str, *, steps: int
 ) -> dict[str, Any]:
-    chosen = {"lora": lora, "fault": fault, "learning_rate": learning_rate}
+    chosen: dict[str, Any] = {"lora": lora, "fault": fault, "learning_rate": learning_rate}
     trl = None
     if fault != FAULTS[-1]:
         trl = stock.train(model, Path(tempfile.mkdtemp(dir=root)), steps=steps, **chosen)

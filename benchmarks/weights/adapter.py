@@ -59,7 +59,7 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
     import torch
 
     from mortal_steps.policy import weights
-    from mortal_steps.policy.base_model import Base
+    from mortal_steps.policy.adapter_base import AdapterBase
     from mortal_steps.policy.export import save_adapter
     from mortal_steps.store import RunStore
     from mortal_steps.store.syncing import BackgroundSync
@@ -72,7 +72,7 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
         score_s = score_cpu_s = 0.0
 
         def export_weights(self, into: Path) -> dict[str, str]:
-            return save_adapter(model, into, Base(name="base"))
+            return save_adapter(model, into, AdapterBase(name="base"))
 
         def score(self, token_ids: Sequence[int]) -> list[float]:
             began, began_cpu = time.perf_counter(), time.process_time()

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from blake3 import blake3
-from shapes import build
+from shapes import build  # type: ignore[import-not-found]  # beside this script
 from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.config import RunConfig
@@ -119,7 +119,7 @@ def _method(job: dict[str, Any], method: str, place: Path, policy: Policy) -> li
     store = RunStore(place / f"run-{method}")
     keep_problems(store, [Problem(id="a", prompt="abcdefgh")], [])
     worker = Worker(job["python"], store.root, config, place / "model")
-    publisher = Publisher(store, config)
+    publisher = _publisher(store, config)
     found = []
     for number in range(job["rounds"] + 1):
         tensors = [p.detach() for p in policy.model.parameters()]
@@ -139,24 +139,29 @@ def _method(job: dict[str, Any], method: str, place: Path, policy: Policy) -> li
     return found
 
 
+def _publisher(store: RunStore, config: RunConfig) -> Publisher:
+    try:
+        # Imported where used: earlier code has no such module.
+        from mortal_steps.system.background import BackgroundClock
+    except ModuleNotFoundError:
+        return Publisher(store, config)  # type: ignore[call-arg]
+    return Publisher(store, config, BackgroundClock())
+
+
 def _plain(tensors: Sequence[torch.Tensor], path: Path) -> dict[str, float]:
-    """One write of as many bytes out of memory, and one read of them into memory that is there;
-    one copy of them in memory, one comparison and one hash, each by all threads."""
+    """What the machine needs for as many bytes: one copy in memory, one comparison and one hash,
+    each by all threads; one write out of memory, and one read into memory that is there."""
     views = [memoryview(t.reshape(-1).view(torch.uint8).numpy()) for t in tensors]
-    piece = bytearray(PIECE_BYTES)
+    return {
+        "num_bytes": sum(map(len, views)),
+        **_plain_in_memory(tensors, views),
+        **_plain_on_disk(views, path),
+    }
 
-    def write() -> None:
-        with path.open("wb", buffering=0) as file:
-            for view in views:
-                rest = view
-                while rest:
-                    rest = rest[file.write(rest) :]
 
-    def read() -> None:
-        with path.open("rb", buffering=0) as file:
-            while file.readinto(piece):
-                pass
-
+def _plain_in_memory(
+    tensors: Sequence[torch.Tensor], views: Sequence[memoryview]
+) -> dict[str, float]:
     copies = [torch.empty_like(tensor) for tensor in tensors]
 
     def copy() -> None:
@@ -173,26 +178,33 @@ def _plain(tensors: Sequence[torch.Tensor], path: Path) -> dict[str, float]:
             hasher.update(view)
 
     copy()  # the system gives memory when it is first written to
-    copy_s, _, _ = _timed(copy)
-    compare_s, _, _ = _timed(compare)
-    hash_s, _, _ = _timed(hash_all)
-    copies.clear()
-    write_s, write_cpu_s, _ = _timed(write)
-    read_s, read_cpu_s, _ = _timed(read)
+    actions = {"copy": copy, "compare": compare, "hash": hash_all}
+    return {f"plain_{name}_s": _timed(action)[0] for name, action in actions.items()}
+
+
+def _plain_on_disk(views: Sequence[memoryview], path: Path) -> dict[str, float]:
+    piece = bytearray(PIECE_BYTES)
+
+    def write() -> None:
+        with path.open("wb", buffering=0) as file:
+            for view in views:
+                rest = view
+                while rest:
+                    rest = rest[file.write(rest) :]
+
+    def read() -> None:
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(piece):
+                pass
+
+    found = {}
+    for name, action in {"write": write, "read": read}.items():
+        found[f"plain_{name}_s"], found[f"plain_{name}_cpu_s"], _ = _timed(action)
     path.unlink()
-    return {
-        "num_bytes": sum(map(len, views)),
-        "plain_copy_s": copy_s,
-        "plain_compare_s": compare_s,
-        "plain_hash_s": hash_s,
-        "plain_write_s": write_s,
-        "plain_write_cpu_s": write_cpu_s,
-        "plain_read_s": read_s,
-        "plain_read_cpu_s": read_cpu_s,
-    }
+    return found
 
 
-def _sync(publisher: Publisher, policy: Policy, worker: Worker, version: int) -> dict[str, Any]:
+def _sync(publisher: Publisher, policy: Any, worker: Worker, version: int) -> dict[str, Any]:
     began_io = _io()
     publish_s, publish_cpu_s, reference = _timed(lambda: publisher.publish(policy, version))
     ended_io = _io()

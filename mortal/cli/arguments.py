@@ -72,14 +72,15 @@ RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def find_place(run: str, runs_dir: Path) -> tuple[Path, str]:
-    """Folder of all runs, and the run's id in it: `runs/RUN`, which a shell completes, is RUN."""
+    """Folder of all runs, and the run's id in it. A shell may complete an id to `runs/RUN`, which
+    means RUN."""
     if os.sep not in run:
         return runs_dir, run
     return Path(run).parent, Path(run).name
 
 
 def check_new_id(run_id: str | None) -> None:
-    """Raise `ConfigError` unless this can be the id, and so the folder, of a new run."""
+    """Raise `ConfigError` unless this can be the id of a new run, and so the name of its folder."""
     if run_id is not None and not RUN_ID.fullmatch(run_id):
         raise ConfigError(
             f"--run-id {run_id!r}: a run id consists of letters, digits, '.', '_' and '-' and "

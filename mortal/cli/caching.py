@@ -1,4 +1,4 @@
-"""`clear-cache`: a model of the hub is downloaded anew."""
+"""`clear-cache`: removes a model of the hub from the cache, so that it is downloaded again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def clear_cache(model: HubModel = None, modal: OnModal = False, yes: WithoutAski
         say(f"the cache has nothing of {name}")
         return
     if not yes and not sys.stdin.isatty():
-        raise ConfigError(f"nobody can be asked here; say --yes to remove {found.where}")
+        raise ConfigError(f"there is no terminal to ask in; use --yes to remove {found.where}")
     if yes or typer.confirm(f"remove {found.where} ({found.num_files} files)?"):
         found.remove()
         say(f"removed {found.where}")

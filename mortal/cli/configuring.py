@@ -1,4 +1,4 @@
-"""`options`, `new-model`: what a configuration is written from."""
+"""`options`, `new-model`: commands that help to write a configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`deploy`: what runs on Modal need, brought there."""
+"""`deploy`: brings to Modal what runs there need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flags that stand for keys of the configuration, as typer knows them."""
+"""The flags that stand for keys of the configuration, as typer options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gc`, `doctor`: what past runs leave, and whether the next ones have what they need."""
+"""`gc`, `doctor`: remove what past runs leave behind, and check what the next runs need."""
 
 from __future__ import annotations
 

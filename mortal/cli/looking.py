@@ -103,7 +103,7 @@ def list_checkpoints(
 
 
 def _summaries(run_id: str | None, runs_dir: Path, volume: str | None) -> list[RunSummary]:
-    """Of one run, or of all."""
+    """Summaries of one run, or of all."""
     from mortal_steps.report.summary import summarize, summarize_all
     from mortal_steps.runs.view import view_run, view_runs
 

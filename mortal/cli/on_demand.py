@@ -1,4 +1,4 @@
-"""The commands by their names, each imported when it is asked for."""
+"""The table of commands. Each command's module is imported when the command is called."""
 
 from __future__ import annotations
 
@@ -38,18 +38,19 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "Keep house": ("keeping:doctor", "keeping:gc", "caching:clear_cache"),
     "Modal": ("deploying:deploy",),
 }
-"""Panel of the help -> `module:function` of each command in it, or `module:app` of several."""
+"""Panel of the help -> `module:function` of each of its commands, or `module:app` of a group of
+commands."""
 
 PLACES: Mapping[str, tuple[str, str]] = {
     place.partition(":")[2].replace("_", "-"): (panel, place)
     for panel, places in COMMANDS.items()
     for place in places
 }
-"""Name of a command -> its panel, and where it is."""
+"""Name of a command -> its panel and its place."""
 
 
 class OnDemand(PlainGroup):
-    """All commands: those that nobody asks for cost nothing."""
+    """All commands; those that are not called cost nothing."""
 
     def __init__(self, **settings: Any) -> None:
         names: dict[str, Any] = dict.fromkeys(PLACES)

@@ -78,7 +78,7 @@ def promote(
     runs_dir, run_id = find_place(run_id, runs_dir)
     run = find_run(runs_dir.absolute(), run_id)
     if not yes and min_gain is None and not sys.stdin.isatty():
-        raise ConfigError("nobody can be asked here; say --yes, or --min-gain with the least gain")
+        raise ConfigError("there is no terminal to ask in; use --yes, or --min-gain GAIN")
     if not trust:
         check_trusted(run)
     gate = Gate(run, Registry(models_dir.absolute(), name or run.config.name), overrides or [])

@@ -110,7 +110,8 @@ def schedule(
 
     This makes two Prefect deployments: grpo-train/NAME, and grpo-train/NAME-resume for its
     runs that ended early. There is one run at a time; a scheduled one that would begin more than
-    an hour late is skipped. Relative paths start in the current folder.
+    an hour late is skipped. Relative paths start in the current folder. Edits of the configuration
+    count once this is started again.
     """
     from mortal.driver import QUIET_PREFECT
     from mortal.server.choice import prefect_server
@@ -121,13 +122,18 @@ def schedule(
         os.environ.setdefault(variable, value)
     with prefect_server(port=DEFAULT_PORT, any_port=True, keep=False, say=say) as running:
         from mortal.server import scheduled  # Prefect reads its settings when it is imported
+        from mortal.server.serving_alone import serving_alone
 
         times = scheduled.cron_schedule(cron, timezone) if cron is not None else None
         deployed = name or settings.name
-        say(f"Prefect UI: {running.ui_url}  (Ctrl-C ends this)")
-        start = f"PREFECT_API_URL={running.api_url} prefect deployment run"
-        say(f"start a run there, or with   {start} grpo-train/{deployed}")
-        scheduled.serve(settings, name=deployed, schedule=times, say=say)
+        with serving_alone(f"grpo-train/{deployed}", running.api_url):
+            say(f"Prefect UI: {running.ui_url}  (Ctrl-C ends this)")
+            start = f"PREFECT_API_URL={running.api_url} prefect deployment run"
+            say(f"start a run there, or with   {start} grpo-train/{deployed}")
+            say(f"what {config} says now counts until this is started again")
+            if settings.run_id is not None:
+                say(f"run_id = {settings.run_id}: all its runs go on with that one")
+            scheduled.serve(settings, name=deployed, schedule=times, say=say)
 
 
 def automate(

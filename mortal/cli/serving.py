@@ -178,7 +178,8 @@ def chat(
 
 
 def _asked(prompt: str | None) -> str | None:
-    """The question: what was typed, or piped in; None: the user is asked for one after another."""
+    """The question that was typed or piped in; None if the user is asked for one question after
+    another."""
     if prompt is None and not sys.stdin.isatty():
         prompt = sys.stdin.read()
     if prompt is not None and not prompt.strip():
@@ -188,7 +189,7 @@ def _asked(prompt: str | None) -> str | None:
 
 @contextmanager
 def _served(run: Run, wanted: Wanted) -> Iterator[str]:
-    """A server of its own for the time of the block; its URL."""
+    """The URL of a server that runs for the time of the block."""
     from mortal_steps.report.spinner import spinner
     from mortal_steps.serving.commands import Endpoint, url_of
     from mortal_steps.serving.folder import scratch
@@ -205,7 +206,7 @@ def _served(run: Run, wanted: Wanted) -> Iterator[str]:
 
 
 def _say_aside(text: str) -> None:
-    """Answers alone go to standard output."""
+    """Print to standard error: only answers go to standard output."""
     typer.echo(text, err=True)
 
 
@@ -222,7 +223,7 @@ def _wanted(step: int | None, engine: str | None, merged: bool, python: str | No
 
 
 def _find(run_id: str, runs_dir: Path, volume: str | None, wanted: Wanted, *, trust: bool) -> Run:
-    """The run, brought here from a Volume where one is named."""
+    """The run, which is downloaded first if a Volume is named."""
     from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted
 
@@ -238,7 +239,7 @@ def _find(run_id: str, runs_dir: Path, volume: str | None, wanted: Wanted, *, tr
 
 
 def _refuse_configuration(run: str, cron: str | None) -> None:
-    """`mortal serve CONFIG` was what `mortal schedule CONFIG` is."""
+    """Explain to who calls `mortal serve CONFIG` that `mortal schedule CONFIG` does this now."""
     if cron is not None or run.endswith(".toml") or Path(run).is_file():
         raise ConfigError(
             "`mortal serve RUN` serves a trained model. To train by a configuration on demand or "
@@ -248,7 +249,8 @@ def _refuse_configuration(run: str, cron: str | None) -> None:
 
 
 def _curl(run: Run, url: str, name: str) -> str:
-    """A request that can be pasted: the run's own first problem, if it is a short one."""
+    """A request that can be pasted into a shell. It asks the run's own first problem, if that is
+    short."""
     from mortal_steps.serving.asking import example_of
 
     path, body = example_of(run, name)

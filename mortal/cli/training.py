@@ -206,7 +206,7 @@ def _accepted(settings: RunConfig) -> RunConfig:
 
 
 def _drive(settings: RunConfig, *, port: int, keep_server: bool, detach: bool = False) -> None:
-    """Run the flow against a server, then say what came of it; or let Modal do so."""
+    """Run the flow against a server, then print the result; or have Modal do so."""
     if detach:
         from mortal_steps.orchestration.detaching import detach as begin_detached
 

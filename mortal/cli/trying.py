@@ -1,4 +1,4 @@
-"""`test-rollout`, `test-reward`: a configuration tried out, without training."""
+"""`test-rollout`, `test-reward`: try a configuration out without training."""
 
 from __future__ import annotations
 

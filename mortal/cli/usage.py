@@ -1,4 +1,4 @@
-"""What was typed and no command knows, with the way to write it."""
+"""Explains words on the command line that no command knows, and how to write what was meant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""typer's class of all such errors, which it does not export."""
+"""typer's base class of such errors, which it does not export."""
 OVERRIDE = re.compile(r"[a-z_][\w.]*=.*", re.DOTALL)
 """How Hydra and others write `--set KEY=VALUE`."""
 MOST_KEYS = 3
@@ -24,7 +24,7 @@ def refuse_extra(command: Any, ctx: Any, extra: list[str]) -> None:
 
 
 def explain_value(error: Any, value: Any) -> None:
-    """Add the value to what pydantic says of it."""
+    """Add the value to pydantic's message about it."""
     if error.message.startswith("Input should be"):
         # pydantic, which only a mistake needs here.
         from mortal_steps.config.loader import in_plain_words
@@ -33,7 +33,8 @@ def explain_value(error: Any, value: Any) -> None:
 
 
 def explain_option(command: Any, error: Any) -> None:
-    """Add to typer's error about an unknown option how the key of that name is written."""
+    """Add to typer's error about an unknown option how to set the configuration key of that
+    name."""
     if not hasattr(error, "possibilities") or not _takes_overrides(command):
         return
     keys = _keys_named(error.option_name.lstrip("-").replace("-", "_"))
@@ -43,7 +44,7 @@ def explain_option(command: Any, error: Any) -> None:
 
 
 def _is_a_typo(error: Any) -> bool:
-    """Whether an option is meant that there is, such as --max_steps."""
+    """Whether the option looks like an existing one, such as --max_steps for --max-steps."""
     return error.option_name.replace("_", "-") in (error.possibilities or ())
 
 
@@ -52,7 +53,7 @@ def _takes_overrides(command: Any) -> bool:
 
 
 def _keys_named(name: str) -> list[str]:
-    """The keys of the configuration with this name, or with this as the last part of it."""
+    """The configuration's keys with this name, or whose last part is this name."""
     # pydantic, which only a mistake needs here.
     from mortal_steps.config import RunConfig
     from mortal_steps.config.keys import keys_of

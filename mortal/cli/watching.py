@@ -1,4 +1,4 @@
-"""`status`, `samples`, `logs`: the commands that look into runs, also while they go on."""
+"""`status`, `samples`, `logs`: commands that look into runs, including those in progress."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""Keeping house: what runs leave on the disk, and whether this machine has what they need."""
+"""Housekeeping: remove what runs leave on the disk, and check that this machine has what they
+need."""

@@ -1,4 +1,5 @@
-"""`mortal doctor`: look at everything that runs of this machine need, and tell it line by line."""
+"""`mortal doctor`: checks everything that runs on this machine need, and prints a line for each
+result."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ COLORS = {"ok": None, "warning": "yellow", "problem": "red"}
 
 
 def examine(runs_dir: Path) -> bool:
-    """Print what is found; whether nothing keeps runs from working."""
+    """Print the results; returns whether nothing prevents runs from working."""
     well = True
     for finding in _findings(runs_dir):
         line = f"  {finding.level:<8} {finding.what}: {finding.word}"

@@ -1,4 +1,4 @@
-"""What `mortal doctor` has found: one line each."""
+"""A result of `mortal doctor`: one line."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ Level = Literal["ok", "warning", "problem"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     level: Level
-    """A problem keeps runs from working; a warning does not, and should be known."""
+    """A `problem` prevents runs from working; a `warning` does not, but should be known."""
     what: str
     word: str
-    """How it is, and what to do where it is not well."""
+    """What was found and, if something is wrong, what to do."""
 
 
 def ok(what: str, word: str) -> Finding:
-    """All is well."""
+    """A result without a complaint."""
     return Finding(level="ok", what=what, word=word)
 
 
 def warning(what: str, word: str) -> Finding:
-    """Runs work; somebody should know."""
+    """Runs work, but somebody should know this."""
     return Finding(level="warning", what=what, word=word)
 
 

@@ -1,4 +1,4 @@
-"""`mortal gc`: what may go of a folder of runs, how much that is, and its removal."""
+"""`mortal gc`: decides which runs in a folder may be removed, measures and removes them."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from mortal_steps.store.files import writing
 from mortal_steps.store.segments import abandoned_segments
 
 LOCK = ".gc.lock"
-"""In the folder of runs; held by the one that removes."""
+"""A file in the folder of runs, locked by the process that removes runs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """Something that may go."""
+    """A run or a part of one that may be removed."""
 
     what: str
     num_bytes: int
-    """What the disk has more without it and those before it in the list."""
+    """Bytes that are freed on the disk if this and all items before it are removed."""
     remove: Callable[[], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What may go of a folder of runs."""
+    """What may be removed from a folder of runs."""
 
     items: tuple[Item, ...]
     kept: tuple[str, ...]
-    """Runs that are old enough and stay, each with why."""
+    """Runs that are old enough to be removed and stay, each with the reason."""
 
 
 def plan(
@@ -59,10 +59,8 @@ def plan(
     keep_rollouts: int | None = None,
     protected: Collection[str] = (),
 ) -> Plan:
-    """What the runs' `[retention]` lets go, or these numbers in its place; changes nothing.
-
-    `protected` are ids of runs to be kept whole.
-    """
+    """Apply the runs' `[retention]`, or these numbers in its place; changes nothing. `protected`
+    are ids of runs that are kept whole."""
     now = time.time()
     runs = {run.store.root.name: run for run in list_runs(runs_dir)}
     known = survey(list(runs.values()), keep_days=keep_days, keep_rollouts=keep_rollouts)
@@ -79,10 +77,10 @@ def plan(
 
 
 def carry_out(planned: Plan, runs_dir: Path, say: Callable[[str], None]) -> bool:
-    """Remove all of it, one after the other; whether everything could be removed.
+    """Remove all items in order; returns whether everything could be removed.
 
-    May be killed anywhere: the next call goes on. Raises `StoreError` if another process removes
-    runs of this folder.
+    A call that is killed is continued by the next one. Raises `StoreError` if another process is
+    removing runs from this folder.
     """
     done = True
     if not runs_dir.is_dir():

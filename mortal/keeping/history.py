@@ -1,4 +1,4 @@
-"""What `mortal doctor` finds about the database of our own Prefect server."""
+"""Checks of `mortal doctor` on the database of MORTAL's own Prefect server."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from mortal_steps.errors import ServerError
 from mortal_steps.report.units import byte_size
 
 LARGE = 2e9
-"""Bytes from where on SQLite may be slow; PostgreSQL has no such worry."""
+"""Bytes above which SQLite may be slow; PostgreSQL has no such limit."""
 PATIENCE_S = 5.0
 
 
 def look_at_database() -> Iterator[Finding]:
-    """Where the history is, how large it is, and whether the running server has it there."""
+    """Where the history is, how large it is, and whether the running server uses it."""
     home = server_home()
     try:
         url = database_url(home)

@@ -1,4 +1,4 @@
-"""What `mortal doctor` finds on this machine; imports neither torch nor Prefect."""
+"""Checks of `mortal doctor` on this machine; imports neither torch nor Prefect."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CUDA = re.compile(r"^cuda\b.*= *['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
 def look_at_machine(runs_dir: Path) -> Iterator[Finding]:
-    """Packages, GPU, disks, and what is left in the folder of runs."""
+    """Check packages, GPU, disks, and what is left in the folder of runs."""
     yield packages()
     yield torch_and_gpus(_torch_cuda(), _gpus())
     yield sandbox(reached_level())
@@ -34,7 +34,7 @@ def look_at_machine(runs_dir: Path) -> Iterator[Finding]:
 
 
 def packages() -> Finding:
-    """Whether what is installed is what this version of MORTAL asks for."""
+    """Whether the installed packages are the ones that this version of MORTAL needs."""
     wanted = [Requirement(line) for line in metadata.requires("mortal") or ()]
     needed = [each for each in wanted if each.marker is None or each.marker.evaluate()]
     wrong = [told for each in needed if (told := _unlike(each))]
@@ -65,14 +65,14 @@ def torch_and_gpus(cuda: str | None, gpus: list[str]) -> Finding:
 
 
 def sandbox(level: Level) -> Finding:
-    """Whether programs that a model wrote can be shut in."""
+    """Whether programs that a model wrote can be isolated."""
     if level.way == "bare":
         return warning("sandbox", f"{level.told}; rewards that run them are refused. {REMEDY}")
     return ok("sandbox", level.told)
 
 
 def _torch_cuda() -> str | None:
-    """Read from a file: importing torch takes seconds."""
+    """CUDA version of torch, read from a file because importing torch takes seconds."""
     found = importlib.util.find_spec("torch")
     assert found is not None and found.origin is not None  # a requirement
     told = CUDA.search(Path(found.origin).with_name("version.py").read_text(encoding="utf-8"))
@@ -106,14 +106,14 @@ def disks(folders: dict[str, Path]) -> Iterator[Finding]:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or where it would be made."""
+    """The folder, or the parent folder in which it would be made."""
     return next(
         place for place in (folder.absolute(), *folder.absolute().parents) if place.exists()
     )
 
 
 def leftovers(runs_dir: Path) -> Finding:
-    """What killed removals have left in a folder of runs."""
+    """What removals have left in a folder of runs when they were killed."""
     trash = trash_in(runs_dir)
     if trash:
         told = f"{len(trash)} removed by half in {runs_dir}; `mortal gc --delete` finishes that"

@@ -32,18 +32,19 @@ from mortal_steps.errors import ServerError
 BUFFER = "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER"
 VACUUM = "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED"
 REMEMBERS = timedelta(days=30)
-"""How long a server has to remember whom it expected a sign of life from."""
+"""How long a server should remember which runs it expects heartbeats from."""
 ORDERING = "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING"
 OUR_ORDERING = "mortal.server.ordering"
 LEASES = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
 LEASES_IN_MEMORY = "prefect.server.concurrency.lease_storage.memory"
 LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
 OFTEN_ENOUGH_S = 90
-"""Seconds between heartbeats that `mortal automate` watches without an option."""
+"""Longest time in seconds between heartbeats that `mortal automate` can watch without an option."""
 
 
 def look_at_server(api_url: str) -> Iterator[Finding]:
-    """Whether it answers, is of one version with this machine, and does what runs need."""
+    """Check that the server answers, has the same version as this machine, and does what runs
+    need."""
     try:
         check_serves(api_url)
         with client_of(api_url) as client:
@@ -102,7 +103,7 @@ def _deployments(
 
 
 def automations(made: Sequence[AutomationCore], deployments: Sequence[Deployed]) -> Finding:
-    """Whether runs of all deployments come back that crash or fall silent."""
+    """Whether crashed or silent runs are restarted, for all deployments."""
     what = "automations"
     off = [each.name for each in made if not each.enabled]
     if off:
@@ -125,7 +126,8 @@ def automations(made: Sequence[AutomationCore], deployments: Sequence[Deployed])
 
 
 def memory(settings: Mapping[str, Any]) -> Finding:
-    """Whether a server that was away still knows which runs it heard from, and who has a place."""
+    """Whether the server still knows after a restart which runs it expects heartbeats from, and
+    which flow runs hold a slot."""
     events = settings["server"]["events"]
     leases = settings["server"]["concurrency"]["lease_storage"]
     lacking = [
@@ -144,7 +146,7 @@ def memory(settings: Mapping[str, Any]) -> Finding:
 
 
 def online(pool: str, num_workers: int) -> Finding:
-    """Whether anybody takes the flow runs of a work pool."""
+    """Whether a worker serves the work pool."""
     if num_workers:
         return ok("worker", f"{num_workers} online for the pool {pool}")
     told = f"none is online for the pool {pool}; `prefect worker start --pool {pool}`"
@@ -152,7 +154,7 @@ def online(pool: str, num_workers: int) -> Finding:
 
 
 def _settings(client: SyncPrefectClient) -> Mapping[str, Any] | None:
-    """The server's own; None for Prefect Cloud, which does not tell them."""
+    """The server's settings; None for Prefect Cloud, which does not reveal them."""
     try:
         found: Mapping[str, Any] = client.request("GET", "/admin/settings").json()
     except httpx.HTTPStatusError as error:

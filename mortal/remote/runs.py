@@ -20,13 +20,13 @@ from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import FinishedCheck
 
 STANDING = (MANIFEST_FILE, METRICS)
-"""Files of a run that its line of `mortal status` is from."""
+"""Files of a run from which its line of `mortal status` is made."""
 
 logger = logging.getLogger(__name__)
 
 
 def summary_there(volume: str, run_id: str) -> RunSummary:
-    """A run in one record; its paths are those on the Volume."""
+    """The summary of a run; its paths are those on the Volume."""
     with tempfile.TemporaryDirectory() as folder:
         run = asyncio.run(volume_runs.look_at(RunsVolume(volume), run_id, Path(folder)))
         summary, final = summarize(run), run.manifest.final
@@ -36,7 +36,7 @@ def summary_there(volume: str, run_id: str) -> RunSummary:
 
 
 def summaries_there(volume: str) -> list[RunSummary]:
-    """Every run on the Volume; one that is not whole is only warned of."""
+    """The summary of every run on the Volume; a run that is not whole is skipped with a warning."""
     found = []
     for run_id in asyncio.run(volume_runs.list_run_ids(RunsVolume(volume))):
         try:
@@ -47,7 +47,8 @@ def summaries_there(volume: str) -> list[RunSummary]:
 
 
 def standings_there(volume: str) -> list[RunStanding]:
-    """How every run on the Volume stands; one that is not whole is only warned of."""
+    """The progress of every run on the Volume; a run that is not whole is skipped with a
+    warning."""
     found = []
     for run_id in asyncio.run(volume_runs.list_run_ids(RunsVolume(volume))):
         try:
@@ -66,17 +67,18 @@ def check_there(volume: str, run_id: str) -> FinishedCheck:
 
 
 def ask_to_stop(volume: str, run_id: str, who: str) -> LeaseRecord:
-    """Let the run's driver hear of it; returns who that is. Raises `StoreError` if nobody is."""
+    """Ask the run's driver to stop; returns who that is. Raises `StoreError` if nobody drives
+    it."""
     return asyncio.run(volume_lease.ask_to_stop(RunsVolume(volume), run_id, who))
 
 
 def find_driver(volume: str, run_id: str) -> LeaseRecord | None:
-    """Who drives the run, as far as the record tells."""
+    """Who drives the run, according to its lease."""
     return asyncio.run(volume_lease.find_lease(RunsVolume(volume), run_id))
 
 
 def fetch_run(volume: str, run_id: str, runs_dir: Path, *, everything: bool) -> str:
-    """Bring a run's model here, or all of it; a sentence that says where it is."""
+    """Download a run's model, or all of the run. Returns a sentence that says where it is."""
     root = asyncio.run(
         volume_runs.fetch(RunsVolume(volume), run_id, runs_dir, everything=everything)
     )

@@ -1,10 +1,10 @@
-"""Tells Prefect's server which types of blocks there are, once it has served for a while.
+"""Registers Prefect's block types once the server has been running for a while.
 
-Prefect does so before a server answers. With a new database that takes some 3 s of a core, and no
-run needs it: who saves a block registers its type, and the catalogue is for people who make a block
-on Prefect's pages.
+Prefect does this before its server answers. With a new database this takes about 3 s of a core, and
+no run needs it: saving a block registers its type, and the catalogue is only for people who make a
+block on Prefect's pages.
 
-Prefect reads its settings when it is imported, which this does.
+Importing this module imports Prefect, which then reads its settings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prefect.server.models.block_registration import run_block_auto_registration
 from prefect.settings import PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION, temporary_settings
 
 AFTER_S = 30.0
-"""Seconds: the first steps of a run come first."""
+"""Seconds; the first steps of a run come first."""
 
 
 async def register_block_types(after_s: float = AFTER_S) -> None:

@@ -36,10 +36,8 @@ def prefect_server(
 
 
 def running_server() -> Server:
-    """The user's own server, or one that another command has started; none is started for this.
-
-    Raises `ServerError` where there is none.
-    """
+    """The user's own server, or one that another command has started. No server is started for
+    this. Raises `ServerError` if there is none."""
     configured = check_configured_server()
     if configured is not None:
         return configured
@@ -52,8 +50,8 @@ def running_server() -> Server:
 
 
 def check_configured_server() -> Server | None:
-    """The user's own server, if the environment names one. Raises `ServerError` if it is none that
-    this user can report to."""
+    """The user's own server, if the environment names one. Raises `ServerError` if this user cannot
+    use it."""
     prepare_client()
     configured = os.environ.get("PREFECT_API_URL")
     if not configured:
@@ -65,8 +63,8 @@ def check_configured_server() -> Server | None:
 
 
 def prepare_client() -> None:
-    """Environment of Prefect's client, before it is imported: no proxy between processes of this
-    machine, and no word to Prefect about its use."""
+    """Set the environment of Prefect's client before it is imported: no proxy between processes of
+    this machine, and no telemetry."""
     os.environ.setdefault("DO_NOT_TRACK", "1")
     named = [os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
     merged = ",".join(dict.fromkeys([*filter(None, ",".join(named).split(",")), *LOOPBACK]))

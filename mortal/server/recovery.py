@@ -34,6 +34,8 @@ from prefect.events.schemas.automations import (
 )
 from prefect.events.schemas.events import ResourceSpecification
 
+from mortal_flows.lateness import LIMIT_REACHED
+
 FLOWS = ("promote", "grpo-train")
 """Whose deployments' runs come back: all that they do may be done again."""
 SILENT = "mortal: a silent run has crashed"
@@ -72,8 +74,6 @@ SILENCE = "No sign of life any more."
 RUN_COUNT = "prefect.run-count"
 """Label of a state's event: how often the flow run has been Running."""
 MESSAGE = "prefect.state-message"
-LIMIT_REACHED = "Deployment concurrency limit reached*"
-"""With which Prefect cancels a run, where the deployment says CANCEL_NEW."""
 PLACE_LOST = "Deployment concurrency slot lost during provisioning*"
 """With which Prefect cancels a run that had its place and was about to start, whatever the
 deployment says: the server forgot the lease, or a slow start outlasted it."""
@@ -218,12 +218,12 @@ def _cancelled(recovery: Recovery) -> AutomationCore:
         description=MADE_FOR_ALL,
         trigger=CompoundTrigger(
             triggers=[
-                _refused({RUN_COUNT: begun, MESSAGE: [LIMIT_REACHED, PLACE_LOST]}),
+                _refused({RUN_COUNT: begun, MESSAGE: [f"{LIMIT_REACHED}*", PLACE_LOST]}),
                 _refused({RUN_COUNT: "0", MESSAGE: PLACE_LOST}),
                 # It died before it was Running, and that it comes back is known by what came
                 # before. This one reads before it writes, so few events may reach it.
                 _refused(
-                    {RUN_COUNT: "0", MESSAGE: [scheduled_again, LIMIT_REACHED]},
+                    {RUN_COUNT: "0", MESSAGE: [scheduled_again, f"{LIMIT_REACHED}*"]},
                     after=_events("AwaitingRetry"),
                     within=MEMORY,
                 ),

@@ -10,11 +10,13 @@ from mortal_steps.report.units import number
 
 WIDTH = 60
 BESIDE = 16
-"""Columns of a terminal that the curve does not have."""
+"""Columns of a terminal beside the curve."""
 HEIGHT = 8
 FEWEST = 4
-"""Steps that a curve needs to be one."""
+"""Steps that a curve needs at least."""
 TRAINING, HELD_OUT, FORK = "·", "o", "┊"
+IN_ASCII = str.maketrans("·┊│└", ".:|+")
+"""What takes the place of characters that not every encoding has."""
 
 
 def chart(
@@ -24,12 +26,12 @@ def chart(
     fork: int | None = None,
     drawn: Mapping[str, str] = MappingProxyType({}),
     columns: int = WIDTH + BESIDE,
+    encoding: str = "utf-8",
 ) -> list[str]:
-    """Lines of at most 76 columns, or as many as there are `columns`; none where there are too few
-    steps.
+    """Lines of at most 76 columns, or as many as there are `columns`; none for too few steps.
 
-    Each `·` is the mean training reward of some steps, each `o` an evaluation. `drawn`: how the
-    completions of either are chosen.
+    Each `·` is the mean training reward of some steps, each `o` an evaluation. `drawn` says how the
+    completions of either are chosen. If the `encoding` lacks a character, all of it is in ASCII.
     """
     if len(training) < FEWEST:
         return []
@@ -47,16 +49,16 @@ def chart(
         return round((HEIGHT - 1) * (high - value) / (high - low)) if high > low else HEIGHT - 1
 
     if fork is not None:
-        for line in rows:
-            line[column(fork)] = FORK
+        for marks in rows:
+            marks[column(fork)] = FORK
     for mark, shown in ((TRAINING, points), (HELD_OUT, held_out)):
         for step, value in shown:
             rows[row(value)][column(step)] = mark
     lines = []
-    for place, line in enumerate(rows):
+    for place, marks in enumerate(rows):
         value = high - (high - low) * place / (HEIGHT - 1)
         label = number(value) if place in (0, HEIGHT - 1) else ""
-        lines.append(f"{label:>9} │{''.join(line).rstrip()}")
+        lines.append(f"{label:>9} │{''.join(marks).rstrip()}")
     lines.append(f"{'step':>9} └{'1':<{width - len(str(last))}}{last}")
     legend = [f"{TRAINING} training{_how(drawn, 'training')}"]
     if held_out:
@@ -64,7 +66,17 @@ def chart(
     if fork is not None:
         legend.append(f"{FORK} fork")
     lines.append(f"{'':>9}  {'  '.join(legend)}")
-    return lines
+    if _has_all("".join(lines), encoding):
+        return lines
+    return [line.translate(IN_ASCII) for line in lines]
+
+
+def _has_all(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _how(drawn: Mapping[str, str], which: str) -> str:

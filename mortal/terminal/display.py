@@ -59,7 +59,8 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
 def _show_curve(run: RunSummary) -> None:
     fork = int(run.parent["step"]) if run.parent else None
     curves = run.curve["training"], run.curve["held_out"]
-    for text in chart(*curves, fork=fork, drawn=run.drawn, columns=console.width):
+    columns, encoding = console.width, console.encoding
+    for text in chart(*curves, fork=fork, drawn=run.drawn, columns=columns, encoding=encoding):
         console.print(text)
 
 

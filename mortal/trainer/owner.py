@@ -48,8 +48,8 @@ def perform(request: Request) -> Any:
         content = answers.read()
     if not content:
         raise WorkerLostError(
-            f"the process that did `{request.action}` ended without a word (exit code "
-            f"{process.returncode}); a run goes on with train(resume=True)"
+            f"the process that did `{request.action}` ended without an error message (exit code "
+            f"{process.returncode}); continue the run with train(resume=True)"
         )
     answer: Answer = pickle.loads(content)
     if interrupted or isinstance(answer.error, KeyboardInterrupt):

@@ -1,0 +1,12 @@
+"""Where workers run. A worker is a plain class; it knows nothing of what is here.
+
+base                          the protocol: `Compute`, `WorkerSpec`, `CallKey`
+roles                         the workers of a run: actor, rollout, reward
+pool                          which workers of a role are free; lost ones are restarted
+local, local_container        processes on this machine, as their owner sees them
+container                     the inside of such a process
+forking, forkserver           workers forked from a process that has imported what they need
+devices                       GPUs of this machine
+failure                       a worker's error on its way to the caller
+modal                         containers on Modal
+"""

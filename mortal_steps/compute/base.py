@@ -17,7 +17,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallKey:
-    """Identity of a call: whoever asks with the same key means the same piece of work."""
+    """Identity of a call: two calls with the same key ask for the same piece of work."""
 
     run_id: str
     stage: str
@@ -27,7 +27,7 @@ class CallKey:
 
     @property
     def label(self) -> str:
-        """The call among those of its run, such as `generate/12/0`."""
+        """The call's name within its run, such as `generate/12/0`."""
         return f"{self.stage}/{self.step}/{self.index}"
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class CallKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSpec:
-    """How the workers of a role are made."""
+    """How the workers of a role are started."""
 
     factory: str
     """`module:Class` of the worker."""
@@ -44,26 +44,26 @@ class WorkerSpec:
     """Constructor arguments; picklable."""
     count: int = 1
     grows_after_s: float | None = None
-    """After the first worker, each further one starts when a call has waited for so long. None: all
-    start at once."""
+    """Seconds that a call may wait for a free worker before another worker starts; the first starts
+    at once. None: all workers start at once."""
     prepare: str | None = None
-    """Method that makes a worker ready, called as soon as the role is started; None: a worker
+    """Method that makes a worker ready, called as soon as the role is started. None: a worker
     starts at its first call."""
     python: str | None = None
-    """Interpreter; default: this one."""
+    """Python interpreter; by default the one of this process."""
     threads: int = 1
     """OMP_NUM_THREADS."""
     devices: tuple[str, ...] = ()
-    """CUDA_VISIBLE_DEVICES, dealt out to the workers in turn."""
+    """Values of CUDA_VISIBLE_DEVICES, given to the workers in turn."""
     env: Mapping[str, str] = field(default_factory=dict)
     rounding: Mapping[str, str] | None = None
     """All variables that decide how libraries round; None: those of this process. What `env` names
     goes first."""
     preload: tuple[str, ...] = ()
-    """Modules that workers of this process share: one process imports them, each worker is forked
-    from it. Empty: each worker is an interpreter of its own."""
+    """Modules that a process imports once; each worker is then forked from it. Empty: each worker
+    is started as an interpreter of its own."""
     fork: bool | None = None
-    """Whether workers that name modules are forked; None: on a machine without a GPU."""
+    """Whether workers that name modules are forked; None: on machines without a GPU."""
 
     def threading(self) -> dict[str, str]:
         """Environment variables that decide how a worker's threads compute."""
@@ -79,10 +79,10 @@ class Compute(Protocol):
     """Where workers run."""
 
     async def start(self, role: Role) -> None:
-        """Bring up the workers of `role`; returns when the first of them is ready.
+        """Start the workers of `role`; returns when the first of them is ready.
 
-        The others join as they become ready; see `WorkerSpec.grows_after_s`. Raises an error of a
-        worker's own that kept it from that, and a `TransientError` if none could be started.
+        The others join as they become ready; see `WorkerSpec.grows_after_s`. Raises the error of a
+        worker that could not get ready, and a `TransientError` if no worker could be started.
         """
         ...
 
@@ -104,7 +104,7 @@ class Compute(Protocol):
         ...
 
     def ready_workers(self, role: Role) -> list[int]:
-        """Numbers of the role's workers that take calls now."""
+        """Numbers of the role's workers that can take calls now."""
         ...
 
     def spent(self) -> float:

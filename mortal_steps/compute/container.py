@@ -1,7 +1,7 @@
-"""The inside of a local container: one process, one worker, one call at a time.
+"""The inside of a local container: one process with one worker, which handles one call at a time.
 
-Started by `LocalCompute` as `python -m mortal_steps.compute.container FD`; whatever the worker
-prints goes to its log file, the protocol has a socket of its own.
+`LocalCompute` starts it as `python -m mortal_steps.compute.container FD`. What the worker prints
+goes to its log file; calls arrive on a socket.
 """
 
 from __future__ import annotations
@@ -24,12 +24,9 @@ from mortal_steps.system.scratch import remove_own_scratch
 
 logger = logging.getLogger("mortal_steps.compute.container")  # not __main__, which this is
 
-UCRED = "3i"
-"""Of <sys/socket.h>: the ids of process, user and group."""
-
 
 def serve_owner(descriptor: int) -> None:
-    """Serve the calls that arrive on the socket of this descriptor until the owner closes it."""
+    """Serve the calls that arrive on this socket until the owner closes it."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -53,7 +50,7 @@ def serve_owner(descriptor: int) -> None:
 
 
 def refuse_owner(descriptor: int, error: MortalError) -> None:
-    """Answer the order for a worker with this error."""
+    """Answer the request to construct a worker with this error."""
     with socket.socket(fileno=descriptor) as connection, contextlib.suppress(EOFError):
         receive_frame(connection)
         send_frame(connection, Answer(number=0, error=error))
@@ -77,7 +74,7 @@ def _serve(connection: socket.socket, worker: Any) -> None:
 
 
 def _log(label: str, what: str) -> None:
-    """One line: where a worker that was killed has been, its log tells."""
+    """Write one line, so that the log of a worker that was killed shows what it was doing."""
     if label:
         logger.info("%s %s", label, what)
 
@@ -94,7 +91,8 @@ def _failure(number: int, error: Exception) -> Answer:
 
 
 def _owner(connection: socket.socket) -> int:
-    """The process that made the connection: it may be gone by now, and another one the parent."""
+    """The process that made the connection. It may have ended by now, and this process may have
+    another parent."""
     if not hasattr(socket, "SO_PEERCRED"):
         return os.getppid()
     credentials = connection.getsockopt(

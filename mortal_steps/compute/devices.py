@@ -1,7 +1,7 @@
-"""The GPUs that a configuration names: whether they are there, who uses them, who shares one.
+"""Checks the GPUs that a configuration names: whether they exist, and which workers share one.
 
-A process that is given a device which does not exist sees none at all, and would compute on the CPU
-without a word.
+A process that is given a device that does not exist sees no GPU at all, and would compute on the
+CPU without saying so.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ WITHOUT_BFLOAT16 = ("T4",)
 """GPUs on Modal that have no bfloat16."""
 COUNT = "import torch; print(torch.cuda.device_count())"
 NONE = ("", "-1")
-"""How CUDA_VISIBLE_DEVICES says that a process shall see no GPU."""
+"""Value of CUDA_VISIBLE_DEVICES for a process that shall see no GPU."""
 SAMPLERS_SHARE = 0.6
-"""Of a GPU's memory, divided by all that compute on it, the actor included: what each rollout
-worker takes. One worker beside the actor takes 0.3, as with TRL."""
+"""Part of a GPU's memory that is divided equally among the actor and the rollout workers on it: so
+one rollout worker beside the actor takes 0.3, as with TRL."""
 FREE_GPU = 0.9
-"""Of a GPU's memory, what the rollout workers on it take together where the actor is elsewhere."""
+"""Part of a GPU's memory that the rollout workers on it take together if the actor is elsewhere."""
 
 
 def check_devices(config: RunConfig) -> None:
-    """Raise `ConfigError` for devices of the actor or of a rollout worker that are not there, and
+    """Raise `ConfigError` for devices of the actor or of a rollout worker that do not exist, and
     for more than one GPU for the actor."""
     if config.compute.backend == "modal":
         _check_modal_actor(config)
@@ -68,7 +68,7 @@ def sharing_gpus(config: RunConfig) -> RunConfig:
 
 
 def have_bfloat16(config: RunConfig) -> bool:
-    """Whether actor and rollout workers compute on GPUs that have bfloat16."""
+    """Whether actor and rollout workers compute on GPUs that support bfloat16."""
     if config.compute.backend == "modal":
         gpus = [config.compute.gpu_of(role) or "" for role in ("actor", "rollout")]
         return not any(gpu.partition(":")[0].upper() in WITHOUT_BFLOAT16 for gpu in gpus)
@@ -93,7 +93,7 @@ def _has_bfloat16(config: RunConfig, role: Literal["actor", "rollout"]) -> bool:
 
 
 def _share(config: RunConfig) -> float | None:
-    """Of a GPU's memory, for one rollout worker; None where it has the GPU to itself."""
+    """Part of the GPU's memory for one rollout worker; None if it has the GPU to itself."""
     actor, samplers = config.compute.local.actor.devices, config.compute.local.rollout.devices
     workers = -(-config.num_rollout_workers // max(len(samplers), 1))
     if _overlap(actor, samplers):
@@ -102,7 +102,7 @@ def _share(config: RunConfig) -> float | None:
 
 
 def _overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Whether two roles have a GPU in common; one that names no devices sees them all."""
+    """Whether two roles have a GPU in common. A role that names no devices sees all of them."""
     if not some or not others:
         return True
     used = {name for devices in some for name in _named(devices)}
@@ -124,7 +124,8 @@ def _check_modal_actor(config: RunConfig) -> None:
 
 
 def _check_sleep(config: RunConfig) -> None:
-    """There is memory of a GPU for the actor to use while rollout workers sleep."""
+    """Raise `ConfigError` unless the actor shares a GPU whose memory rollout workers can free while
+    they sleep."""
     place = config.compute.local
     why = None
     if not any(map(os.path.exists, GPUS)):

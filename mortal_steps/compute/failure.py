@@ -1,4 +1,4 @@
-"""What a worker's exception becomes on its way to whoever called it."""
+"""Converts an exception in a worker to one that the caller can raise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from mortal_steps.errors import MortalError, WorkerError
 
 
 def as_mortal_error(error: Exception) -> MortalError:
-    """The error as the caller may raise it: MORTAL's own as it is, others as a `WorkerError`."""
+    """The error for the caller: MORTAL's own errors stay as they are, others become a
+    `WorkerError`."""
     if isinstance(error, MortalError) and _survives_pickling(error):
         return error
     trace = "".join(traceback.format_exception(error))

@@ -1,7 +1,8 @@
-"""Workers that are forked rather than started: the owner's side of `forkserver`.
+"""Workers that are forked and not started: the owner's side of `forkserver`.
 
-A fork server is kept for each interpreter, set of modules and environment, for as long as this
-process lives; the checks before a run, its actor and its rollout workers come from the same one.
+A fork server exists for each combination of interpreter, modules and environment, for as long as
+this process lives. The checks before a run, its actor and its rollout workers are forked from the
+same one.
 """
 
 from __future__ import annotations
@@ -25,20 +26,22 @@ from mortal_steps.compute.forkserver import STATUS, ForkOrder
 from mortal_steps.errors import ComputeError, WorkerLostError
 
 MOST_SERVERS = 3
-"""That are kept, one for each role at most; further ones go when none of their workers lives."""
+"""Fork servers that are kept, at most one per role. Further ones are closed when none of their
+workers lives."""
 STATUS_WITHIN_S = 5.0
-"""After a worker's end: how long its fork server may take to tell the exit status."""
+"""Seconds that a fork server may take to report the exit status of a worker that has ended."""
 OF_A_WORKER = ("OMP_NUM_THREADS", "TMPDIR", "MORTAL_WORKER_SCRATCH")
-"""Environment variables that are each worker's own, set after the fork."""
+"""Environment variables with a value per worker, which are set after the fork."""
 OF_NO_IMPORT = ("PREFECT_*", "PYTEST_CURRENT_TEST")
-"""Environment variables that no import of a worker's reads."""
+"""Environment variables that no import of a worker reads."""
 OF_THE_SERVER = {
     # Threads that a library has started do not come along in a fork.
     "OMP_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
 GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-"""Where one is, an import may begin to use it, and a process that is forked after that cannot."""
+"""Files that exist on a machine with a GPU. There an import may begin to use the GPU, and a process
+that is forked after that cannot use it."""
 
 Key = tuple[str, tuple[str, ...], frozenset[tuple[str, str]]]
 
@@ -58,11 +61,12 @@ class ForkedProcess:
         self._loop.add_reader(handle, self._ended)
 
     async def wait(self) -> int | None:
-        """Its exit code when it has ended, below zero for a signal; None where nobody knows."""
+        """The exit code once the process has ended, below zero for a signal; None if it is
+        unknown."""
         return await asyncio.shield(self._code)
 
     def has_ended(self) -> bool:
-        """Whether it is dead, and its exit code told."""
+        """Whether it is dead and its exit code is known."""
         return self._code.done()
 
     def kill(self) -> None:
@@ -88,7 +92,7 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """A process that imports `modules` at once and becomes a worker at each `fork`."""
+    """A process that imports `modules` when it starts, and becomes a worker at each `fork`."""
 
     def __init__(self, python: str, modules: Sequence[str], environment: Mapping[str, str]) -> None:
         self._environment = {**environment, **OF_THE_SERVER}
@@ -116,16 +120,16 @@ class ForkServer:
             )
 
     def lives(self) -> bool:
-        """Whether it still takes orders."""
+        """Whether it still accepts requests."""
         return self._process.poll() is None
 
     def is_needed(self) -> bool:
-        """Whether a worker of its is waited for, or lives, whose exit status nobody else would
-        learn."""
+        """Whether somebody waits for one of its workers, or one is alive, whose exit status only it
+        can report."""
         return self._ordered > 0 or any(not worker.has_ended() for worker in self._workers)
 
     def close(self) -> None:
-        """End it; its workers go on."""
+        """End the server; its workers continue."""
         self._control.close()
 
     async def fork(

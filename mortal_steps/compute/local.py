@@ -22,7 +22,7 @@ from mortal_steps.compute.pool import Pool
 logger = logging.getLogger(__name__)
 
 REHEARSAL = "rehearsal"
-"""Name of a worker that lives for some calls alone."""
+"""Name of a worker that is started for a few calls."""
 
 
 class LocalCompute:
@@ -90,7 +90,7 @@ def begin_imports(spec: WorkerSpec) -> None:
 
 
 def call_once(spec: WorkerSpec, method: str, **payload: Any) -> Any:
-    """One call of one worker in a process that lives for this call alone; see `call_in_turn`."""
+    """Make one call of a worker, in a process that is started for this call; see `call_in_turn`."""
     return call_in_turn(spec, method, [payload])[0]
 
 
@@ -100,11 +100,12 @@ def call_in_turn(
     payloads: Sequence[Mapping[str, Any]],
     log_dir: Path | None = None,
 ) -> list[Any]:
-    """Calls of one worker, one after the other, in a process that lives for them alone; blocking.
+    """Make calls of one worker, one after the other, in a process that is started for them; this
+    blocks.
 
-    What it prints goes to `log_dir`, or else away with it. May be used where an event loop runs
-    already. Raises what `Compute.call` raises; interrupted, it
-    ends the process first.
+    What the worker prints goes to `log_dir`, or is lost without one. This can be used while an
+    event loop is running. Raises what `Compute.call` raises; if it is interrupted, it ends the
+    process first.
     """
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
         calling, cancel = _begun(thread, spec, method, payloads, log_dir)
@@ -117,10 +118,11 @@ def call_in_turn(
 
 @contextlib.contextmanager
 def called_beside(spec: WorkerSpec, method: str, **payload: Any) -> Iterator[None]:
-    """One call of one worker, in a process of its own, beside the block and no longer than that.
+    """Make one call of a worker in a process of its own, beside the block and no longer than the
+    block.
 
-    For work that somebody else does again if it fails here: an error is logged alone. There is no
-    call of a worker that cannot be forked, which would begin with imports of its own.
+    This is for work that is repeated elsewhere if it fails here: errors are only logged. A worker
+    that cannot be forked is not called, because it would begin with imports of its own.
     """
     if fork_server(spec, worker_environment(spec, {})) is None:
         yield
@@ -141,7 +143,8 @@ def _begun(
     payloads: Sequence[Mapping[str, Any]],
     log_dir: Path | None,
 ) -> tuple[concurrent.futures.Future[list[Any]], Callable[[], None]]:
-    """The answers to come, of a process that lives for these calls alone, and how to end it."""
+    """The answers to come from a process that is started for these calls, and a function that ends
+    it."""
     running: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
 
     async def each(container: LocalContainer) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A container on this machine: one OS process with one worker, seen from its owner."""
+"""A container on this machine, as its owner sees it: one OS process with one worker."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from mortal_steps.system.rounding import decides_rounding
 from mortal_steps.system.scratch import Scratch
 
 CLOSE_GRACE_S = 2.0
-"""How long a container may take to end by itself before it is killed."""
+"""Seconds that a container may take to end by itself before it is killed."""
 EPITAPH_BYTES = 8192
-"""Of the end of a lost container's log, what is looked at."""
+"""Bytes at the end of a lost container's log that are read for its error message."""
 LONGEST_LOG = 64 * 2**20
-"""Bytes; a log that is longer after a call starts anew with its end."""
+"""Bytes. A log that is longer after a call is cut to its end."""
 ENVIRONMENT = {
     # Threads that spin while they wait take the cores from every other process of the machine.
     "OMP_WAIT_POLICY": "PASSIVE",
@@ -35,7 +35,7 @@ ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(2**30),
 }
-"""Of every container, unless this process has another opinion in its own environment."""
+"""Environment variables of every container, unless they are set in this process."""
 
 
 class WorkerProcess(Protocol):
@@ -50,10 +50,10 @@ class WorkerProcess(Protocol):
 
 
 class LocalContainer:
-    """One worker process, started at its first call and again after it was lost.
+    """One worker process, which starts at its first call and again after it was lost.
 
-    Without a `log_dir` it writes where this process does, unless it is to `log_in_scratch`: among
-    its temporary files, which go with it.
+    Without a `log_dir`, it writes to the output of this process; or, with `log_in_scratch`, to a
+    file among its temporary files, which are removed with it.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class LocalContainer:
         self._ending: asyncio.Task[None] | None = None
 
     async def call(self, method: str, payload: Mapping[str, Any], label: str) -> Any:
-        """The method's result; `label` names the call in the log.
+        """The result of the method; `label` names the call in the log.
 
         Raises what `Compute.call` does, and `StoreError` if the worker's log cannot be written.
         """
@@ -206,7 +206,7 @@ class LocalContainer:
             self._shorten_log()
 
     def _shorten_log(self) -> None:
-        """What a worker prints between two looks is all that a log can be longer."""
+        """Cut the log after a call; it can only be longer by what the worker prints in between."""
         if self._log_path is None:
             return
         with contextlib.suppress(FileNotFoundError):
@@ -226,7 +226,7 @@ class LocalContainer:
             future.set_result(answer.value)
 
     async def _end(self, process: WorkerProcess, scratch: Scratch) -> None:
-        """Tell everybody who waits for the container that it is gone, with its temporary files."""
+        """Tell every caller that the container has ended, and remove its temporary files."""
         code = await process.wait()
         if self.process is process:
             self.process = None
@@ -259,7 +259,8 @@ def _end_of(log: Path) -> bytes:
 
 
 def worker_environment(spec: WorkerSpec, own: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables of a worker with this spec; `own`: what it shares with no other."""
+    """Environment variables of a worker with this spec; `own` are those that it shares with no
+    other."""
     shared = {**ENVIRONMENT, **os.environ, **spec.threading(), "PYTHONUNBUFFERED": "1"}
     if spec.rounding is not None:
         others = {name: value for name, value in shared.items() if not decides_rounding(name)}

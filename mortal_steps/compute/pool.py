@@ -22,14 +22,14 @@ from mortal_steps.errors import TransientError
 logger = logging.getLogger(__name__)
 
 RESTART_DELAYS_S = (0.0, 5.0, 15.0)
-"""Before each further try to start a worker that ended while it prepared itself."""
+"""Seconds before each further attempt to start a worker that ended while it was getting ready."""
 
 
 class Container(Protocol):
-    """A worker somewhere else."""
+    """A worker in another process or on another machine."""
 
     on_lost: Callable[[], None] | None
-    """Called when it ended without being asked to."""
+    """Called when the worker ended without being asked to."""
 
     async def call(self, method: str, payload: Mapping[str, Any], label: str) -> Any: ...
 
@@ -39,15 +39,16 @@ class Container(Protocol):
 C = TypeVar("C", bound=Container)
 
 called: ContextVar[int | None] = ContextVar("called", default=None)
-"""Number of the worker that the last call of this asyncio task went to."""
+"""Number of the worker that took the last call of this asyncio task."""
 
 
 class Place(NamedTuple):
-    """A worker's place among the free ones; void once it was lost, whenever it joins again."""
+    """A worker's place in the queue of free workers. It becomes void when the worker is lost, even
+    if the worker joins again."""
 
     number: int
     joined: int
-    """Which joining of all this was."""
+    """Which of the worker's joinings this place belongs to."""
 
 
 class Pool(Generic[C]):
@@ -90,9 +91,9 @@ class Pool(Generic[C]):
         return sorted(self._ready)
 
     async def first_ready(self) -> None:
-        """Start what is not started; return when at least one worker is ready and free.
+        """Start the workers that are not started; return when at least one is ready and free.
 
-        Raises what kept a worker from starting.
+        Raises the error that kept a worker from starting.
         """
         async with self.taken():
             pass
@@ -100,7 +101,7 @@ class Pool(Generic[C]):
     async def call(
         self, method: str, payload: Mapping[str, Any], label: str, worker: int | None
     ) -> Any:
-        """Call a method of the numbered worker, or of whichever is free first; see `taken`."""
+        """Call a method of the numbered worker, or of the first one that is free; see `taken`."""
         if worker is not None:
             called.set(worker)
             return await self.containers[worker].call(method, payload, label)
@@ -112,8 +113,8 @@ class Pool(Generic[C]):
     async def taken(self) -> AsyncIterator[C]:
         """The next free container, for the time of the block.
 
-        Raises an error of a worker's own that kept it from getting ready, and a `TransientError`
-        if none could be started.
+        Raises the error that kept a worker from getting ready, and a `TransientError` if none could
+        be started.
         """
         self._start_missing()
         place = await self._next_free()
@@ -192,7 +193,7 @@ class Pool(Generic[C]):
         self._offer(self._ready[number])
 
     def _offer(self, place: Place) -> None:
-        """Deal a call out to this worker next, unless it was lost meanwhile."""
+        """Give the next call to this worker, unless it was lost meanwhile."""
         if self._holds(place):
             self._free.append(place)
             self._changed.set()

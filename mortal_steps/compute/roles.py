@@ -1,4 +1,4 @@
-"""Which workers a run has: the roles' classes and what each is constructed with."""
+"""Lists the workers of a run: the class of each role, and how it is constructed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FACTORIES: dict[Role, str] = {
     "reward": "mortal_steps.rewards.worker:RewardWorker",
 }
 REWARD_MODULES = ("mortal_steps.rewards.worker", "mortal_steps.store.shard_columns")
-"""What reward workers import; the user's functions are imported by their host."""
+"""Modules that reward workers import. The user's functions are imported by their host process."""
 REWARDS_MAY_WAIT_S = 1.0
-"""How long a shard waits to be scored before another reward worker starts: most rewards need one
-only, and each takes the memory of two processes."""
+"""Seconds that a shard waits to be scored before another reward worker starts. Most runs need only
+one, and each takes the memory of two processes."""
 
 
 def worker_specs(

@@ -1,4 +1,4 @@
-"""`[algorithm]`: what makes a train step of scored completions."""
+"""`[algorithm]`: how a train step is made of scored completions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ALGORITHMS: Mapping[str, str] = {
 class AlgorithmConfig(Section, extra="allow"):
     """`[algorithm]`: which algorithm trains, and the settings that it has beyond `[training]`.
 
-    What is an `AlgorithmConfig` itself is one of a user's own: its class is `type`, and is imported
-    where the actor works.
+    An instance of this class itself stands for a user's own algorithm: its class is named by
+    `type`, and is imported where the actor works.
     """
 
     type: Annotated[str, Affects.TRAINING | Affects.STATE, Later()] = "grpo"
@@ -39,7 +39,7 @@ def _of_its_kind(value: Any) -> Any:
 
 
 def grpo() -> AlgorithmConfig:
-    """The algorithm by default."""
+    """The default algorithm."""
     default: AlgorithmConfig = _of_its_kind({})
     return default
 

@@ -1,4 +1,4 @@
-"""The batch sources, by the names that they have in the configuration."""
+"""The table of batch sources, by their names in the configuration."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class RoleConfig(Section):
     `rewards.credentials` names those that they would not see."""
     fork: Annotated[bool | None, Affects.NOTHING] = None
     """Whether the role's processes are forked from one that has imported torch and the engine,
-    which starts them in a fraction of the time (Linux alone). Default: where there is no GPU. A
+    which starts them in a fraction of the time (only on Linux). Default: where there is no GPU. A
     process cannot use CUDA if the one that it was forked from did: such a worker is refused."""
 
     @model_validator(mode="after")

@@ -1,6 +1,7 @@
-"""The kinds of dataset source, by the names that `data.source` begins with: `KIND:TASK`.
+"""The table of dataset sources, by the names with which `data.source` begins: `KIND:TASK`.
 
-A user's own is written `module:name`. What is neither is a file, a folder or a dataset of the hub.
+A user's own source is written `module:name`. Anything else is a file, a folder or a dataset of the
+hub.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from mortal_steps.config.names import is_imported
 
 REASONING_GYM = "reasoning_gym"
-"""Its rows carry what the task's own verifier needs."""
+"""The source whose rows contain what the verifier of their task needs."""
 DATASET_SOURCES: Mapping[str, str] = {
     REASONING_GYM: "mortal_steps.data.sources.reasoning_gym_tasks:read_task",
 }
@@ -27,11 +28,12 @@ class MadeRows(NamedTuple):
     maker: str
     """`module:name` of the `DatasetSource`."""
     task: str
-    """What stands behind the kind."""
+    """What follows the kind, after the colon."""
 
 
 def made_rows(source: str) -> MadeRows | None:
-    """What makes the rows of `data.source` or `data.eval_source`, if code does."""
+    """The code that makes the rows of `data.source` or `data.eval_source`; None if they are read
+    and not made."""
     kind, colon, task = source.partition(":")
     if colon and kind in DATASET_SOURCES:
         return MadeRows(kind, DATASET_SOURCES[kind], task)

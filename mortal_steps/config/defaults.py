@@ -1,4 +1,5 @@
-"""What a run without a configuration file trains on: programs, scored by their test cases."""
+"""The default dataset of a run without a configuration file: programming problems with test
+cases."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ CODE_DATASET: Mapping[str, Any] = {
     "prompt_column": "instruction",
     "max_samples": 128,
 }
-"""`[data]`. Its test cases are in the column `testcase`, which the sandbox knows."""
+"""Settings of `[data]`. The test cases are in the column `testcase`, which the sandbox knows."""
 
 
 def without_file(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""The engines: one entry each, with all that is asked of an engine outside of its own module.
+"""The table of engines. An entry holds everything that code outside of the engine's own module asks
+about it.
 
-Rollout workers alone import an engine. What the configuration, the checks before a start and the
-containers on Modal have to know of it stands here.
+Only rollout workers import an engine. The configuration, the checks before a run and the containers
+on Modal use this table.
 """
 
 from __future__ import annotations
@@ -18,35 +19,35 @@ from mortal_steps.config.names import checked_name
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Adapters:
-    """How an engine computes a LoRA adapter beside its base."""
+    """How an engine computes a LoRA adapter beside its base model."""
 
     ranks: tuple[int, ...] = ()
-    """That it makes room for, smallest first; empty: any."""
+    """The ranks for which it can reserve memory, smallest first; empty: any rank."""
     embeddings: bool = True
-    """Whether the input and the output embeddings may have one, too."""
+    """Whether it takes adapters of the input and output embeddings."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """`rollout.engine_options` that it is built with."""
+    """The `rollout.engine_options` with which it is built."""
     rank_option: str | None = None
-    """The one of them that makes room for a rank."""
+    """The option among them that sets the rank."""
 
     def room_for(self, rank: int) -> int | None:
-        """The rank to make room for; None where there is not as much."""
+        """The smallest of the ranks that is large enough; None if none is."""
         return next((room for room in self.ranks if room >= rank), None) if self.ranks else rank
 
     def options_for(self, rank: int) -> dict[str, Any]:
-        """`rollout.engine_options` for adapters of a rank that there is room for."""
+        """`rollout.engine_options` for adapters of a rank that fits."""
         room = {self.rank_option: self.room_for(rank)} if self.rank_option else {}
         return {**self.options, **room}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineKind:
-    """One engine, as seen from outside."""
+    """An engine, as code outside of its module sees it."""
 
     factory: str
     """`module:name` of an `EngineFactory` (mortal_steps/rollout/engines/base.py)."""
     needs: str | None = None
-    """Module that the workers' interpreter must have; None: MORTAL itself brings it along."""
+    """Module that the workers' interpreter must have; None if MORTAL itself installs it."""
     install: str = ""
     """How to get an interpreter that has it."""
     one_seed: bool = False
@@ -55,19 +56,21 @@ class EngineKind:
     """Whether its log-probabilities differ from the trainer's by more than rounding, so that TRL's
     importance-sampling correction is on by default."""
     highest_temperature: float = math.inf
-    """That it samples with."""
+    """The highest temperature at which it can sample; None: any."""
     modal_class: str | None = None
-    """Class of deployments/modal_app.py whose image has the engine; None: it runs on no Modal."""
+    """Class in deployments/modal_app.py whose image has the engine; None if no image has it."""
     node_python: str | None = None
-    """Environment variable of the image for a single node: the interpreter that has the engine,
-    where that is another one than the actor's."""
+    """Environment variable, in the image for a single node, that names the interpreter with the
+    engine if it differs from the actor's."""
     adapters: Adapters | None = None
-    """None: it is given whole models, unless the configuration says otherwise."""
+    """How it takes adapters. None: it gets whole models, unless the configuration says
+    otherwise."""
     sleeps: bool = False
-    """Whether it gives a GPU's memory back while it is not needed
+    """Whether it can free a GPU's memory while it is not needed
     (`rollout.sleep_while_training`)."""
     memory_option: str | None = None
-    """Which of `rollout.engine_options` is the part of the GPU's memory that a worker takes."""
+    """The option in `rollout.engine_options` that sets which part of the GPU's memory a worker
+    takes."""
     preload: tuple[str, ...] = ()
     """Modules that local workers with this engine share (`WorkerSpec.preload`)."""
 
@@ -79,11 +82,12 @@ TRAINING_MODULES = (
     "mortal_steps.policy.prompt_lengths",
     "mortal_steps.rollout.engines.transformers",
 )
-"""What the actor and rollout workers with transformers import."""
+"""Modules that the actor and rollout workers with transformers import."""
 VLLM_MODULES = ("mortal_steps.rollout.engines.vllm_imports",)
-"""What rollout workers with vLLM import, in an interpreter that has it."""
+"""Modules that rollout workers with vLLM import, in an interpreter that has it."""
 VLLM_PYTHON = "MORTAL_VLLM_PYTHON"
-"""Environment variable of an image with two environments: the interpreter of the one with vLLM."""
+"""Environment variable, in an image with two environments, that names the interpreter of the one
+with vLLM."""
 VLLM_ADAPTERS = Adapters(
     ranks=(1, 8, 16, 32, 64, 128, 256, 320, 512),
     embeddings=False,
@@ -114,7 +118,7 @@ ENGINES: Mapping[str, EngineKind] = {
         preload=TRAINING_MODULES,
     ),
 }
-"""By the name in `rollout.engine`, those that are preferred first: where none is named, a run takes
+"""The engines by their names in `rollout.engine`, in order of preference: by default, a run takes
 the first one that its rollout workers have."""
 
 ALWAYS_THERE = next(name for name, kind in ENGINES.items() if kind.needs is None)
@@ -122,7 +126,7 @@ ALWAYS_THERE = next(name for name, kind in ENGINES.items() if kind.needs is None
 
 
 def engine_kind(name: str) -> EngineKind:
-    """The entry of a name; one for the engine of a user's own that `module:name` imports."""
+    """The entry of an engine; for a user's own `module:name`, an entry made for it."""
     return ENGINES.get(name) or EngineKind(factory=name, needs=name.partition(":")[0])
 
 

@@ -1,4 +1,4 @@
-"""A configuration out of a file or none, flags and `--set` overrides."""
+"""Makes a configuration of a file, if there is one, flags and `--set` overrides."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def flagged_config(
 
 
 def written(flag: Flag, given: Any) -> str:
-    """The flag as somebody types it."""
+    """The flag as it is typed on the command line."""
     if isinstance(given, list | tuple):
         return " ".join(f"{flag.option} {one}" for one in given)
     if isinstance(given, bool):
@@ -58,7 +58,8 @@ def written(flag: Flag, given: Any) -> str:
 
 
 def find_key(values: Mapping[str, Any], key: str) -> Any:
-    """What nested values have under a key such as `training.max_steps`; or `MISSING`."""
+    """The value of a key such as `training.max_steps` in nested values; `MISSING` if it is not
+    there."""
     found: Any = values
     for part in key.split("."):
         if not isinstance(found, Mapping) or part not in found:

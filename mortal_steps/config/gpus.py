@@ -1,4 +1,4 @@
-"""GPUs by the names that Modal rents them under. Modal's client checks none of them."""
+"""The names under which Modal rents GPUs. Modal's client does not check them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ GPUS = (
     "B300",
 )
 ALIASES = {"A10G": "A10"}
-"""Other spellings in use."""
+"""Other common spellings."""
 MOST_PER_CONTAINER = 8
 
 
 def modal_gpu(wanted: str) -> str:
-    """`A10G` or `a100:2` as Modal writes it: `A10`, `A100:2`.
+    """A GPU as Modal writes it: `A10G` becomes `A10`, `a100:2` becomes `A100:2`.
 
-    Raises `ValueError` for an unknown name, which says the nearest known one, and for a number that
-    does not fit into one container.
+    Raises `ValueError` for an unknown name, with the nearest known one, and for a number that does
+    not fit into one container.
     """
     name, separator, count = wanted.partition(":")
     name = ALIASES.get(name.upper(), name.upper())
@@ -47,5 +47,5 @@ def modal_gpu(wanted: str) -> str:
 
 
 def gpu_count(wanted: str) -> int:
-    """How many `A100:2` is; raises what `modal_gpu` does."""
+    """The number of GPUs that `A100:2` stands for; raises what `modal_gpu` raises."""
     return int(modal_gpu(wanted).partition(":")[2] or 1)

@@ -17,7 +17,7 @@ RENAMED = {
     "compute.modal.deadline_s": "compute.modal.call_timeout_s",
     "logging.server_patience_s": "logging.server_timeout_s",
 }
-"""Present names by earlier ones."""
+"""Earlier name of a key -> its present name."""
 
 RETIRED = {
     "logging.use_wandb": "write logging.report_to = ['wandb']",
@@ -25,8 +25,7 @@ RETIRED = {
     "out",
     "logging.wandb_project": "write logging.project",
 }
-"""Keys that are gone, each with what to do; none of them ever had an effect on what a run
-computes."""
+"""Keys that were removed, each with what to do. None of them ever affected what a run computes."""
 
 
 def migrated(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +44,7 @@ def migrated(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def old_keys(values: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each key in `values` that is not called so any more."""
+    """A sentence for each key in `values` that has another name now."""
     for old, new in RENAMED.items():
         if _table(values, old) is not None:
             yield f"{old} is now {new}; write that in its place"
@@ -55,7 +54,7 @@ def old_keys(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def under_first_names(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's identity with the names that keys had at first, which fingerprints are made of."""
+    """A run's identity under the first names of its keys, from which fingerprints are made."""
     first = copy.deepcopy(dict(identity))
     for old, new in RENAMED.items():
         table = _table(first, new)
@@ -65,7 +64,7 @@ def under_first_names(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _table(values: Mapping[str, Any], key: str) -> Any:
-    """The table that holds `key`; None where no table does."""
+    """The table that holds `key`; None if there is none."""
     table: Any = values
     for part in key.split(".")[:-1]:
         table = table.get(part) if isinstance(table, Mapping) else None
@@ -73,7 +72,7 @@ def _table(values: Mapping[str, Any], key: str) -> Any:
 
 
 def _table_of(values: dict[str, Any], key: str) -> dict[str, Any]:
-    """The table that `key` belongs into, made where there is none."""
+    """The table to which `key` belongs; it is made if it is missing."""
     table = values
     for part in key.split(".")[:-1]:
         table = table.setdefault(part, {})

@@ -1,4 +1,4 @@
-"""Every key of a configuration, and what its marks make of it (see `marks.py`)."""
+"""Lists every key of a configuration, and evaluates the marks on it (see `marks.py`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mortal_steps.config.marks import (
 
 
 def section_of(annotation: Any) -> type[BaseModel] | None:
-    """The table that a key is, if it is one."""
+    """The class of the table that a key is, if it is a table."""
     for candidate in (annotation, *get_args(annotation)):
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             return candidate
@@ -29,7 +29,7 @@ def section_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def keys_of(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Every key below a table, such as `training.lora.r`, with what pydantic knows of it."""
+    """Every key below a table, such as `training.lora.r`, with pydantic's description of it."""
     for name, field in section.model_fields.items():
         inner = section_of(field.annotation)
         if inner:
@@ -39,7 +39,8 @@ def keys_of(section: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, F
 
 
 def affected_by(section: type[BaseModel], key: str) -> Affects:
-    """What a key affects; a table, what its keys do. A key that nobody marked affects anything."""
+    """What a key affects; for a table, what its keys affect. A key without a mark may affect
+    anything."""
     found = ANYTHING
     parts = key.split(".")
     at: type[BaseModel] | None = section
@@ -58,7 +59,7 @@ def affected_by(section: type[BaseModel], key: str) -> Affects:
 
 
 def unmarked_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Keys that do not say what they affect, in no table that does."""
+    """Keys that do not say what they affect, and whose table does not say it either."""
     for name, field in section.model_fields.items():
         if affects_of(field) is not None:
             continue
@@ -72,7 +73,7 @@ def unmarked_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
 def identity_of(
     section: BaseModel, dumped: Mapping[str, Any], within: Affects = ANYTHING
 ) -> dict[str, Any]:
-    """The values, out of `dumped`, of those keys that affect anything at all."""
+    """Those values in `dumped` whose keys affect anything at all."""
     found: dict[str, Any] = {name: dumped[name] for name in section.model_extra or {}}
     for name, field in type(section).model_fields.items():
         value, marked = getattr(section, name), affects_of(field)
@@ -88,7 +89,7 @@ def identity_of(
 
 @functools.cache
 def trl_options_decided(section: type[BaseModel]) -> Mapping[str, str]:
-    """Options of TRL's that have a key here, with its name or the names of several."""
+    """The options of TRL that keys of ours decide, each with the names of these keys."""
     deciding: dict[str, list[str]] = {}
     for key, field in keys_of(section):
         for option in trl_options(field):
@@ -97,7 +98,7 @@ def trl_options_decided(section: type[BaseModel]) -> Mapping[str, str]:
 
 
 def trl_values(section: BaseModel) -> dict[str, Any]:
-    """The options of TRL's that keys give the value of."""
+    """The options of TRL whose values keys of ours hold."""
     found: dict[str, Any] = {}
     for name, field in type(section).model_fields.items():
         value, option = getattr(section, name), trl_option(field)

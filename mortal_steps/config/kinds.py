@@ -18,7 +18,8 @@ from mortal_steps.config.section import Section
 
 
 def of_its_kind(value: Any, base: type[Section], registry: Mapping[str, str]) -> Any:
-    """The value as what its `type` says, a subclass of `base` from the registry.
+    """The value as an instance of the class that its `type` names, a subclass of `base` from the
+    registry.
 
     Raises `ValueError` for a `type` that is neither known nor a user's own.
     """

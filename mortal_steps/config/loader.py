@@ -32,7 +32,7 @@ PLAIN_WORDS = (
         "must consist of letters, digits, '.', '_' and '-', and start with a letter or a digit",
     ),
 )
-"""What pydantic says -> the same without its own terms."""
+"""pydantic's phrases -> the same without its own terms."""
 
 
 def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
@@ -44,7 +44,8 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
 
 
 def load_stored_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
-    """The same of a run's config.toml, which an earlier version of this code may have written."""
+    """The configuration in a run's config.toml, which an earlier version of this code may have
+    written."""
     return _overridden(migrated(read_toml(path)), overrides, origin=str(path))
 
 
@@ -55,7 +56,8 @@ def _overridden(values: dict[str, Any], overrides: Iterable[str], origin: str) -
 
 
 def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> RunConfig:
-    """Plain nested values as a `RunConfig`; raises `ConfigError`, for keys of old as well."""
+    """Plain nested values as a `RunConfig`; raises `ConfigError`, also for keys that are out of
+    date."""
     old = list(old_keys(values))
     if old:
         raise ConfigError("\n".join([f"{origin}:", *(f"  {line}" for line in old)]))
@@ -67,7 +69,7 @@ def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> Ru
 
 
 def override_config(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
-    """The same with `section.key=value` overrides applied; raises `ConfigError`."""
+    """The configuration with `section.key=value` overrides applied; raises `ConfigError`."""
     changes = list(overrides)
     if not changes:
         return config
@@ -85,8 +87,8 @@ def dump_toml(config: RunConfig) -> str:
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
-    """Write `section.key=value` into nested values; raises `ConfigError` for what is no override,
-    or leads through a value."""
+    """Write `section.key=value` into nested values; raises `ConfigError` for a malformed override,
+    or one that leads through a value."""
     dotted, separator, text = override.partition("=")
     keys = [key.strip() for key in dotted.split(".")]
     if not separator or not all(keys):
@@ -109,7 +111,7 @@ def _write(values: dict[str, Any], keys: list[str], value: Any, said: str) -> No
 
 
 def _parse_value(text: str) -> Any:
-    """A TOML value; what is none is a plain string, so that quotes may be left out."""
+    """A TOML value. Anything else is a plain string, so that quotes can be left out."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -133,7 +135,7 @@ def _explain(detail: Mapping[str, Any], values: Mapping[str, Any]) -> str:
 
 
 def in_plain_words(reason: str) -> str:
-    """What pydantic says of a value, without its own terms: `must be a whole number`."""
+    """pydantic's complaint about a value, without its own terms: `must be a whole number`."""
     told = reason.removeprefix("Value error, ")
     for pattern, words in PLAIN_WORDS:
         told = pattern.sub(words, told)
@@ -172,7 +174,7 @@ def _suggest_elsewhere(name: str) -> str:
 
 
 def section_at(location: Iterable[str]) -> type[BaseModel] | None:
-    """The class of a table, such as that of `["training", "lora"]`; None where there is none."""
+    """The class of a table, such as `["training", "lora"]`; None if there is no such table."""
     section: type[BaseModel] | None = RunConfig
     for part in location:
         field = section.model_fields.get(part) if section else None

@@ -1,10 +1,9 @@
-"""What each key of the configuration says of itself, besides its type and its meaning.
+"""Marks on the keys of the configuration: what a key affects, and which option of TRL it is.
 
     learning_rate: Annotated[float, Affects.TRAINING, Trl("learning_rate")] = Field(5e-6, ge=0)
 
-Whatever has to know keys by their nature reads these marks (`keys.py`): what belongs to a run's
-fingerprint, what a fork may change, which options TRL is given. A mark on a table holds for all
-keys in it; where a key has one of its own, both have to hold.
+Code that needs to know the nature of keys reads these marks (`keys.py`), so that no other list of
+keys has to be kept.
 """
 
 from __future__ import annotations
@@ -17,20 +16,21 @@ from pydantic.fields import FieldInfo
 
 
 class Affects(enum.Flag):
-    """What another value of a key would change in a run."""
+    """What changes in a run if a key has another value."""
 
     NOTHING = 0
-    """No number: places, workers, reporting. The key is no part of the run's fingerprint."""
+    """No number: the key is about places, workers or reporting. It is not part of the run's
+    fingerprint."""
     FINGERPRINT = enum.auto()
-    """Only the fingerprint."""
+    """Nothing but the fingerprint."""
     SAMPLING = enum.auto()
-    """Which completions are sampled, the weights being the same."""
+    """Which completions are sampled with the same weights."""
     TRAINING = enum.auto()
-    """The weights, the scored completions being the same."""
+    """The weights that the same scored completions lead to."""
     SCORES = enum.auto()
     """The scores of completions."""
     STATE = enum.auto()
-    """What the numbers of a checkpoint are, so that a fork cannot have another value."""
+    """What a checkpoint contains; so a fork cannot have another value."""
 
 
 ANYTHING = ~Affects.NOTHING
@@ -38,39 +38,39 @@ ANYTHING = ~Affects.NOTHING
 
 @dataclass(frozen=True)
 class AffectsByOption:
-    """Of a table of options for a library: what single ones affect, where that is not what the
-    table's own mark says."""
+    """On a table of options for a library: what single options affect, if it differs from the
+    table's own mark."""
 
     options: Mapping[str, Affects]
 
 
 @dataclass(frozen=True)
 class Later:
-    """Runs had begun before there was this key: it is part of a fingerprint only where its value is
-    not the default."""
+    """The key is newer than some runs: it is part of a fingerprint only if its value is not the
+    default."""
 
 
 @dataclass(frozen=True)
 class Trl:
-    """The option of TRL's that is this key's value."""
+    """The option of TRL that has this key's value."""
 
     option: str
 
 
 class Decides:
-    """Options of TRL's that follow from this key in another way."""
+    """Options of TRL that follow from this key in another way."""
 
     def __init__(self, *options: str) -> None:
         self.options = options
 
 
 def affects_of(field: FieldInfo) -> Affects | None:
-    """What the key's own mark says; None for a key without one."""
+    """The mark of the key itself; None for a key without one."""
     return next((mark for mark in field.metadata if isinstance(mark, Affects)), None)
 
 
 def affects_of_option(field: FieldInfo, option: str) -> Affects | None:
-    """The same for an option in a table of options."""
+    """The mark of an option in a table of options."""
     for mark in field.metadata:
         if isinstance(mark, AffectsByOption) and option in mark.options:
             return mark.options[option]
@@ -78,17 +78,17 @@ def affects_of_option(field: FieldInfo, option: str) -> Affects | None:
 
 
 def is_later(field: FieldInfo) -> bool:
-    """Whether it is marked as `Later`."""
+    """Whether the key is marked as `Later`."""
     return any(isinstance(mark, Later) for mark in field.metadata)
 
 
 def trl_option(field: FieldInfo) -> str | None:
-    """The option of TRL's that is the key's value."""
+    """The option of TRL that has the key's value."""
     return next((mark.option for mark in field.metadata if isinstance(mark, Trl)), None)
 
 
 def trl_options(field: FieldInfo) -> tuple[str, ...]:
-    """Every option of TRL's that the key decides."""
+    """Every option of TRL that the key decides."""
     same = trl_option(field)
     others = [o for mark in field.metadata if isinstance(mark, Decides) for o in mark.options]
     return ((same,) if same else ()) + tuple(others)

@@ -1,7 +1,7 @@
-"""Names in the configuration of what can be added to: entries of a table, or a user's own.
+"""Names in the configuration for what users can extend: an entry of a table, or a user's own
+`module:name`.
 
-A user's own is written `module:name`. Workers import it from their working folder, which is the
-one that the run began in (`system/imports.py`).
+Workers import a user's own from their working folder, in which the run began (`system/imports.py`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ IMPORTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def is_imported(name: str) -> bool:
-    """Whether the name says where to import from: `module:name`."""
+    """Whether the name has the form `module:name`."""
     return IMPORTED.fullmatch(name) is not None
 
 
 def checked_name(name: str, known: Iterable[str]) -> str:
-    """`name`, one of those `known` or `module:name`; raises `ValueError` for another."""
+    """`name`, if it is `known` or of the form `module:name`; raises `ValueError` for any other."""
     names = list(known)
     if name in names or is_imported(name):
         return name

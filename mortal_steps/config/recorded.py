@@ -1,7 +1,7 @@
-"""What a run's config.toml says to those who only look at the run.
+"""The settings in a run's config.toml that are shown to people.
 
-The file is resolved: all keys are in it that have a value. Nothing here checks them, which was done
-when the run began.
+The file is resolved: it has every key that has a value. They were checked when the run began, and
+are not checked here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mortal_steps.config.toml_file import read_toml
 from mortal_steps.errors import ConfigError
 
 NEW_MODEL = "new"
-"""In the place of a name: the run builds a model of its own, as `[model.new]` says."""
+"""Stands for a model that the run builds itself, as `[model.new]` says."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,10 +35,8 @@ class RecordedConfig:
 
 
 def read_recorded_config(path: Path) -> RecordedConfig:
-    """Of a config.toml, which an earlier version of this code may have written.
-
-    Raises `ConfigError` for a file that is none.
-    """
+    """The shown settings of a config.toml, which an earlier version of this code may have written.
+    Raises `ConfigError` for a file that is not TOML."""
     values = migrated(read_toml(path))
     try:
         return _shown(values)

@@ -26,7 +26,7 @@ from mortal_steps.errors import ConfigError
 WIDTH = 100
 
 OPTIONAL_TABLES = ("model.new", "model.warm_start")
-"""Tables that switch something on by being there."""
+"""Tables that switch something on by being present."""
 
 
 ABOUT_A_TABLE = re.compile(r"^`\[[^`]*`: ")
@@ -68,7 +68,7 @@ def reference_toml(section: str | None = None) -> str:
 
 
 def _table(table: str, entries: list[str]) -> str:
-    """One table; commented out where its being there means something, as for `[model.new]`."""
+    """One table; commented out if its presence means something, as for `[model.new]`."""
     heading = f"[{table}]\n" if table else ""
     text = heading + "".join(entries)
     return textwrap.indent(text, "# ") if table in OPTIONAL_TABLES else text
@@ -92,7 +92,7 @@ def _plain(value: Any) -> Any:
 
 
 def _choices(annotation: Any) -> list[str]:
-    """Of a Literal, or of one that may be left out."""
+    """The values of a Literal, optional or not."""
     for candidate in (annotation, *get_args(annotation)):
         if get_origin(candidate) is Literal:
             return [repr(choice) for choice in get_args(candidate)]
@@ -100,7 +100,8 @@ def _choices(annotation: Any) -> list[str]:
 
 
 def reference_markdown() -> str:
-    """All keys as the page docs/configuration.md: a table of the page for each of the file's."""
+    """All keys as the page docs/configuration.md, with one table of the page for each table of the
+    file."""
     tables: dict[str, list[str]] = defaultdict(list)
     for key, field in keys_of(RunConfig):
         table, _, name = key.rpartition(".")
@@ -127,7 +128,7 @@ def _row(name: str, field: FieldInfo) -> str:
 
 
 def _toml(value: Any) -> str:
-    """A value on one line, as TOML has it."""
+    """A value in TOML, on one line."""
     if value == {}:
         return "{}"
     text = tomli_w.dumps({"_": _plain(value)}, multiline_strings=False)
@@ -135,7 +136,7 @@ def _toml(value: Any) -> str:
 
 
 def _kind(annotation: Any) -> str:
-    """What a value may be, in words."""
+    """The type of a value, in words."""
     if get_origin(annotation) is Annotated:
         return _kind(get_args(annotation)[0])
     if get_origin(annotation) is Literal:

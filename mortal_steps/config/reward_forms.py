@@ -21,9 +21,10 @@ FORMS = (
 
 
 def in_full(spec: str) -> dict[str, Any]:
-    """The settings of the term that `spec` stands for; raises `ValueError` for what is none."""
+    """The settings of the term that `spec` stands for; raises `ValueError` if it stands for
+    none."""
     if spec.count(":") > 1 and "," in spec:
-        raise ValueError(f"{spec!r} holds several rewards; write each of them by itself")
+        raise ValueError(f"{spec!r} holds several rewards; write them one by one")
     if ":" in spec:
         return {"type": "function", "function": spec}
     if spec == SANDBOX:
@@ -35,7 +36,7 @@ def in_full(spec: str) -> dict[str, Any]:
 
 
 def checked(functions: tuple[str, ...]) -> tuple[str, ...]:
-    """The same; raises `ValueError` if one of them is no reward."""
+    """The specs, unchanged; raises `ValueError` if one of them is no reward."""
     for spec in functions:
         in_full(spec)
     return functions

@@ -25,7 +25,8 @@ PROBLEMS = (TRAIN_PROBLEMS, TRAIN_IN_FORMAT_1, EVAL_PROBLEMS)
 def keep_problems(
     store: RunStore, train: Sequence[Problem], held_out: Sequence[Problem]
 ) -> tuple[FileRef, FileRef]:
-    """Commit both. A whole file of training problems is linked, where the file system can."""
+    """Commit the training and the held-out problems. A whole file of training problems is linked if
+    the file system can do that."""
     path = store.path(TRAIN_PROBLEMS)
     with writing(path):
         write_problems(path, train)
@@ -44,7 +45,8 @@ def open_problems(store: RunStore, ref: FileRef) -> Sequence[Problem]:
 
 
 def find_train_problems(store: RunStore) -> Sequence[Problem]:
-    """Those of a run whose identity need not be there. Raises `StoreError` if it has none."""
+    """The training problems of a run that may have lost its identity. Raises `StoreError` if it has
+    none."""
     path = store.path(TRAIN_PROBLEMS)
     if path.exists():
         return ProblemFile(path)

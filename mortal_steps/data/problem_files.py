@@ -92,7 +92,7 @@ class ProblemFile(Sequence[Problem]):
                 yield Problem(id=problem_id, prompt=prompt, columns=columns)
 
     def prompts(self) -> Iterator[Prompt]:
-        """Of every problem, in order."""
+        """The prompt of every problem, in order."""
         for table in self._tables(["prompt", "chat"]):
             for prompt, chat in zip(*(column.to_pylist() for column in table.columns), strict=True):
                 yield json.loads(prompt) if chat else prompt
@@ -107,13 +107,14 @@ class ProblemFile(Sequence[Problem]):
         return digest_rows(row for table in self._tables() for row in self._rows(table))
 
     def select(self, rows: array[int]) -> ProblemFile:
-        """The problems at these positions, which go up."""
+        """The problems at these positions, which are in ascending order."""
         if self._chosen is not None:
             rows = array("L", (self._chosen[row] for row in rows))
         return ProblemFile(self.path, rows, keeps=self._keeps)
 
     def write_to(self, target: Path) -> None:
-        """Let `target` be a file of these problems; the same file where that is all of them."""
+        """Make `target` a file of these problems. If they are all problems of this file, the file
+        is linked."""
         if self._chosen is None:
             target.unlink(missing_ok=True)  # it may be a link: never to be written into
             link_file(self.path, target)
@@ -127,7 +128,7 @@ class ProblemFile(Sequence[Problem]):
     # the file
 
     def _tables(self, columns: list[str] | None = None) -> Iterator[Any]:
-        """The rows that count, group by group, as pyarrow tables."""
+        """The selected rows, group by group, as pyarrow tables."""
         for group, start in enumerate(self._starts[:-1]):
             if self._chosen is None:
                 yield self._group(group, columns)
@@ -206,7 +207,7 @@ def dataset_fingerprint(problems: Sequence[Problem]) -> str:
 
 
 def write_problems(path: Path, problems: Sequence[Problem]) -> None:
-    """Let `path` be a file of these problems."""
+    """Write a file of these problems to `path`."""
     if isinstance(problems, ProblemFile):
         problems.write_to(path)
         return

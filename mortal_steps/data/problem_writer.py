@@ -19,11 +19,11 @@ from mortal_steps.types import Prompt
 
 ROWS_PER_GROUP = 1000
 BYTES_PER_GROUP = 2**20
-"""Of text; a group of long prompts has fewer rows."""
+"""Bytes of text per group; a group of long prompts has fewer rows."""
 METADATA = b"mortal"
 """Name of our entry in the file's metadata."""
 ENCODED_AT_ONCE = 100
-"""Rows; the encoder's start costs as much as a short row."""
+"""Rows encoded per call; starting the encoder takes as long as encoding a short row."""
 
 
 class ProblemWriter:
@@ -67,13 +67,13 @@ class ProblemWriter:
             )
 
     def add(self, problem_id: str, prompt: Prompt, columns: Mapping[str, Any]) -> None:
-        """One row; its values are what JSON can carry."""
+        """Add a row, whose values JSON can hold."""
         self._new.append((problem_id, prompt, columns))
         if len(self._new) >= ENCODED_AT_ONCE:
             self._encode()
 
     def add_table(self, table: Any) -> None:
-        """A group of another problem file, as a pyarrow table."""
+        """Add a group of another problem file, given as a pyarrow table."""
         with writing(self._path):
             self._writer.write_table(table)
 

@@ -26,13 +26,13 @@ from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem, Prompt
 
 TAKEN_BY_TRL = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")
-"""Keyword arguments of every reward function; no column may have such a name."""
+"""Keyword arguments of every reward function, after which no column may be named."""
 
 WORTH_A_WORD = 100_000
-"""Rows, which take seconds to read."""
+"""Rows that take seconds to read; the user is told that this is going on."""
 
 DEEPEST = 100
-"""Levels of nesting in a column; the JSON of the run store ends somewhere beyond."""
+"""Levels of nesting in a column; the JSON of the run store cannot hold many more."""
 
 
 def read_problems(
@@ -72,7 +72,7 @@ def read_problems(
 
 
 def load_problems(config: DataConfig, seed: int) -> tuple[list[Problem], list[Problem]]:
-    """`read_problems`, all in memory."""
+    """`read_problems`, with all problems in memory."""
     scratch = Scratch()
     try:
         train, held_out = read_problems(config, seed, scratch)
@@ -113,7 +113,7 @@ def _hold_out(train: ProblemFile, config: DataConfig) -> list[Problem]:
 
 
 def _without(train: ProblemFile, held_out: list[Problem], config: DataConfig) -> ProblemFile:
-    """The training problems whose prompt is not held out."""
+    """The training problems whose prompts are not held out."""
     if not held_out:
         return train
     taken = {_key(problem.prompt) for problem in held_out}
@@ -200,7 +200,7 @@ def _check_columns(names: Iterable[str], prompt_column: str, origin: str) -> Non
 
 
 def check_prompt(prompt: Any, place: str) -> None:
-    """Raise `DataError`, which begins with `place`, for what is no prompt."""
+    """Raise `DataError`, whose message begins with `place`, for a value that is no prompt."""
     if isinstance(prompt, str):
         if not prompt.strip():
             raise DataError(f"{place}: the prompt is empty; remove the row")
@@ -223,7 +223,7 @@ def check_prompt(prompt: Any, place: str) -> None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON carries the value as it is, at a glance."""
+    """Whether JSON can hold the value as it is; a quick check."""
     kind = type(value)
     if kind is str:
         return value.isascii() or _is_unicode(value)

@@ -1,4 +1,4 @@
-"""Rows as JSON text: on disk, and under a digest."""
+"""Rows as JSON text, for files and for digests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = tuple[str, Prompt, Mapping[str, Any]]
 """Id, prompt and columns."""
 
 encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-"""Compact, keys in their order."""
+"""Compact JSON with the keys in their given order."""
 _encode_sorted = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 _MARK = secrets.token_hex(16)
 _BETWEEN = f',"{_MARK}",'
@@ -62,7 +62,7 @@ def _encode_again(texts: list[str], rows: Sequence[int]) -> None:
 
 
 def encode_each(encode: Callable[[Any], str], values: Sequence[Any]) -> list[str]:
-    """What `encode` makes of each value, by one call for all of them."""
+    """The result of `encode` for each value, computed in one call."""
     if not values:
         return []
     marked = [part for value in values for part in (value, _MARK)]

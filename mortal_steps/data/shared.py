@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 SHARED_FROM = 16 * 2**20
 """Bytes of a source; a smaller one is read in seconds."""
 READER = 1
-"""Grows when the same file would be read to other problems."""
+"""Increased whenever the same file would be read as other problems."""
 
 EVAL, SUMMARY = "eval.json", "rows.json"
 
@@ -39,7 +39,7 @@ EVAL, SUMMARY = "eval.json", "rows.json"
 def read_or_share(
     config: RunConfig, scratch: Scratch, say: Callable[[str], None] | None = None
 ) -> tuple[ProblemFile, Sequence[Problem]]:
-    """`read_problems`; from what is kept beside the runs where that is the same. Raises
+    """`read_problems`, or the same problems from what is kept beside the runs. Raises
     `DataError`."""
     sources = _large_sources(config.data)
     if not sources:

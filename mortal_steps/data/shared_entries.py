@@ -1,8 +1,8 @@
-"""What keeps runs that share a dataset out of each other's way, and removes what none has any more.
+"""Locks for runs that share a dataset, and the removal of datasets that no run uses any more.
 
-An entry is a folder of `runs/.data`. A run holds its entry's lock, shared with others, from when it
-looks for the entry until it has a file of its own: a link to the entry's, as a rule. Alone with the
-lock, a run writes the entry, or removes it if no run links to it.
+An entry is a folder of `runs/.data`. A run holds the entry's lock, shared with other runs, from
+when it looks for the entry until it has a file of its own, which is usually a link to the entry's.
+A run that writes or removes an entry holds the lock alone.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from mortal_steps.store.files import writing
 logger = logging.getLogger(__name__)
 
 TRAIN = "train.parquet"
-"""Of an entry, the file that runs link to."""
+"""The file of an entry to which runs link."""
 _KEY = re.compile(r"\.?([0-9a-f]{64})(\..+)?")
 """An entry's folder; with a dot, its lock and what a kill has left of it."""
 
 
 class EntryLock:
-    """The lock of one entry, let go of with this object."""
+    """The lock of one entry; it is released with this object."""
 
     def __init__(self, cache: RunStore, key: str) -> None:
         self._path = cache.path(f".{key}.lock")
         self._release: Callable[[], object] = _nothing
 
     def share(self) -> None:
-        """Wait until nobody is alone with it."""
+        """Take the lock together with others; wait while somebody holds it alone."""
         self._take(fcntl.LOCK_SH)
 
     def be_alone(self) -> None:
-        """Wait until nobody else has it; what was shared is let go of first."""
+        """Take the lock alone; wait until nobody else has it. A shared lock is released first."""
         self._take(fcntl.LOCK_EX)
 
     def try_alone(self) -> bool:
-        """Whether nobody else has it."""
+        """Take the lock alone if nobody else has it; returns whether that worked."""
         try:
             self._take(fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -52,7 +52,7 @@ class EntryLock:
         return True
 
     def release(self) -> None:
-        """Let go of it."""
+        """Release the lock."""
         self._release()
 
     def _take(self, how: int) -> None:

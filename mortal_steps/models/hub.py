@@ -20,7 +20,7 @@ def is_hub_model(model: ModelConfig) -> bool:
     """Whether `model.name_or_path` names a model of the hub, and no folder."""
     path = Path(model.name_or_path)
     local = path.exists() or path.is_absolute() or model.name_or_path.startswith((".", "~"))
-    return model.new is None and not local
+    return model.new is None and not local and len(path.parts) <= len(("owner", "name"))
 
 
 def find_commit(

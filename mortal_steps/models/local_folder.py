@@ -13,17 +13,20 @@ from typing import Any
 
 from mortal_steps.config import ModelConfig
 from mortal_steps.errors import ModelError
+from mortal_steps.store.digests import digest_like
 from mortal_steps.store.files import digest_file
+from mortal_steps.store.folders import FOLDER_MANIFEST
 from mortal_steps.types.identity import ModelFile
 
 WEIGHTS = (".safetensors", ".bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 OTHERS = (".json", ".model", ".txt", ".jinja", ".py")
-"""Configuration, tokenizer, chat template, code; a README may change."""
+"""Files other than weights that decide what a model is: configuration, tokenizer, chat template and
+code. A README may change."""
 
 
 def describe_model(model: ModelConfig) -> dict[str, ModelFile]:
-    """What `model.name_or_path` holds, by file name; empty for a hub model and `[model.new]`."""
+    """The files in `model.name_or_path`, by name; empty for a hub model and `[model.new]`."""
     if model.new is not None:
         return {}
     return {
@@ -83,8 +86,25 @@ def _check_weights(folder: Path, place: str) -> None:
                 ) from None
 
 
+def check_listed_weights(folder: Path, *, called: str = "model.name_or_path") -> None:
+    """Raise `ModelError` for weights that are not what MORTAL has written: in a folder that has its
+    list of digests, such as `final/` of a run or a model in production."""
+    manifest = folder / FOLDER_MANIFEST
+    listed = (_read_settings(manifest) or {}).get("files")
+    if not isinstance(listed, dict):
+        return  # of somebody else's
+    for path in weight_files(folder):
+        digest = listed.get(path.name)
+        if digest is not None and digest_like(path, str(digest)) != digest:
+            raise ModelError(
+                f"{called}: {path} is damaged: it is not what {manifest.name} beside it lists; "
+                "restore it, or `mortal rollback` to another model. If you have changed it "
+                f"yourself, remove that {manifest.name}"
+            )
+
+
 def read_context(path: Path) -> int | None:
-    """Tokens that a model takes, by its config.json; None where that does not tell."""
+    """Length of a model's context in tokens, from its config.json; None if that does not say."""
     settings = _read_settings(path) or {}
     text = settings.get("text_config")
     found = (text if isinstance(text, dict) else settings).get("max_position_embeddings")
@@ -101,7 +121,7 @@ def _read_settings(path: Path) -> dict[str, Any] | None:
 
 
 def check_model(model: ModelConfig, began_with: Mapping[str, ModelFile]) -> None:
-    """Raise `ModelError` if the folder holds anything else than when the run began."""
+    """Raise `ModelError` if the folder differs from what it was when the run began."""
     if not began_with:
         return
     folder = Path(model.name_or_path)
@@ -132,12 +152,12 @@ def _is_same(path: Path, before: ModelFile) -> bool:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Those that hold weights; none where there is no such folder."""
+    """The files that hold weights; empty if there is no such folder."""
     return [path for path in files_of(folder) if path.suffix in WEIGHTS]
 
 
 def files_of(folder: Path) -> list[Path]:
-    """Those that decide what the model is; none where there is no such folder."""
+    """The files that decide what the model is; empty if there is no such folder."""
     if not folder.is_dir():
         return []
     return sorted(

@@ -1,4 +1,4 @@
-"""Where the rollouts of a step come from."""
+"""What a batch source is: it supplies each step's rollouts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mortal_steps.types import BatchRef, RewardRef, WeightsRef
 
 
 class RolledOut(NamedTuple):
-    """A step, ready to be trained on."""
+    """The rollouts of a step, ready to be trained on."""
 
     batch: BatchRef
     rewards: list[RewardRef]
@@ -24,42 +24,44 @@ class RolledOut(NamedTuple):
 
 
 class BatchSource(Protocol):
-    """Gives each step its rollouts. What is not abstract has a default that does nothing.
+    """Supplies each step with its rollouts. Methods that are not abstract do nothing by default.
 
-    A step that is asked for again, by a run that was killed meanwhile, has to get the same rollouts
-    as before if the actor may have trained on them (`batches.recorded` finds them).
+    If a run is killed and asks for a step again, it must get the same rollouts as before if the
+    actor may have trained on them; `batches.recorded` finds them.
     """
 
     def begin(self, step: int, published: Iterable[WeightsRef]) -> None:
-        """The first step that will be asked for, and the versions published so far that it and
-        later ones may sample with."""
+        """Called first, with the first step that will be asked for and the published versions that
+        this step and later ones may sample with."""
 
     def look_ahead(self, step: int) -> None:
-        """`step` is asked for next, and the version that it samples with is published: it may begin
-        while the step before it is recorded and saved."""
+        """Called when `step` is next and the version that it samples with is published. The source
+        may begin with it while the step before is recorded and saved."""
 
     @abstractmethod
     async def take(self, step: int) -> RolledOut:
-        """The rollouts of `step`, which is the one after the last one asked for."""
+        """The rollouts of `step`. Steps are asked for in order."""
         ...
 
     def publish(self, weights: WeightsRef) -> None:
-        """A new policy version that rollouts may be sampled with."""
+        """Called with each new policy version that rollouts may be sampled with."""
 
     async def close(self) -> None:
-        """The run takes no more steps, or none now: let go of what is under way."""
+        """Called when the run takes no more steps, for now or for good: stop what is under way."""
 
 
 class BatchSourceFactory(Protocol):
-    """What an entry of `BATCH_SOURCES` names, a class as a rule."""
+    """What an entry of `BATCH_SOURCES` names: usually a `BatchSource` class."""
 
     def __call__(self, *, session: Session, stages: Stages, workers: RolloutWorkers) -> BatchSource:
-        """The source of a run; it samples with the run's `workers`, if at all, by its `stages`."""
+        """The source of a run. A source that samples with the run's `workers` does so through its
+        `stages`."""
         ...
 
 
 def batch_source(config: RunConfig) -> BatchSourceFactory:
-    """The one that the configuration names; raises `ConfigError` if it cannot be imported."""
+    """The batch source that the configuration names; raises `ConfigError` if it cannot be
+    imported."""
     name = config.rollout.source
     found: BatchSourceFactory = import_named(BATCH_SOURCES.get(name, name), "rollout.source")
     return found

@@ -1,5 +1,5 @@
-"""Rollouts that were made elsewhere, as the batch of a step: what a batch source of one's own
-commits to the store, one shard a step."""
+"""Commits rollouts that were made elsewhere as the batch of a step, one shard per step; for batch
+sources of your own."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ logger = logging.getLogger(__name__)
 
 
 def commit(session: Session, step: int, groups: Sequence[RolloutGroup]) -> RolledOut:
-    """Commit scored rollouts as the batch of a step: `training.batch_size` groups of
-    `training.num_generations`.
+    """Commit scored rollouts as the batch of a step.
 
-    Each rollout has a score from each of the run's rewards, by its name. The version that it was
-    sampled with is one of this run's, `step` at most. The actor refuses with `StoreError` what does
-    not make a batch.
+    A batch has `training.batch_size` groups of `training.num_generations` rollouts. Each rollout
+    has a score from each of the run's rewards, by its name, and was sampled with a version of this
+    run that is not newer than `step`. The actor raises `StoreError` for rollouts that do not make a
+    batch.
     """
     problems = [group.problem for group in groups]
     generated = GeneratedShard(
@@ -66,7 +66,7 @@ def commit(session: Session, step: int, groups: Sequence[RolloutGroup]) -> Rolle
 
 
 def recorded(session: Session, step: int) -> RolledOut | None:
-    """What was committed for a step before the run was killed, if it was, whole."""
+    """What was committed for a step before the run was killed; None unless it is there whole."""
     store = session.store
     try:
         batch = store.find_record(_batch(step), list[Problem])

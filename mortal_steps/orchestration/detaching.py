@@ -1,7 +1,7 @@
-"""Hand a run over to Modal: a container without a GPU drives it on.
+"""Hands a run over to Modal, where a container without a GPU drives it.
 
-The run begins here, where its data and reward functions are: it is checked, its problems are read,
-and all of it goes to the Volume. The machine that did so may be switched off then.
+The run begins on this machine, where its data and its reward functions are: it is checked here, its
+problems are read, and everything is copied to the Volume. Then this machine may be switched off.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from mortal_steps.orchestration.opening import open_run
 
 
 def detach(config: RunConfig) -> str:
-    """Begin the run and let the deployed app drive it; Modal's id of that call.
+    """Begin the run and have the deployed app drive it. Returns Modal's id of that call.
 
-    Raises what `prepare` does, and `ComputeError` if the app cannot be used.
+    Raises what `prepare` raises, and `ComputeError` if the app cannot be used.
     """
     from mortal_steps.compute.modal import detached  # a local run needs no client of Modal's
 
@@ -25,10 +25,10 @@ def detach(config: RunConfig) -> str:
 
 
 def prepare(config: RunConfig) -> None:
-    """Begin the run here and bring it to the Volume.
+    """Begin the run here and copy it to the Volume.
 
-    Raises `ConfigError` for what a container could not reach, `StoreError` if the run is driven
-    already, and what `open_run` does.
+    Raises `ConfigError` for what a container could not reach, `StoreError` if a process drives the
+    run already, and what `open_run` raises.
     """
     from mortal_steps.compute.modal import detached
     from mortal_steps.compute.modal.deployed import check_pickles

@@ -36,13 +36,15 @@ async def open_session(
     local: Callable[..., Compute] = LocalCompute,
     on_notice: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Session]:
-    """The run's workers, for as long as this process drives it.
+    """Take the run's lease, start its workers, and drive the run for the time of the block.
 
-    `local` makes the workers on this machine, with the arguments of `LocalCompute`. `on_stop` is
-    told who asks a run on Modal to stop; to others `mortal stop` sends SIGINT. `on_notice` is
-    called where a tracker has something to tell. The manifest's status tells how it ended, and so
-    does the report. Raises `StoreError` if another process drives
-    it, and `ComputeError` where its workers cannot be had.
+    Workers on this machine are made by `local`, which takes the arguments of `LocalCompute`.
+    `on_stop` is called with the name of whoever asks a run on Modal to stop; other runs get SIGINT
+    from `mortal stop`. `on_notice` is called when a tracker has something to report. At the end,
+    the manifest's status and the report say how the run ended.
+
+    Raises `StoreError` if another process drives the run, and `ComputeError` if its workers cannot
+    be had.
     """
     async with contextlib.AsyncExitStack() as held:
         lease = run.acquire()
@@ -81,7 +83,7 @@ async def _workers(
     on_stop: Callable[[str], None] | None,
     local: Callable[..., Compute],
 ) -> AsyncIterator[Compute]:
-    """The run's workers, where the configuration wants them; at the end of the block they go."""
+    """The run's workers, where the configuration places them; they end with the block."""
     specs = worker_specs(
         run.config,
         run_dir=run.store.root.absolute(),
@@ -131,7 +133,8 @@ def _modal_workers(
 
 
 def _note_end(run: Run, ended: BaseException, *, status: Status, reason: str) -> None:
-    """Write down how the run ended early; where that fails too, the first error is the one told."""
+    """Record why the run ended early. If that fails as well, the first error is the one that is
+    reported."""
     try:
         run.update(status=status, error=reason)
         note_ended_early(run, ended)

@@ -1,4 +1,4 @@
-"""Whether an engine can do what a configuration asks of it, as `config.engines` knows of each."""
+"""Checks that an engine can do what a configuration asks for, by its entry in `config.engines`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mortal_steps.errors import ConfigError
 
 
 def check_engine(config: RunConfig) -> None:
-    """The engine samples as it is asked to."""
+    """Raise `ConfigError` unless the engine can sample as the configuration asks."""
     name = config.rollout.engine or ALWAYS_THERE
     highest = engine_kind(name).highest_temperature
     asked = {"rollout": config.rollout.temperature, "evaluation": config.evaluation.temperature}
@@ -31,7 +31,7 @@ def check_engine(config: RunConfig) -> None:
 
 
 def check_adapter(config: RunConfig) -> None:
-    """The engine can compute the LoRA adapter beside its base, where it is given no more."""
+    """Raise `ConfigError` unless the engine can compute the LoRA adapter beside its base model."""
     name, lora = config.rollout.engine or ALWAYS_THERE, config.training.lora
     adapters = engine_kind(name).adapters
     if adapters is None or not config.training.publishes_adapter:

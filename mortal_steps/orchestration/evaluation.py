@@ -10,7 +10,7 @@ from mortal_steps.types import Evaluation, RewardedShard, StageTiming, WeightsRe
 
 
 async def evaluate(session: Session, step: int, weights: WeightsRef) -> Evaluation:
-    """Sample the held-out problems with `weights` and average what the rewards say."""
+    """Sample the held-out problems with `weights`, score them, and average the scores."""
     num_problems = session.run.info.num_eval_problems
     num_shards = len(shard_bounds(num_problems, session.config.num_shards))
     shards = await asyncio.gather(

@@ -1,7 +1,7 @@
-"""A new run that goes on from a checkpoint of another one, with settings of its own.
+"""Creates a run that continues from a checkpoint of another run, its parent, with other settings.
 
-The parent is only read, and may be running meanwhile. fork_files.py says what a fork takes over.
-The run directory appears by one rename: there is a whole fork or none.
+The parent is only read, and may be training meanwhile. fork_files.py lists what a fork takes over.
+The run directory appears by one rename, so there is either a whole fork or none.
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ def fork_run(
     run_id: str | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Run:
-    """Make a fork beside its parent that stands at step `at_step` (default: the newest checkpoint).
+    """Create a fork beside its parent, which stands at step `at_step` (default: the newest
+    checkpoint).
 
     Relative paths of the configuration start in the current folder, which should be the parent's
-    `working_dir`. A fork made before by the same call, `run_id` included, is the answer. `say` is
-    told what is being checked.
+    `working_dir`. If the same call, `run_id` included, has made a fork before, that fork is
+    returned. `say` is called with a line on each check.
 
-    Raises `ConfigError` for overrides that the checkpoint cannot follow, `ModelError` for a local
-    base model that is not what the parent began with, `StoreError` for a checkpoint that is not
-    there, whole, or a run id that is taken, `CorruptFileError` for damage elsewhere in the
-    parent, and what `preflight.check` finds; nothing is left behind then.
+    Raises `ConfigError` for overrides that the checkpoint does not fit, `ModelError` for a local
+    base model that is not what the parent began with, `StoreError` for a checkpoint that is missing
+    or not whole and for a run id that is taken, `CorruptFileError` for damage elsewhere in the
+    parent, and what `preflight.check` raises. After an error nothing is left behind.
     """
     _check_place(parent)
     check_config(parent.store, parent.info)
@@ -84,7 +85,7 @@ def fork_run(
 
 
 def _check_place(parent: Run) -> None:
-    """Raise `StoreError` where no run can be made beside the parent."""
+    """Raise `StoreError` if no run can be made beside the parent."""
     folder = parent.store.root.parent
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -97,7 +98,7 @@ def _check_place(parent: Run) -> None:
 
 
 def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> RunConfig:
-    """The parent's configuration with the overrides applied and an id of its own."""
+    """The parent's configuration with the overrides and the fork's own run id."""
     before = parent.config
     chosen = load_stored_config(parent.store.path(CONFIG_FILE), overrides)
     if chosen.runs_dir != before.runs_dir:
@@ -143,7 +144,7 @@ def _put_in_place(beside: Path, root: Path) -> None:
 
 
 def _check_shape(parent: Run, config: RunConfig, changes: Changes) -> None:
-    """Raise `ConfigError` for a change that the checkpoint would not fit."""
+    """Raise `ConfigError` for a change that the checkpoint does not fit."""
     also = []
     if config.model.new or config.model.warm_start:
         also.append("seed")  # the starting model is made from it
@@ -162,7 +163,7 @@ def _check_shape(parent: Run, config: RunConfig, changes: Changes) -> None:
 
 
 def _same_problems(parent: Run, changes: Changes) -> Problems | None:
-    """The parent's problems where the fork has the same; then their source is not read again."""
+    """The parent's problems, if the fork has the same ones; then their source is not read again."""
     data, info, store = parent.config.data, parent.info, parent.store
     drawn = any(map(made_rows, (data.source, data.eval_source or "")))
     sections = ("data", "seed") if drawn else ("data",)
@@ -232,7 +233,7 @@ def _what_is_wrong(store: RunStore, at_step: int) -> str:
 
 
 def _check_versions(parent: Run, config: RunConfig, saved: Checkpoint) -> None:
-    """Raise `StoreError` unless the older weights are there that sample the fork's first steps."""
+    """Raise `StoreError` unless the older weights that sample the fork's first steps are there."""
     for version in recovery.versions_before(config, saved.step):
         if weights.find(parent.store, version) is None:
             raise StoreError(

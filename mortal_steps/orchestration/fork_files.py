@@ -39,14 +39,15 @@ from mortal_steps.types.identity import Parent
 logger = logging.getLogger(__name__)
 
 STAGES_OF_A_STEP = ("get_batch", "generate", "reward", "train_step")
-"""Their timings belong to a step that is taken, counted from 0, those of others to steps done."""
+"""Stages whose timings belong to the step being taken, counted from 0. The timings of other stages
+belong to the number of steps done."""
 
 Changes = Mapping[str, tuple[Any, Any]]
-"""Value before and after of each key that differs, such as `training.learning_rate`."""
+"""Value before and after for each key that differs, such as `training.learning_rate`."""
 
 
 def changes_between(before: RunConfig, after: RunConfig) -> Changes:
-    """What differs of all that decides a run's numbers."""
+    """The differences among the settings that decide a run's numbers."""
     old, new = dict(_flat(before.identity())), dict(_flat(after.identity()))
     return {
         key: (old.get(key), new.get(key))
@@ -56,7 +57,7 @@ def changes_between(before: RunConfig, after: RunConfig) -> Changes:
 
 
 def is_below(key: str, sections: Sequence[str]) -> bool:
-    """Whether the key is one of `sections` or in one of them."""
+    """Whether the key is one of `sections` or lies in one of them."""
     return any(key == section or key.startswith(f"{section}.") for section in sections)
 
 
@@ -69,7 +70,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 class ForkFiles:
-    """The run directory of a fork in `store`, to be filled."""
+    """Fills the run directory of a fork, `store`."""
 
     def __init__(self, parent: Run, config: RunConfig, saved: Checkpoint, store: RunStore) -> None:
         self._parent = parent
@@ -84,10 +85,10 @@ class ForkFiles:
         self._history_id: str | None = None
 
     def take_state(self) -> None:
-        """Link the checkpoint and the weights that sample the first steps; what the parent removes
-        from then on stays here.
+        """Link the checkpoint and the weights that sample the first steps, so that they stay here
+        if the parent removes them.
 
-        Raises `StoreError`; `CorruptFileError` for what the parent has removed already.
+        Raises `StoreError`, and `CorruptFileError` for what the parent has removed already.
         """
         self._link_folder(self._saved.path, self._own_state())
         for version in recovery.sampling_versions(self._config, self._step):
@@ -95,7 +96,7 @@ class ForkFiles:
                 self._link_folder(weights.path_of(version))
 
     def complete(self, problems: Problems) -> None:
-        """Fill in all the rest. Raises `StoreError`."""
+        """Write the rest of the run directory. Raises `StoreError`."""
         store, parent = self._store, self._parent.info
         self._take_logs()
         if self._parent.store.path(base_model.RECORD_FILE).exists():
@@ -135,7 +136,8 @@ class ForkFiles:
         fork.note_checkpoint(saved, fork.score(self._step) if judged_alike else None)
 
     def _own_state(self) -> CheckpointState | None:
-        """What the checkpoint says of itself here, where that is not what it says there."""
+        """The fork's own state.json for the checkpoint; None if the parent's is right for the
+        fork."""
         state = checkpoints.read_state(self._parent.store, self._saved.path)
         self._history_id = state.history_id
         fingerprint = self._fingerprint
@@ -188,7 +190,7 @@ class ForkFiles:
         link_file(self._parent.store.path(relative), self._store.path(relative))
 
     def _link_folder(self, relative: str, state: CheckpointState | None = None) -> None:
-        """A committed folder of the parent's, with another state.json if one is given."""
+        """Link a committed folder of the parent's, with another state.json if one is given."""
         listed = self._parent.store.folder_files(relative)
         if state is not None:
             del listed[STATE_FILE]

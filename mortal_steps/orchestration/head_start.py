@@ -1,4 +1,4 @@
-"""What a run needs at its beginning, begun while its server and its flow come up."""
+"""Work of a new run that is begun while its server and its flow start up."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from mortal_steps.runs.run import Run
 
 
 def model_beside(run: Run) -> contextlib.AbstractContextManager[None]:
-    """Make the run's starting model beside the block, where one is to be built on this machine.
+    """Build the run's starting model in another process during the block, if it is to be built on
+    this machine.
 
-    It goes into the cache of models and nowhere else. The run, which makes it as well, waits for
-    whoever has begun; if that fails or is ended, it begins anew, and tells what is wrong.
+    The model goes into the cache of models and nowhere else. The run makes it as well, and waits
+    for a process that has begun to. If that process fails or is ended, the run builds the model
+    itself and reports what is wrong.
     """
     config, info = run.config, run.info
     if config.compute.backend != "local" or config.model.new is None:

@@ -1,4 +1,4 @@
-"""What an evaluation asks of the workers: one completion of each held-out problem, scored."""
+"""The requests of an evaluation: sample one completion of each held-out problem, and score it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mortal_steps.types import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldOut:
-    """Held-out problems, and how they are sampled."""
+    """The held-out problems, and how they are sampled."""
 
     config: RunConfig
     problems: FileRef
@@ -28,13 +28,13 @@ class HeldOut:
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
-        """The problems of each shard."""
+        """The range of problems in each shard."""
         return shard_bounds(self.num_problems, self.config.num_shards)
 
     def generate_request(
         self, step: int, shard: int, weights: WeightsRef, folder: str
     ) -> GenerateRequest:
-        """Sample one shard; the completions belong into `folder`."""
+        """The request to sample one shard; its completions go into `folder`."""
         start, stop = self.bounds[shard]
         return GenerateRequest(
             stage="evaluate",
@@ -54,6 +54,6 @@ class HeldOut:
         )
 
     def reward_request(self, generation: GenerationRef, folder: str) -> RewardRequest:
-        """Score one shard; the scores belong into `folder`."""
+        """The request to score one shard; its scores go into `folder`."""
         output = shard_file(folder, "rewards", generation.shard)
         return RewardRequest(stage="evaluate", generation=generation, output=output)

@@ -1,7 +1,7 @@
-"""Begin a run, or go on with one.
+"""Begins a run, or continues one.
 
 `open_run` is the same for a first start, a retry and a resume: it creates the run directory if
-there is none, and otherwise checks that it belongs to the same configuration.
+there is none, and otherwise checks that the directory belongs to the same configuration.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def open_run(
     say: Callable[[str], None] | None = None,
     beside: preflight.Beside | None = None,
 ) -> Run:
-    """The run of `config.run_id`, created if it does not exist.
+    """The run of `config.run_id`; it is created if it does not exist.
 
-    `say` is told what is being checked; `beside` is what goes on beside the checks of a run that
-    does not exist. Raises `StoreError` for a run id that exists with another
-    configuration, `ModelError` for a local model that was changed since the run began,
-    `RewardError` for reward functions that were changed and not accepted, and whatever
-    `check_surroundings` and `preflight.check` find before anything is written.
+    `say` is called with a line on each check. `beside` is what happens beside the checks of a new
+    run. Raises `StoreError` for a run id that exists with another configuration, `ModelError` for a
+    local model that was changed since the run began, `RewardError` for reward functions that were
+    changed and not accepted, and whatever `check_surroundings` and `preflight.check` raise; nothing
+    is written before they pass.
     """
     if config.run_id is None:
         raise StoreError("a run needs a run_id")
@@ -83,20 +83,22 @@ def open_run(
 
 
 def as_begun(config: RunConfig, begun: RunConfig) -> RunConfig:
-    """The configuration with everything that was left to the run's beginning as it was then."""
+    """The configuration, with defaults that were resolved when the run began as they were resolved
+    then."""
     return follow_as_before(config, begun).settled_like(begun)
 
 
 def changes(begun: RunConfig, config: RunConfig) -> list[str]:
-    """What makes another run of `config`, key by key; empty where the run goes on with it.
+    """The keys by which `config` would make another run; empty if the run can continue with it.
 
-    Both are as this code reads them: a key that is newer than the run has the same default in both.
+    Both configurations are as this code reads them, so a key that is newer than the run has the
+    same default in both.
     """
     return list(differences(begun.identity(), as_begun(config, begun).identity()))
 
 
 def accept_changed_rewards(config: RunConfig) -> RunConfig:
-    """The configuration with the run's reward functions accepted as they are now."""
+    """The configuration, with the run's reward functions accepted as they are now."""
     working_dir = Path.cwd()
     with contextlib.suppress(RunNotFoundError):
         working_dir = find_run(Path(config.runs_dir), str(config.run_id)).working_dir()
@@ -104,7 +106,7 @@ def accept_changed_rewards(config: RunConfig) -> RunConfig:
 
 
 def _bring_here(config: RunConfig, root: Path) -> None:
-    """Another machine may have driven the run further."""
+    """Download the run from Modal, where another machine may have driven it further."""
     # Imported where used: a local run needs no client of Modal's.
     from mortal_steps.compute.modal.retry import run_in_thread
     from mortal_steps.compute.modal.volume_runs import bring_here, runs_volume
@@ -115,7 +117,8 @@ def _bring_here(config: RunConfig, root: Path) -> None:
 def create_run(
     root: Path, config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
 ) -> None:
-    """Commit the run's identity, run.json last: what a kill leaves without it is written over."""
+    """Commit the run's identity, run.json last. What a kill leaves without run.json is
+    overwritten."""
     store = RunStore(root)
     lease = acquire(store)
     try:
@@ -126,7 +129,7 @@ def create_run(
 
 
 def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """Each key of two identities that differs, and how."""
+    """Each key in which two identities differ, and how."""
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
@@ -140,7 +143,7 @@ def differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> I
 
 
 def _tables(before: Any, after: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The tables of two lists of as many, beside each other; empty for anything else."""
+    """The tables of two lists of the same length, in pairs; empty for anything else."""
     both = isinstance(before, list) and isinstance(after, list) and len(before) == len(after)
     if not both or not all(isinstance(one, dict) for one in (*before, *after)):
         return []

@@ -1,9 +1,9 @@
-"""Everything that can be found out about a configuration before anything is started.
+"""Checks everything about a configuration that can be checked before a worker starts.
 
-The runs directory, the model folder, the dataset and its columns, the
-interpreters; then, each in a process of its own that ends with the check, the reward functions
-(called once), what TRL says of its options, and whether every prompt fits the model's context. This
-process imports no torch.
+These are the runs directory, the model folder, the dataset and its columns, and the interpreters.
+Then, each in a process of its own that ends with the check: every reward function is called once,
+TRL checks its options, and every prompt is measured against the model's context. This process
+imports no torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mortal_steps.config.reward_forms import FORMS
 from mortal_steps.data.shared import clean_up, read_or_share
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
-from mortal_steps.models.local_folder import check_folder, read_context
+from mortal_steps.models.local_folder import check_folder, check_listed_weights, read_context
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.engine_checks import check_adapter, check_engine
 from mortal_steps.orchestration.room_for_weights import check_room_for_weights
@@ -40,23 +40,25 @@ logger = logging.getLogger(__name__)
 
 DRY_RUN_PROBLEMS = 2
 WORTH_A_WORD = 20_000
-"""Prompts that take seconds to count the tokens of."""
+"""Prompts whose tokens take seconds to count; the user is told that this is going on."""
 
 READING = ".reading-"
-"""Beginning of the name of a folder, among the runs, for the rows that are read."""
+"""Prefix of the temporary folder, among the runs, that holds the rows while they are read."""
 
 Problems = tuple[Sequence[Problem], Sequence[Problem]]
-"""Those to train on, and those held out."""
+"""The training problems and the held-out problems of a run."""
 
 
 class Beside:
-    """What whoever has a configuration checked does meanwhile: nothing. A subclass does more."""
+    """Work that the caller of `check` does beside the checks. This class does nothing; derive from
+    it."""
 
     def begin(self) -> None:
-        """Called when the quick checks are passed, for processes that take long to start."""
+        """Called when the quick checks have passed; start processes here that take long to
+        start."""
 
     def go_on(self) -> None:
-        """Called when all that is left is to wait for the workers' imports."""
+        """Called when only the imports of the workers are left to wait for."""
 
 
 def check(
@@ -65,10 +67,10 @@ def check(
     say: Callable[[str], None] | None = None,
     beside: Beside | None = None,
 ) -> Problems:
-    """Raise the `MortalError` that names what is wrong, or return the problems that the run has.
+    """Check a resolved configuration, and return the problems of the run.
 
-    They are read from their source unless they are known already. `config` is a settled one. `say`
-    is told of every check that may take a while.
+    The problems are read from their source unless they are given. `say` is called with a line on
+    every check that may take a while. Raises the `MortalError` that names what is wrong.
     """
     say, beside = say or _say_nothing, beside or Beside()
     check_runs_dir(Path(config.runs_dir))
@@ -101,11 +103,8 @@ def check(
 
 
 def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:
-    """Let the workers' imports go on beside what this process does next; `rounding` is the run's,
-    where it has begun.
-
-    Raises `ConfigError` for an interpreter that is not there.
-    """
+    """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
+    if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
     check_interpreters(config)
     actor = _passing_worker(config, "actor")
     begin_imports(dataclasses.replace(actor, rounding=rounding))
@@ -123,11 +122,11 @@ def _read(config: RunConfig, say: Callable[[str], None]) -> Problems:
 
 
 def _say_nothing(text: str) -> None:
-    """For callers who do not want to hear."""
+    """The default for callers who want no progress lines."""
 
 
 def check_runs_dir(runs_dir: Path) -> None:
-    """The folder of all runs can be made and written."""
+    """Raise `StoreError` unless the folder of all runs exists or can be made, and is writable."""
     try:
         runs_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=runs_dir):
@@ -139,13 +138,15 @@ def check_runs_dir(runs_dir: Path) -> None:
 
 
 def check_model(config: RunConfig) -> None:
-    """A local model folder is whole, and prompts plus completions can fit its context."""
+    """Raise an error unless a local model folder is whole and its context has room for prompts and
+    completions."""
     model = config.model
     context: int | None = None
     if model.new:
         context = model.new.max_position_embeddings
     elif not is_hub_model(model):
         check_folder(Path(model.name_or_path))
+        check_listed_weights(Path(model.name_or_path))
         context = read_context(Path(model.name_or_path) / "config.json")
     context = min(model.max_model_len, context or model.max_model_len)
     if config.max_tokens >= context:
@@ -156,7 +157,8 @@ def check_model(config: RunConfig) -> None:
 
 
 def check_interpreters(config: RunConfig) -> None:
-    """The interpreter of each role exists, and the rollout workers' one has their engine."""
+    """Raise `ConfigError` unless each role's interpreter exists, and the rollout workers' has their
+    engine."""
     if config.compute.backend == "modal":
         return  # where images hold them
     for role in ROLES:
@@ -181,14 +183,14 @@ def check_interpreters(config: RunConfig) -> None:
 
 
 def check_interpreter(config: RunConfig, role: Role) -> None:
-    """The interpreter of a role exists."""
+    """Raise `ConfigError` unless the interpreter of a role exists."""
     python = getattr(config.compute.local, role).python
     if python and shutil.which(python) is None:
         raise ConfigError(f"compute.local.{role}.python: no such interpreter: {python}")
 
 
 def check_modal(config: RunConfig) -> None:
-    """Where workers are to run on Modal, they can."""
+    """Raise `ConfigError` if workers are to run on Modal and cannot."""
     if config.compute.backend == "modal":
         # Imported where used: a local run needs no client of Modal's.
         from mortal_steps.compute.modal.deployed import check_deployed
@@ -202,7 +204,7 @@ def check_modal(config: RunConfig) -> None:
 
 
 def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
-    """Every reward function can be imported and scores a made-up completion."""
+    """Import every reward function and let it score a made-up completion."""
     check_something_scores(config, problems[0])
     if config.compute.scores_in_a_container and config.rewards.terms:
         config = _without_rewards_on_gpus(config)
@@ -213,8 +215,8 @@ def check_rewards(config: RunConfig, problems: Sequence[Problem]) -> None:
 
 
 def _without_rewards_on_gpus(config: RunConfig) -> RunConfig:
-    """With the rewards that this machine can call; raises `ConfigError` if the container for
-    rewards has no GPU for the others."""
+    """The configuration, with only the rewards that this machine can call. Raises `ConfigError` if
+    other rewards need a GPU and their container has none."""
     terms = config.rewards.terms
     on_gpus = [term for term in terms if term.needs_gpu]
     if on_gpus and config.compute.modal.reward_gpu is None:
@@ -227,7 +229,8 @@ def _without_rewards_on_gpus(config: RunConfig) -> RunConfig:
 
 
 def check_something_scores(config: RunConfig, problem: Problem) -> None:
-    """Rewards are named, or the problem has test cases, against which completions then run."""
+    """Raise `ConfigError` unless the configuration names rewards, or the problem has test cases for
+    completions to run against."""
     if config.rewards.are_named or any(name in problem.columns for name in COLUMNS):
         return
     raise ConfigError(
@@ -242,8 +245,8 @@ def check_something_scores(config: RunConfig, problem: Problem) -> None:
 def check_training(
     config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
 ) -> Problems:
-    """TRL accepts the options of `[training]` and `[training.trl]`, and the problems
-    fit the model; those that do are the answer (`data.on_long`)."""
+    """Have TRL check the options of `[training]` and `[training.trl]`, and return the problems
+    whose prompts fit the model (`data.on_long`)."""
     count = len(train) + len(held_out)
     if count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
@@ -263,6 +266,6 @@ def check_training(
 
 
 def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:
-    """A worker of the run without a run directory or a model: good for checks alone."""
+    """A worker without a run directory or a model, which is only good for checks."""
     nowhere = Path(os.devnull)
     return worker_specs(config, run_dir=nowhere, fingerprint="", model_path="", num_steps=1)[role]

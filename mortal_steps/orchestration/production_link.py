@@ -1,8 +1,8 @@
-"""`models/NAME/production`, a link that says which model is in use, and moves.
+"""`models/NAME/production`: a link to the model that is in use, which promotion moves.
 
-A run that begins with it follows it once, and goes on with the model that it began with, also when
-the link has moved meanwhile: every night begins with what is in production, and the gate may put
-the night before to use while it trains.
+A run that begins with this link follows it once, and stays with the model that it began with even
+if the link moves. So every night begins with the model in production, and while it trains, the gate
+may put the model of the night before into production.
 """
 
 from __future__ import annotations
@@ -11,25 +11,27 @@ import os
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
+from mortal_steps.errors import ModelError
 from mortal_steps.registry.registry import PRODUCTION
 from mortal_steps.registry.versions import FOLDER
 
 
 def follow_link(config: RunConfig) -> RunConfig:
-    """The configuration of a new run, with the version that is in production now.
+    """The configuration of a new run, with the link replaced by the version that it points to now.
 
-    Any other link is left as it is: a run that goes on could not be told from one with another
-    model.
+    Other links are left as they are: a run that continues could not be told from one with another
+    model. Raises `ModelError` if no model is in production.
     """
     link = Path(config.model.name_or_path)
     if not _is_production(link):
+        _check_promoted(link)
         return config
     return _with_model(config, Path(os.path.normpath(link.parent / link.readlink())))
 
 
 def follow_as_before(config: RunConfig, begun: RunConfig) -> RunConfig:
-    """The configuration of a run that goes on: with the version that was in production when it was
-    `begun`, wherever the link leads by now, if it is there at all."""
+    """The configuration of a run that continues, with the version that the link pointed to when the
+    run was `begun`, if that version still exists."""
     link, before = Path(config.model.name_or_path), Path(begun.model.name_or_path)
     versions = Path(os.path.normpath(link.parent / FOLDER))
     if link.name != PRODUCTION or before.parent != versions:
@@ -39,6 +41,16 @@ def follow_as_before(config: RunConfig, begun: RunConfig) -> RunConfig:
 
 def _is_production(link: Path) -> bool:
     return link.name == PRODUCTION and link.is_symlink()
+
+
+def _check_promoted(link: Path) -> None:
+    """Raise `ModelError` for `models/NAME/production` that is not there."""
+    if link.name == PRODUCTION and len(link.parts) > len(("owner", "name")) and not link.exists():
+        raise ModelError(
+            f"model.name_or_path: no model is in production as {link.parent.name}, for there is no "
+            f"{link.absolute()}; train the first one from another model and put it to use with "
+            f"`mortal promote RUN --name {link.parent.name}`"
+        )
 
 
 def _with_model(config: RunConfig, folder: Path) -> RunConfig:

@@ -1,37 +1,37 @@
-"""Who is told how a run goes, beside its own logs."""
+"""What a reporter is: it shows a run's progress somewhere outside its own logs."""
 
 from __future__ import annotations
 
 import logging
-from typing import Protocol
 
 logger = logging.getLogger(__name__)
 
 
-class Reporter(Protocol):
-    """Hears of a run's progress, and may hold it back: an orchestrator that is out of reach.
+class Reporter:
+    """Shows a run's progress, and can hold the run back while the place where it is shown is away.
 
-    What has a default tells nobody and never holds back.
+    By default, the methods show nothing and never hold the run back.
     """
 
     def say(self, line: str) -> None:
-        """One line for whoever watches the run. By default it is logged."""
+        """Show one line about the run. By default it is logged."""
         logger.info("%s", line)
 
     def tell(self) -> None:
-        """Tell whoever is responsible for the run what is new in its notices."""
+        """Send the run's new notices to the people responsible for it."""
 
     @property
     def away(self) -> bool:
-        """Whether nobody would hear at present."""
+        """Whether nobody would receive a message now."""
         return False
 
     async def ready(self) -> None:
-        """Return when the run may take another step. Raises `ServerError`: gone for good."""
+        """Return when the run may take another step. Raises `ServerError` if the server is gone for
+        good."""
 
     async def refresh(self) -> None:
-        """Show the report that was just written into the run directory."""
+        """Show the report that was just written to the run directory."""
 
 
 class LogReporter(Reporter):
-    """A run that reports to its log alone."""
+    """A reporter that only writes to the log."""

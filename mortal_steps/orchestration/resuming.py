@@ -1,4 +1,4 @@
-"""Go on with an existing run under its own configuration, from wherever that is asked."""
+"""Continues an existing run with its own configuration, whoever asks for that."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def resume_config(
     volume: str | None = None,
     trust: bool = False,
 ) -> RunConfig:
-    """The configuration with which an existing run goes on; `open_run` opens it then.
+    """The configuration with which an existing run continues; pass it to `open_run`.
 
-    Makes the folder in which the run began the working directory of this process: relative paths of
-    the configuration start there. A run on a Modal `volume` is brought to `runs_dir` first.
-    `overrides` change what affects no number of the run, for this time.
+    The folder in which the run began becomes the working directory of this process, because
+    relative paths of the configuration start there. A run on a Modal `volume` is first downloaded
+    to `runs_dir`. `overrides` change, for this time, settings that affect no number of the run.
 
-    Raises `RunNotFoundError`, which names the runs that there are, `ConfigError` for overrides that
-    would change what the run computes, and, unless `trust`, what `check_trusted` does.
+    Raises `RunNotFoundError`, which names the existing runs, `ConfigError` for overrides that would
+    change what the run computes, and, unless `trust`, what `check_trusted` raises.
     """
     if volume is not None:
         _bring(volume, run_id, runs_dir)
@@ -44,7 +44,8 @@ def resume_config(
 
 
 def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
-    """Raises `ConfigError` for overrides that make another run of it."""
+    """The configuration with the overrides. Raises `ConfigError` for overrides that make it another
+    run."""
     changed = override_config(config, overrides)
     if (changed.run_id, changed.runs_dir) != (config.run_id, config.runs_dir):
         raise ConfigError(
@@ -71,7 +72,8 @@ def _bring(volume: str, run_id: str, runs_dir: Path) -> None:
 
 
 def _on_volume(config: RunConfig, volume: str) -> RunConfig:
-    """A run goes on where its files are: it may have begun locally."""
+    """The configuration with the Volume on which the run's files are. A run that began locally
+    continues there."""
     modal = config.compute.modal.model_copy(update={"volume": volume})
     compute = config.compute.model_copy(update={"backend": "modal", "modal": modal})
     return config.model_copy(update={"compute": compute})

@@ -1,4 +1,4 @@
-"""Completions sampled without training, by a rollout worker as a run has it."""
+"""Samples completions without training, with a rollout worker like that of a run."""
 
 from __future__ import annotations
 
@@ -24,14 +24,12 @@ from mortal_steps.types import Problem
 
 WORKER = "mortal_steps.rollout.trial:TrialWorker"
 NUM_PROBLEMS = 2
-"""Of the dataset, where nobody says how many."""
+"""Problems of the dataset that are sampled, unless the caller gives a number."""
 
 
 def chosen_problems(config: RunConfig, prompts: Sequence[str], num_problems: int) -> list[Problem]:
-    """The prompts as problems; without any, the first of the dataset.
-
-    Raises `DataError` as `read_problems` does.
-    """
+    """The given prompts as problems; without prompts, the first problems of the dataset. Raises
+    `DataError` as `read_problems` does."""
     if prompts:
         return [
             Problem(id=f"prompt-{number}", prompt=text) for number, text in enumerate(prompts, 1)
@@ -44,7 +42,7 @@ def chosen_problems(config: RunConfig, prompts: Sequence[str], num_problems: int
 def try_rollout(
     config: RunConfig, problems: Sequence[Problem], num_generations: int
 ) -> SampledProblems:
-    """Sample them with the model that a run of this configuration would begin with.
+    """Sample completions with the model that a run of this configuration would begin with.
 
     Raises `ConfigError` for a configuration whose workers are on Modal, and what the checks before
     a run and its rollout worker raise.

@@ -1,4 +1,4 @@
-"""The rollout workers of a run, as a whole: which policy version they sample with."""
+"""The rollout workers of a run as a group, and the policy version that they sample with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class RolloutWorkers:
-    """Samples with one version at a time, for whoever has its turn."""
+    """Gives the workers to one user at a time, with one policy version loaded."""
 
     def __init__(self, session: Session, stages: Stages, recorder: Recorder) -> None:
         self._session = session
@@ -30,10 +30,10 @@ class RolloutWorkers:
 
     @contextlib.asynccontextmanager
     async def sampling_with(self, weights: WeightsRef) -> AsyncIterator[None]:
-        """All of them, with this version, for the time of the block; in turn.
+        """All rollout workers, with this version, for the time of the block; callers take turns.
 
-        The block begins at once. A worker does what it is asked one after the other, so what it is
-        to sample waits there, not here, until it has loaded the version.
+        The block begins at once. A worker handles its requests in order, so a request to sample
+        waits at the worker until it has loaded the version.
         """
         async with self._turn:
             loading = self._load(weights) if self._loaded != weights.version else []
@@ -51,7 +51,7 @@ class RolloutWorkers:
                 await self._sleep()
 
     async def _sleep(self) -> None:
-        """Let all give their memory back: the actor trains next."""
+        """Ask all workers to give their memory back, because the actor trains next."""
         self._loaded = None
         ready = self._session.compute.ready_workers("rollout")
         await asyncio.gather(*map(self._put_to_sleep, ready))

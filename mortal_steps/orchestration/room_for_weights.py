@@ -1,4 +1,4 @@
-"""Whether this machine's shared memory has room for the weights, where they are to travel there."""
+"""Checks that this machine's shared memory has room for the weights."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ BYTES_OF = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def check_room_for_weights(config: RunConfig) -> None:
-    """Raise `ConfigError` where `direct` is chosen and shared memory is missing or too small.
+    """Raise `ConfigError` if `rollout.weight_sync` is `direct` and shared memory is missing or too
+    small.
 
-    How large the model is, is known of a folder; of others the actor finds out before step 0.
+    The size of a model is only known if it is a local folder. For other models, the actor checks
+    this before step 0.
     """
     if config.rollout.weight_sync == DIRECT and not config.training.publishes_adapter:
         versions = config.rollout.staleness + 1

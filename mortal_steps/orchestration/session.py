@@ -1,7 +1,7 @@
-"""A run at work: the run directory together with the workers that serve it (see `driving`).
+"""A run being driven: the run directory together with the workers that serve it (see `driver`).
 
-What each stage asks of which worker, and where in the store its outcome belongs, stands here once;
-the tasks wrap these calls with retries, caching and names.
+This module defines once what each stage asks of which worker, and where in the store the result
+goes. The tasks wrap these calls with retries, caching and names.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
 from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import WorkerLostError
+from mortal_steps.orchestration.budget import Budget
 from mortal_steps.orchestration.held_out import HeldOut
-from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rollout.sampling import sampling_params
 from mortal_steps.runs.doing import Doing
 from mortal_steps.runs.run import Run
-from mortal_steps.schedule import policy_version, sampling_version, shard_bounds
+from mortal_steps.schedule import RunSchedule, shard_bounds
 from mortal_steps.store import RunStore
 from mortal_steps.store.shard_files import shard_file
 from mortal_steps.types import (
@@ -36,7 +36,6 @@ from mortal_steps.types import (
     FinalModel,
     GenerateRequest,
     GenerationRef,
-    PolicyVersion,
     Problem,
     RewardRef,
     RewardRequest,
@@ -52,14 +51,16 @@ Answer = TypeVar("Answer", GenerationRef, RewardRef, StepResult)
 
 
 class Session:
-    """One run and its workers. A plain class, so that Prefect never looks inside."""
+    """One run and its workers. This is a plain class, so that Prefect does not search it for
+    results."""
 
     def __init__(self, run: Run, compute: Compute) -> None:
         self.run = run
         self.compute = compute
         self.doing = Doing()
         """What the run does just now, for people who look on."""
-        self._judges = Spending(run.store.root)
+        self.schedule = RunSchedule(config=run.config, num_steps=run.info.num_steps)
+        self.budget = Budget(compute, run.store.root, run.config.compute.modal.max_cost)
 
     @property
     def config(self) -> RunConfig:
@@ -76,50 +77,9 @@ class Session:
         """The training problems, as committed when the run was created."""
         return open_problems(self.store, self.run.info.train_problems)
 
-    # schedule
-
-    def publishes(self, step: int) -> bool:
-        """Whether the weights after `step` train steps are needed by rollout workers."""
-        next_version = policy_version(
-            step, sync_weights_every=self.config.rollout.sync_weights_every
-        )
-        return next_version == step or self.evaluates(step)
-
-    def version_for(self, step: int) -> PolicyVersion:
-        """The policy version that samples the batch of `step`."""
-        return sampling_version(self.config.rollout, step)
-
-    def evaluates(self, step: int) -> bool:
-        """Whether the policy is evaluated after `step` train steps."""
-        every = self.config.evaluation.eval_steps
-        if not every:
-            return False
-        if step == 0:
-            return self.config.evaluation.on_start
-        return step % every == 0 or step == self.run.info.num_steps
-
-    def checkpoints(self, step: int) -> bool:
-        """Whether the actor's state is saved after `step` train steps."""
-        return step % self.config.checkpoints.save_steps == 0 or step == self.run.info.num_steps
-
-    def spent_share(self) -> float | None:
-        """What part of what the run may cost it has cost; None where there is no limit."""
-        limit = self.config.compute.modal.max_cost
-        return None if limit is None else self.spent() / limit
-
-    def spent(self) -> float:
-        """Dollars that the run has cost so far: its workers and its judges."""
-        return self.compute.spent() + self._judges.so_far().dollars
-
-    def overspent(self) -> str | None:
-        """What to stop for, if the run has cost what it may cost."""
-        limit, spent = self.config.compute.modal.max_cost, self.spent()
-        if limit is None or spent < limit:
-            return None
-        return f"compute.modal.max_cost = {limit:g} dollars ({spent:.2f} spent)"
-
     def is_committed(self, stage: str, step: int, shard: int = 0) -> bool:
-        """Whether a step has what `generate`, `reward` or `train_step` commits, whole or not."""
+        """Whether the file that `generate`, `reward` or `train_step` commits for a step exists; it
+        may be damaged."""
         folder = f"steps/{step:06d}"
         outputs = {
             "generate": shard_file(folder, "generations", shard),
@@ -129,8 +89,10 @@ class Session:
         return self.store.path(outputs[stage]).exists()
 
     async def read_ahead(self, generations: Sequence[GenerationRef]) -> None:
-        """Let an actor on this machine that has nothing else to do read what is being scored. It is
-        no stage: the train step reads what it does not find read."""
+        """Let an idle actor on this machine read completions while they are scored.
+
+        This is no stage: the train step reads whatever was not read ahead.
+        """
         if self.config.compute.backend != "local" or self.config.rollout.staleness:
             return
         key = self._key("read_ahead", generations[0].step)
@@ -175,14 +137,17 @@ class Session:
         return await self._call(RewardRef, "reward", "reward", request)
 
     async def train_step(self, step: int, rewards: list[RewardRef]) -> StepResult:
-        """Let the actor take the step; asked twice, it answers twice and trains once."""
-        request = TrainRequest(step=step, rewards=rewards, publish=self.publishes(step + 1))
+        """Have the actor take the step. If it is called twice, the actor answers twice and trains
+        once."""
+        request = TrainRequest(
+            step=step, rewards=rewards, publish=self.schedule.publishes(step + 1)
+        )
         return await self._call(StepResult, "actor", "train_step", request)
 
     async def sync_weights(self, weights: WeightsRef, worker: int) -> StageTiming:
-        """Let one rollout worker load and verify a published version.
+        """Have one rollout worker load and verify a published version.
 
-        A worker that is lost meanwhile is not waited for: when it is back, it loads the version
+        If the worker is lost meanwhile, nobody waits for it: once it is back, it loads the version
         that its first shard asks for.
         """
         key = self._key("sync_weights", weights.version, worker)
@@ -198,8 +163,10 @@ class Session:
         return _with_wait(timing, started, worker)
 
     async def begin_checkpoint(self, step: int) -> str | None:
-        """Let the actor begin to write its state; `checkpoint` waits for that. Returns why it
-        cannot write it beside other work; None where it does."""
+        """Have the actor begin to write its state; `checkpoint` waits for the end.
+
+        Returns None, or the reason why the state cannot be written beside other work.
+        """
         key = self._key("checkpoint", step, 1)
         with self.doing.calling("checkpoint", "begin_checkpoint", step):
             why = await self.compute.call("actor", "begin_checkpoint", key=key, step=step)
@@ -212,7 +179,7 @@ class Session:
         return saving
 
     async def checkpoint(self, step: int, *, best_score: float | None) -> Checkpoint:
-        """Save the actor's whole state; with its score if it is the best so far."""
+        """Save the actor's complete state; `best_score` is its score if that is the best so far."""
         key = self._key("checkpoint", step)
         started = time.perf_counter()
         with self.doing.calling("checkpoint", "checkpoint", step):
@@ -236,7 +203,8 @@ class Session:
     # the run's beginning and end
 
     async def build_base_model(self, problems: FileRef) -> StageTiming:
-        """Build and warm-start the model that the run begins with, where the config asks."""
+        """Build and warm-start the model that the run begins with, if the configuration asks for
+        it."""
         started = time.perf_counter()
         key = self._key("warm_start", 0)
         with self.doing.calling("warm_start", "build_base_model", 0):
@@ -244,8 +212,10 @@ class Session:
         return StageTiming(stage="warm_start", step=0, busy_s=time.perf_counter() - started)
 
     async def start_workers(self, step: int) -> ActorReady:
-        """Bring the actor to `step` and, beside it, up the rollout workers and the reward worker:
-        one that samples is enough to begin, the others join as they become ready."""
+        """Bring the actor to `step`, and start the rollout and reward workers at the same time.
+
+        One ready rollout worker is enough to begin; the others join when they are ready.
+        """
         started = time.perf_counter()
         key = self._key("start_workers", step)
         ready: ActorReady
@@ -273,7 +243,7 @@ class Session:
         method: str,
         request: GenerateRequest | RewardRequest | TrainRequest,
     ) -> Answer:
-        """Ask with a request whose answer carries a timing; complete it with the waiting time."""
+        """Make a request whose answer has a timing, and add the waiting time to that timing."""
         index = _shard_of(request)
         step = request.generation.step if isinstance(request, RewardRequest) else request.step
         started = time.perf_counter()
@@ -281,11 +251,11 @@ class Session:
         with self.doing.calling(key.stage, method, step, of=self._num_calls(key.stage)):
             answer: Answer = await self.compute.call(role, method, key=key, request=request)
         if isinstance(answer, RewardRef):
-            self._judges.learn(answer.judges)
+            self.budget.learn(answer.judges)
         return dataclasses.replace(answer, timing=_with_wait(answer.timing, started, index))
 
     def _num_calls(self, stage: str) -> int:
-        """Calls that a stage of one step is dealt out to."""
+        """The number of calls into which a stage of one step is divided."""
         if stage == "train_step":
             return 1
         training = self.config.training.batch_size
@@ -303,6 +273,6 @@ def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest) -> int:
 
 
 def _with_wait(timing: StageTiming, started: float, index: int = 0) -> StageTiming:
-    """The worker's timing, with the rest of the call's wall time as waiting."""
+    """The worker's timing, with the rest of the call's wall time added as waiting time."""
     wait = max(0.0, time.perf_counter() - started - timing.busy_s)
     return dataclasses.replace(timing, index=index, wait_s=wait)

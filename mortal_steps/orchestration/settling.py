@@ -1,4 +1,4 @@
-"""What defaults to the machine and to the model, found out when a run begins."""
+"""Resolves the defaults that depend on the machine and the model, when a run begins."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ FLOAT32_BYTES = 4
 
 
 def settle(config: RunConfig) -> RunConfig:
-    """The configuration that a run begins with, no such default left open.
-
-    Raises what `hub.find_commit` does.
-    """
+    """The configuration that a run begins with, all such defaults resolved. Raises what
+    `hub.find_commit` raises."""
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
     settled = config.settled(
@@ -45,13 +43,13 @@ def settle(config: RunConfig) -> RunConfig:
 
 
 def rollout_interpreter(config: RunConfig) -> str:
-    """The Python that local rollout workers run under."""
+    """The Python interpreter of local rollout workers."""
     return config.compute.local.rollout.python or sys.executable
 
 
 def lacks(python: str, module: str) -> bool:
-    """Whether this interpreter would not find a module, in the working folder either; it is not
-    imported."""
+    """Whether an interpreter would not find a module, not even in the working folder. The module is
+    not imported."""
     probe = (
         "import importlib.util as u, sys; sys.path.append(''); "
         f"sys.exit(u.find_spec({module.partition('.')[0]!r}) is None)"
@@ -60,14 +58,15 @@ def lacks(python: str, module: str) -> bool:
 
 
 def find_reward_commits(config: RunConfig) -> RewardCommits:
-    """What the revisions of its reward models stand for now; raises what `find_commit` does."""
+    """The configuration with the revisions of its reward models resolved to commits; raises what
+    `find_commit` raises."""
     return RewardCommits(
         training=_find_commits(config), evaluation=_find_commits(config.for_evaluation())
     )
 
 
 def _find_commits(config: RunConfig) -> tuple[str | None, ...]:
-    """For each term of `[rewards]`, what the revision of its model stands for now."""
+    """For each term of `[rewards]`, the commit that its model's revision stands for now."""
     sources = [term.source for term in config.rewards.all_terms]
     return tuple(
         find_commit(source, called="rewards: model", revised="rewards: revision")
@@ -87,7 +86,8 @@ def _find_engine(config: RunConfig) -> str:
 
 
 def _find_sampling_type(config: RunConfig) -> SamplingType | None:
-    """What the sampler's type defaults to; None: the model's, or it is not left open."""
+    """The default of the sampler's type. None if it is the model's type, or if the configuration
+    sets it."""
     own = config.rollout.engine is not None and config.rollout.engine not in ENGINES
     asked, options = config.rollout.dtype in (None, "auto"), config.training.trl
     autocasts = options.get("bf16") is not False and not options.get("fp16")
@@ -103,7 +103,8 @@ def _has_engine(python: str, kind: EngineKind) -> bool:
 
 
 def find_context(model: ModelConfig) -> int | None:
-    """Tokens that the model takes by its own account; None where that cannot be read yet."""
+    """The length of the model's context in tokens, from its configuration; None if that cannot be
+    read yet."""
     if model.new is not None:
         return model.new.max_position_embeddings
     if is_hub_model(model):
@@ -146,8 +147,8 @@ def _tell(config: RunConfig, settled: RunConfig) -> None:
 
 
 def _is_small(model: ModelConfig) -> bool:
-    """Whether a second thread would slow down training: its operations are over sooner than two
-    threads can agree on them."""
+    """Whether a second thread would slow training down, because its operations take less time than
+    it takes two threads to synchronise."""
     if model.new is not None:
         return model.new.num_parameters < WORTH_TWO_THREADS
     weights = sum(path.stat().st_size for path in weight_files(Path(model.name_or_path)))
@@ -155,7 +156,7 @@ def _is_small(model: ModelConfig) -> bool:
 
 
 def _cores() -> int:
-    """CPU cores that this process may use."""
+    """The number of CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,8 +1,8 @@
-"""The stages of a run, as the loop asks for them.
+"""The stages of a run, as the training loop calls them.
 
-Each does its work on the run's workers and commits it to the store; between them travel references.
-Who wraps a stage in retries, caching and names implements the same protocol: Prefect's tasks do
-(`mortal_tasks.stages`), and here they are plain functions.
+A stage does its work on the run's workers and commits the result to the store; stages exchange
+references. The same protocol has two implementations: plain functions, in this module, and
+Prefect's tasks (`mortal_tasks.stages`), which add retries, caching and names.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from mortal_steps.types import (
 
 
 class Stages(Protocol):
-    """Carries out the stages of a run, one call each. Raises the `MortalError` that ends the run.
+    """Carries out the stages of a run, one call each.
 
-    A stage that is asked for again after a kill answers with what it has committed.
+    Raises the `MortalError` that ends the run. A stage that is called again after a kill returns
+    what it has committed.
     """
 
     async def warm_start(self, session: Session, problems: FileRef) -> StageTiming:
-        """Build and warm-start the model where the configuration asks; reused once it is whole."""
+        """Build and warm-start the starting model if the configuration asks for it, unless it
+        already exists whole."""
         ...
 
     async def start_workers(self, session: Session, step: int) -> ActorReady:
@@ -80,12 +82,12 @@ class Stages(Protocol):
         ...
 
     def forget(self, session: Session, before: int) -> None:
-        """Drop what is kept of the steps before this one: they are done and noted."""
+        """Drop what is kept in memory for the steps before this one: they are done and recorded."""
         ...
 
 
 class PlainStages(Stages):
-    """The stages as they are: nothing is retried, named or kept."""
+    """The stages as plain functions: nothing is retried, named or cached."""
 
     async def warm_start(self, session: Session, problems: FileRef) -> StageTiming:
         """See `Stages`; so for all."""

@@ -1,7 +1,8 @@
-"""The trackers of a run that is driven: a process for each, which follows what the run commits.
+"""The trackers of a run: a process for each follows what the run commits.
 
-The flow starts them and hears of them, and that is all: no step waits for a tracker. One that fails
-is started again, later each time, and goes on where its own record ends.
+The flow only starts these processes and receives their messages; no step waits for a tracker. A
+tracker that fails is started again, after a longer time with each failure, and continues where its
+own record ends.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
 DRAIN_S = 30.0
-"""That a run which has ended waits for its trackers."""
+"""Seconds that a run which has ended waits for its trackers."""
 AGAIN_AFTER_S = 10.0
-"""A tracker that failed is started again; each time in a row it waits twice as long,"""
+"""Seconds until a tracker that failed is started again; doubled with each failure in a row."""
 AGAIN_AT_LEAST_EVERY_S = 600.0
-"""up to this."""
+"""The longest such time, in seconds."""
 
 
 class Follower:
-    """One tracker's process, for the event loop in which it was started."""
+    """The process of one tracker, as seen from the event loop in which it was started."""
 
     def __init__(self, run: Run, name: str) -> None:
         self.name = name
@@ -53,7 +54,8 @@ class Follower:
         self._ending = False
 
     async def follow(self) -> None:
-        """Start the process and hear of it until it has ended. Cancelled, it kills the process."""
+        """Start the process and receive its messages until it ends. If this is cancelled, the
+        process is killed."""
         self.error = "it did not finish in time"
         channel, theirs = socket.socketpair()
         with theirs:
@@ -73,7 +75,7 @@ class Follower:
                 await process.wait()
 
     def end(self) -> None:
-        """Let the process finish with what is committed."""
+        """Let the process finish with what is committed by now."""
         self._ending = True
         if self._writer is not None and not self._writer.is_closing():
             with contextlib.suppress(OSError):  # it has ended already
@@ -81,7 +83,7 @@ class Follower:
 
     @property
     def log(self) -> Path:
-        """What the tracker prints."""
+        """Path of the file that holds what the tracker prints."""
         return self._run.store.path(f"logs/tracker-{self.name.replace(':', '.')}.log").absolute()
 
     async def _start(self, channel: socket.socket) -> asyncio.subprocess.Process:
@@ -128,7 +130,7 @@ class Tracking:
         self._tasks = [asyncio.create_task(self._keep(each)) for each in self._followers]
 
     async def finish(self) -> None:
-        """Let every tracker catch up, for `DRAIN_S` at most, and tell which did not."""
+        """Let every tracker catch up, for at most `DRAIN_S`, and report which of them did not."""
         self._ending.set()
         for follower in self._followers:
             follower.end()
@@ -141,7 +143,7 @@ class Tracking:
                 self._tell_behind(follower, behind)
 
     async def cancel(self) -> None:
-        """End at once; what is not told yet, `mortal track` brings."""
+        """Kill the processes; `mortal track` sends later what is not sent yet."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -200,8 +202,11 @@ class Tracking:
 
 @contextlib.asynccontextmanager
 async def tracked(run: Run, on_notice: Callable[[], None]) -> AsyncIterator[None]:
-    """Let the run's trackers follow it inside the block; `on_notice` is told of news in its
-    notices. At the end the trackers catch up, unless the block is left at once."""
+    """Let the run's trackers follow it inside the block. `on_notice` is called with news about its
+    notices.
+
+    At the end of the block the trackers catch up, unless the block was left by an exception.
+    """
     tracking = Tracking(run, on_notice)
     try:
         yield
@@ -222,10 +227,10 @@ def with_logging(run: Run, **changes: Any) -> Run:
 
 
 async def catch_up(run: Run, *, follows: bool) -> list[Follower]:
-    """Bring all that the run has committed to its trackers; what came of each. `follows`: go on for
-    as long as a process drives the run.
+    """Send all that the run has committed to its trackers, and return what came of each.
 
-    Raises `StoreError` where the run's own process follows it for one of them already.
+    With `follows`, this continues for as long as a process drives the run. Raises `StoreError` if
+    the run's own process already follows it for one of these trackers.
     """
     names = run.config.logging.report_to
     for name in names:
@@ -246,7 +251,8 @@ async def catch_up(run: Run, *, follows: bool) -> list[Follower]:
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """Raise `ConfigError` for a tracker that is not there. None is imported in this process."""
+    """Raise `ConfigError` for a tracker that is not installed. No tracker is imported in this
+    process."""
     for name in names:
         kind = tracker_kind(name)
         if name not in TRACKERS:
@@ -259,7 +265,7 @@ def check_trackers(names: Iterable[str]) -> None:
 
 
 def _check_own(name: str) -> None:
-    """Import a user's own where it does no harm."""
+    """Import a user's own tracker, in a process where this does no harm."""
     module = "mortal_steps.report.trackers.importing"
     tried = subprocess.run(
         [sys.executable, "-P", "-m", module, name],

@@ -1,8 +1,9 @@
-"""Completions scored without training, by the reward worker of a run, as a run does it.
+"""Scores completions without training, with a reward worker like that of a run.
 
-They are dealt out in shards as large as the run's, so that a function is called with as many
-problems at a time; each call has the run's timeout and retries. Failures are masked whatever
-`rewards.on_error` says: who tries functions out wants to see all of them.
+Completions are divided into shards as large as the run's, so that a function is called with as many
+problems at a time as in a run. Each call has the run's timeout and retries. Failures are masked
+whatever `rewards.on_error` says, because somebody who tries functions out wants to see all of the
+failures.
 """
 
 from __future__ import annotations
@@ -48,62 +49,63 @@ SAMPLE_PROGRAMS = (
     "```python\ndef add(a, b):\n    return a + b\n```",
     "```python\ndef add(a, b):\n    return a - b\n```",
 )
-"""A right one and a wrong one."""
+"""One right and one wrong program."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TriedCompletion:
-    """A completion and what the functions said."""
+    """A completion and its scores."""
 
     place: str
-    """Where it stands in the file, such as `line 3`."""
+    """Its place in the file, such as `line 3`."""
     problem_id: str
     prompt: Prompt
     text: str
     rewards: Mapping[str, float | None]
-    """Score of each function; None where it abstained, and everywhere on a masked completion."""
+    """Score of each function; None if the function abstained, and for every function if the
+    completion is masked."""
     reward: float | None
-    """Weighted sum; None where no function scored it."""
+    """Weighted sum of the scores; None if no function scored it."""
     masked: Sequence[str]
-    """Why it has no scores: what each function that failed on it did; empty where none did."""
+    """What each function that failed on it did; empty if none failed."""
     seconds: float
-    """How long the calls took that scored it, together with the other completions of its shard."""
+    """Duration of the calls that scored it, each of which also scored the rest of its shard."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TriedFunction:
-    """A reward function over all completions."""
+    """The results of one reward function for all completions."""
 
     name: str
     weight: float
     mean: float | None
-    """Of its scores; None where it gave none."""
+    """Mean of its scores; None if it gave none."""
     std: float | None
-    """Standard deviation of its scores, that of a sample; None below two."""
+    """Sample standard deviation of its scores; None for fewer than two."""
     num_scored: int
     num_abstained: int
-    """Completions that it returned None for."""
+    """Completions for which it returned None."""
     num_failed: int
     """Completions masked because it failed on them."""
     failed_calls: int
-    """Calls that failed, those that went well when tried again included."""
+    """Calls that failed, including those that succeeded when they were tried again."""
     seconds: float
-    """In all its calls."""
+    """Seconds in all its calls."""
     latency_s: float
     """Mean seconds for a shard."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """What came of it."""
+    """The results of a trial."""
 
     completions: Sequence[TriedCompletion]
     functions: Sequence[TriedFunction]
     num_shards: int
     stops: bool
-    """Whether a run would stop here: something failed, and `rewards.on_error` is `raise`."""
+    """Whether a run would stop here: a function failed, and `rewards.on_error` is `raise`."""
     log: str
-    """What the functions printed, and where in their code they failed."""
+    """What the functions printed, and the tracebacks of their failures."""
 
     @property
     def num_masked(self) -> int:
@@ -112,10 +114,11 @@ class Trial:
 
 
 def read_given(config: RunConfig, path: Path) -> list[GivenGroup]:
-    """The completions of a file; see `read_completions`. The dataset of the configuration is read
-    where a row names a problem of it.
+    """The completions of a file; see `read_completions`.
 
-    Raises `DataError` as that does, and for completions without the token ids that a reward counts.
+    If a row names a problem of the dataset, the dataset of the configuration is read. Raises
+    `DataError` as `read_completions` does, and for completions without the token ids that a reward
+    counts.
     """
 
     @functools.cache
@@ -129,10 +132,8 @@ def read_given(config: RunConfig, path: Path) -> list[GivenGroup]:
 
 
 def given_texts(config: RunConfig, texts: Sequence[str]) -> list[GivenGroup]:
-    """The texts as answers to the first problem of the dataset; without any, a made-up one.
-
-    Raises `DataError` as `read_given` does.
-    """
+    """The texts as answers to the first problem of the dataset, or to a made-up one if there is no
+    dataset. Raises `DataError` as `read_given` does."""
     [problem] = chosen_problems(config, (), 1)
     given = [_answered(problem, texts or (MADE_UP_TEXT,), "text")]
     _check_token_ids(config, given, "--completion")
@@ -140,7 +141,7 @@ def given_texts(config: RunConfig, texts: Sequence[str]) -> list[GivenGroup]:
 
 
 def sample_programs() -> list[GivenGroup]:
-    """A right and a wrong program, for the sandbox."""
+    """One right and one wrong program, for the sandbox."""
     problem = Problem(id="sample", prompt=SAMPLE_TASK, columns={"testcase": list(SAMPLE_TESTS)})
     return [_answered(problem, SAMPLE_PROGRAMS, "program")]
 
@@ -170,10 +171,10 @@ def _check_token_ids(config: RunConfig, given: Sequence[GivenGroup], origin: Pat
 def try_rewards(
     config: RunConfig, given: Sequence[GivenGroup], *, one_by_one: bool = False
 ) -> Trial:
-    """Score the groups; with `one_by_one`, each in calls of its own.
+    """Score the groups; with `one_by_one`, each group in calls of its own.
 
-    Raises `RewardError` for a function that cannot be imported, and the `MortalError` that one
-    raises itself.
+    Raises `RewardError` for a function that cannot be imported, or the `MortalError` that a
+    function raises itself.
     """
     check_something_scores(config, given[0].group.problem)
     check_interpreter(config, "reward")

@@ -24,6 +24,7 @@ from mortal_steps.config.trackers import IMPORTED_BY_TRL
 from mortal_steps.data.kept import open_problems
 from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ActorStateError
+from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy import checkpoints, journal, prompt_lengths, recovery, weights
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.journal import JournalEntry
@@ -47,9 +48,10 @@ from mortal_steps.types import (
 
 
 class Actor:
-    """One run's actor. Methods may be called again at any time, by whoever lost the answer.
+    """The actor of one run. Any method may be called again, by a caller that lost the answer.
 
-    `fingerprint` is the run's, from run.json: that of `config` changes with the code that reads it.
+    `fingerprint` is the one in run.json. The fingerprint of `config` can differ from it, since it
+    depends on the code that reads the configuration.
     """
 
     def __init__(
@@ -85,20 +87,33 @@ class Actor:
     def check(
         self, *, train: Sequence[Problem], held_out: Sequence[Problem]
     ) -> tuple[tuple[str, ...], PromptLengths | None]:
-        """Raise the `ConfigError` that the algorithm has about the run's options, then measure all
-        prompts (`prompt_lengths.measure`); needs no weights, no GPU.
+        """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`). This
+        needs no weights and no GPU.
 
-        Returns a sentence for each option that does nothing here, and the lengths.
+        Returns a sentence for each option that has no effect, and the lengths. Raises
+        `ConfigError` and, for a model in a local folder, the `ModelError` of
+        `check_starting_weights`.
         """
+        if not is_hub_model(self._config.model):
+            self._check_model(self._config.model.name_or_path)
         prompts = chain(prompts_of(train), prompts_of(held_out))
         idle = algorithm_of(self._config).check(self._config)
         return idle, prompt_lengths.measure(self._config, prompts)
 
-    def build_base_model(self, *, problems: FileRef) -> None:
-        """Build and warm-start the model the run begins with; nothing to do if it is there whole.
+    def _check_model(self, path: str) -> None:
+        # Imported where used: imports torch.
+        from mortal_steps.policy.starting_weights import check_starting_weights
 
-        Raises `ModelError` or `DataError` where the configuration does not allow it, and
-        `ModelError` if what is made is not what the run began with.
+        model = self._config.model
+        if model.new is None:
+            check_starting_weights(path, trust_remote_code=model.trust_remote_code)
+
+    def build_base_model(self, *, problems: FileRef) -> None:
+        """Build and warm-start the model that the run begins with, unless it is already there
+        whole.
+
+        Raises `ModelError` or `DataError` if the configuration does not allow it, and `ModelError`
+        if the model made is not the one that the run began with.
         """
         from mortal_steps.policy.base_model import keep_base_model
 
@@ -106,7 +121,8 @@ class Actor:
         keep_base_model(self._store, Path(self._model_path))
 
     def cache_base_model(self, *, problems: FileRef) -> None:
-        """Have the starting model in the cache, as `build_base_model`; the run stays as it is."""
+        """Make the starting model in the cache, as `build_base_model` does, without noting it in
+        the run."""
         from mortal_steps.policy.base_model import make_base_model
 
         rows = open_problems(self._store, problems)
@@ -114,13 +130,17 @@ class Actor:
         make_base_model(cache_dir=path.parent, config=self._config, problems=rows, key=path.name)
 
     def prepare(self, *, step: int) -> ActorReady:
-        """Be ready to take `step`, with the versions published that sample it and what follows.
+        """Get ready to take `step`. Returns the published versions that sample it and the steps
+        after it.
 
-        Where a record that leads there is missing or damaged, the answer is the step it belongs to:
-        its shards have to be there again before a later step can be taken. Steps that have a
-        committed result are not undone; `train_step` answers from it.
+        If a record that leads to `step` is missing or damaged, the answer names the earlier step
+        that it belongs to: the shards of that step have to be made again before a later step can be
+        taken. Steps with a committed result are not undone; `train_step` answers from their
+        records.
         """
         step = recovery.furthest(self._store, self._config, step)
+        if step == 0 and is_hub_model(self._config.model):
+            self._check_model(model_folder(self._model_path, self._config.model))
         published = tuple(
             self._publisher.find(version)
             or self._publisher.publish(self._memory.hold(version).stepper, version)
@@ -136,6 +156,7 @@ class Actor:
             weights=published,
             num_parameters=held.stepper.num_parameters,
             place=held.stepper.place(),
+            warnings=self._publisher.warnings(held.stepper) if step == 0 else (),
         )
 
     def read_ahead(self, *, generations: Sequence[GenerationRef]) -> None:
@@ -144,9 +165,9 @@ class Actor:
         self._memory.records.look_at(generations)
 
     def train_step(self, *, request: TrainRequest) -> StepResult:
-        """Take one train step, exactly once whatever the number of calls.
+        """Take one train step, exactly once however often this is called.
 
-        Raises `ActorStateError` for a step taken with another batch, or one out of reach.
+        Raises `ActorStateError` if the step was taken with another batch, or if it is out of reach.
         """
         started = time.perf_counter()
         if not 0 <= request.step < self._num_steps:
@@ -163,8 +184,8 @@ class Actor:
     def begin_checkpoint(self, *, step: int) -> str | None:
         """Begin to save the state after `step` train steps, beside the train steps that follow.
 
-        Returns why that cannot be done, and nothing is begun; None where it was. `checkpoint` then
-        waits for it.
+        Returns None, or the reason why this is not possible; then nothing is begun. `checkpoint`
+        waits for the end.
         """
         held = self._memory.held
         if held is not None and held.step > step:
@@ -178,8 +199,8 @@ class Actor:
     def checkpoint(self, *, step: int, best_score: float | None) -> Checkpoint:
         """Save the state after `step` train steps.
 
-        With `best_score` it is the best so far, and kept beyond the newest few. A state that the
-        actor is past, and that was not saved, is reached by replaying the steps that lead there.
+        With `best_score` it is the best so far, and is kept beyond the newest few. If the actor has
+        passed this state without saving it, the steps that lead to it are replayed.
         """
         saved, waits = self._saver.take(step), False
         if saved is None:
@@ -201,7 +222,7 @@ class Actor:
         return saved
 
     def save_final(self) -> FinalModel:
-        """Write the model to `final/`, as the run's last step has left it."""
+        """Write the model after the run's last step to `final/`."""
         held = self._memory.hold(self._num_steps)
         self._saver.finish()
         self._publisher.join()
@@ -224,10 +245,10 @@ class Actor:
         )
 
     def _answer(self, entry: JournalEntry, recorded: StepResult) -> StepResult:
-        """The record of a step that was taken, with whatever was lost since made whole again.
+        """The record of a step that was taken, with everything restored that was lost since.
 
-        A flow that went back to a damaged step asks for all that followed, and syncs its workers to
-        versions that were pruned long ago.
+        A flow that went back to a damaged step asks for all steps after it again, and syncs its
+        workers to versions that were pruned long ago.
         """
         step = recorded.step
         if recorded.batch_sha256 != entry.batch_sha256:

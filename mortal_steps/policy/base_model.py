@@ -1,5 +1,7 @@
-"""The model a run starts from: built (`[model.new]`), warm-started (`[model.warm_start]`), or as
-named. What is made is kept in a cache, `<runs_dir>/.models/<digest of everything that made it>`.
+"""The model that a run starts from: built (`[model.new]`), warm-started (`[model.warm_start]`), or
+used as it is.
+
+A model that is made is kept in a cache, `<runs_dir>/.models/<digest of everything that made it>`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError, ModelError
 from mortal_steps.models.hub import is_hub_model, model_folder
+from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.policy.weights import weights_digest
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file, writing
@@ -33,7 +36,7 @@ RECORD_FILE = "base_model.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartingModel:
-    """The model made for the beginning of a run."""
+    """A model that was made for the beginning of a run."""
 
     key: Below
     """Name of its folder in the cache."""
@@ -42,38 +45,28 @@ class StartingModel:
     weights_sha256: str
     """sha256 of its safetensors, as in `FinalModel`."""
     path: str | None = None
-    """Where the run began with it; None in old records."""
+    """Where the model was when the run began; None in old records."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Base:
-    """The model that an adapter belongs to, as the adapter names it."""
-
-    name: str
-    """On the hub, or a local folder's absolute path."""
-    revision: str | None = None
-    """Of a hub model."""
-
-
-def named_base(config: RunConfig, model_path: str) -> Base:
-    """The model at `model_path`, by its name on the hub where it is of there."""
+def named_base(config: RunConfig, model_path: str) -> AdapterBase:
+    """The base at `model_path`; a model from the hub goes by its name there."""
     if is_hub_model(config.model):
-        return Base(name=config.model.name_or_path, revision=config.model.revision)
-    return Base(name=os.path.abspath(model_path))
+        return AdapterBase(name=config.model.name_or_path, revision=config.model.revision)
+    return AdapterBase(name=os.path.abspath(model_path))
 
 
-def base_of(store: RunStore, config: RunConfig, model_path: str) -> Base:
-    """The model that a run's adapter belongs to.
+def base_of(store: RunStore, config: RunConfig, model_path: str) -> AdapterBase:
+    """The base model of a run's adapter.
 
-    One made for the run is named by where it lay when the run began, so that the adapter is the
-    same wherever the run goes on.
+    A base that was made for the run is named by its path when the run began, so the adapter is the
+    same wherever the run continues.
     """
     try:
         found = store.find_record(RECORD_FILE, StartingModel)
     except CorruptFileError:
         found = None  # said, and written again, by `keep_base_model`
     if found is not None and found[1].path is not None:
-        return Base(name=found[1].path)
+        return AdapterBase(name=found[1].path)
     return named_base(config, model_path)
 
 
@@ -85,9 +78,10 @@ def model_cache(runs_dir: Path) -> Path:
 def base_model_path(
     config: RunConfig, dataset_fingerprint: str, *, cache_dir: Path | None = None
 ) -> str:
-    """Where `make_base_model` puts the model, or `model.name_or_path` if it makes none.
+    """Where `make_base_model` puts the model; `model.name_or_path` if no model is made. Needs no
+    torch.
 
-    Needs no torch. `cache_dir` is that of the configuration's runs directory by default.
+    By default, `cache_dir` is the cache in the configuration's runs directory.
     """
     if config.model.new is None and config.model.warm_start is None:
         return config.model.name_or_path
@@ -96,8 +90,8 @@ def base_model_path(
 
 
 def first_model(store: RunStore, config: RunConfig, dataset_fingerprint: str) -> str:
-    """`base_model_path` for the run in `store`: one that has begun stays with the folder that it
-    began with, which this code might call otherwise."""
+    """`base_model_path` for the run in `store`. A run that has begun keeps the folder with which it
+    began, even if this code would choose another name."""
     path = base_model_path(config, dataset_fingerprint)
     made = _find_record(store)
     if made is None or path == config.model.name_or_path:
@@ -108,10 +102,11 @@ def first_model(store: RunStore, config: RunConfig, dataset_fingerprint: str) ->
 def make_base_model(
     *, cache_dir: Path, config: RunConfig, problems: Sequence[Problem], key: str | None = None
 ) -> str:
-    """Path of the starting model, made in `cache_dir` if it is not there whole.
+    """Path of the starting model, which is made in `cache_dir` unless it is already there whole.
 
-    `problems` are the training rows, which a warm start imitates; `key` names its folder where a
-    run has begun with it. Raises `ModelError` or `DataError` as `build_model` and `warm_start` do.
+    `problems` are the training rows, which a warm start imitates. `key` is the name of its folder,
+    if a run has begun with it. Raises `ModelError` or `DataError` as `build_model` and `warm_start`
+    do.
     """
     if config.model.new is None and config.model.warm_start is None:
         return config.model.name_or_path
@@ -136,10 +131,10 @@ def make_base_model(
 
 
 def keep_base_model(store: RunStore, folder: Path) -> None:
-    """Note what the run begins with, or compare it with what it began with.
+    """Record the model that the run begins with, or compare it with the one recorded.
 
-    Raises `ModelError` for other weights than then: the model was made again since, by other
-    versions of the libraries.
+    Raises `ModelError` if the weights differ: then other versions of the libraries have made the
+    model again.
     """
     made = StartingModel(
         key=folder.name,
@@ -161,7 +156,8 @@ def keep_base_model(store: RunStore, folder: Path) -> None:
 
 
 def _find_record(store: RunStore) -> StartingModel | None:
-    """What the run began with, if that is known; a damaged record is logged and counts as none."""
+    """The recorded starting model, if there is one; a damaged record is logged and counts as
+    missing."""
     try:
         found = store.find_record(RECORD_FILE, StartingModel)
     except CorruptFileError as error:
@@ -195,7 +191,8 @@ def _make(folder: Path, config: RunConfig, problems: Sequence[Problem]) -> None:
 
 
 def _fingerprint(config: RunConfig, data: str) -> str:
-    """Digest of all that decides the model's bits; the rows count only if it imitates them."""
+    """Digest of everything that decides the model's bits. The rows are part of it only for a warm
+    start."""
     model = config.model
     parts: dict[str, Any] = {"seed": config.seed, "version": __version__}
     if model.new is not None:
@@ -210,7 +207,8 @@ def _fingerprint(config: RunConfig, data: str) -> str:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    """A local model may change under the same path; a hub name has no files here."""
+    """Digests of a local model's files, which may change under the same path; empty for a hub
+    model."""
     if not folder.is_dir():
         return {}
     return {path.name: digest_file(path) for path in sorted(folder.iterdir()) if path.is_file()}

@@ -30,7 +30,7 @@ BEST_FILE = f"{FOLDER}/best.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointState:
-    """Where in the run a checkpoint stands, and what it holds."""
+    """Which step of the run a checkpoint belongs to, and what it contains."""
 
     step: int
     """Train steps done."""
@@ -45,12 +45,12 @@ class CheckpointState:
     optimizer_steps: int
     """Optimizer updates done."""
     fingerprint: str
-    """Of the run, as run.json has it."""
+    """Fingerprint of the run, as in run.json."""
     forked: bool = False
-    """Whether a run of another configuration came to this state: hyperparameters and the place in
-    the schedule, which are part of it, are then not this run's."""
+    """Whether a run with another configuration wrote this state. Its hyperparameters and its place
+    in the schedule are then not this run's."""
     format: int = FORMAT
-    """Of the folder's files; see store.py."""
+    """Format of the folder's files; see store/formats.py."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,10 +73,11 @@ class Savable(Protocol):
 def save(
     store: RunStore, policy: Savable, state: CheckpointState, *, beside: str | None = None
 ) -> Checkpoint:
-    """Commit the policy's state; the same state saved before is the answer, if it is whole.
+    """Commit the policy's state. If the same state was saved before and is whole, that checkpoint
+    is the answer.
 
-    Files that a verified folder `beside`, such as the published version of the step, has as well
-    are linked from there.
+    Files that a verified folder `beside` it also contains, such as the version published after the
+    step, are linked from there.
     """
     started = time.perf_counter()
     there = find(store, state.step)
@@ -125,10 +126,11 @@ def newest_whole(store: RunStore, at_most: int | None = None) -> Checkpoint | No
 
 
 def check_restored(folder: Path, state: CheckpointState, restored: Mapping[str, str]) -> None:
-    """Compare the digests of what a checkpoint held with those of what was restored from it.
+    """Compare the digests in a checkpoint with those of the state restored from it. Raises
+    `CheckpointMismatchError`.
 
-    Raises `CheckpointMismatchError`. An older version noted none; a fork has hyperparameters and a
-    schedule of its own, and may have parts that its parent had not.
+    Older versions noted no digests. A fork has its own hyperparameters and schedule, and may have
+    parts that its parent did not have.
     """
     saved = state.digests or {}
     compared = [part for part in restored if not (state.forked and part == "schedule")]
@@ -169,7 +171,8 @@ def mark_best(store: RunStore, step: int, score: float) -> None:
 
 
 def find_best(store: RunStore) -> BestCheckpoint | None:
-    """The best so far, if one was marked; a damaged mark is logged and counts as missing."""
+    """The best checkpoint so far, if one is marked; a damaged mark is logged and counts as
+    missing."""
     try:
         found = store.find_record(BEST_FILE, BestCheckpoint)
     except CorruptFileError as error:
@@ -186,10 +189,10 @@ def prune(
     keep_best: bool,
     sync: BackgroundSync | None = None,
 ) -> None:
-    """Delete all but the newest `keep_last` checkpoints up to `step` and, if asked for, the best;
-    with `sync`, their files beside other work.
+    """Delete all checkpoints up to `step` but the newest `keep_last` and, if asked for, the best
+    one. With `sync`, their files are deleted beside other work.
 
-    Later ones are of a time before the run went back, and it will come by them again.
+    Later checkpoints date from before the run went back; the run will reach them again.
     """
     steps = [saved for saved in saved_steps(store) if saved <= step]
     keep = set(steps[-keep_last:])

@@ -1,8 +1,8 @@
-"""Digests of what an actor holds: its weights, its optimizer's state.
+"""Digests of what an actor holds: its weights and the state of its optimizer.
 
-They are of the tensors themselves, by the names that the modules have, so that they say whether two
-states are the same whatever files these came from. xxh3 rather than sha256: weights are hashed in
-every step, and nobody forges them.
+They cover the tensors themselves, under the names of the modules, so two states can be compared
+whatever files they came from. The algorithm is xxh3 and not sha256, because weights are hashed in
+every step and nobody forges them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from xxhash import xxh3_128
 
 
 def weights_digest(model: nn.Module) -> str:
-    """Digest of what training changes: every tensor, or those of the adapter where there is one."""
+    """Digest of the trained tensors: all of them, or those of the adapter if there is one."""
     return digest(trained_tensors(model))
 
 
 def trained_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """What training changes, buffers included, by module name; a base under an adapter does not."""
+    """The trained tensors and buffers by module name. A base model under an adapter is not
+    trained."""
     if not isinstance(model, PeftModel):
         return dict(model.state_dict())
     frozen = {name for name, tensor in model.named_parameters() if not tensor.requires_grad}

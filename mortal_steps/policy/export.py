@@ -9,23 +9,24 @@ Private names used here: transformers `modeling_utils.remove_tied_weights_from_s
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
 from huggingface_hub import split_torch_state_dict_into_shards
 from peft import PeftModel, get_peft_model_state_dict
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.modeling_utils import remove_tied_weights_from_state_dict
 from transformers.utils import CONFIG_NAME as CONFIG_FILE
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME
+from transformers.utils import GENERATION_CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME
 
-from mortal_steps.policy.base_model import Base
+from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.policy.tensor_file import cast, digest_of_tensors, write_tensors
 from mortal_steps.store.files import link_file
 from mortal_steps.store.folders import files_below
@@ -54,7 +55,7 @@ LARGEST_FILE = "50GB"
 Digests = dict[str, str]
 """`blake3:<hex>` of files, by name."""
 Settings = Mapping[str, bytes]
-"""Files of a model beside its tensors, by name."""
+"""The files of a model other than its tensors, by name."""
 
 
 def save_model(
@@ -63,22 +64,22 @@ def save_model(
     settings: Settings | None = None,
     dtype: torch.dtype | None = None,
 ) -> Digests:
-    """A plain `from_pretrained` folder (no tokenizer); an adapter is added to its base weights.
-    With `dtype` its tensors are cast; with `settings` (`settings_of` this model and type), the
-    files beside the tensors are these.
+    """Write a plain `from_pretrained` folder without a tokenizer; an adapter is added to its base
+    weights.
 
-    Returns digests.
+    With `dtype` the tensors are cast. With `settings` (`settings_of` the same model and type), the
+    other files are these. Returns digests.
     """
     return _save(model, folder, published_tensors(model), settings=settings, dtype=dtype)
 
 
 def save_adapter(
-    model: PeftModel, folder: Path, base: Base, dtype: torch.dtype | None = None
+    model: PeftModel, folder: Path, base: AdapterBase, dtype: torch.dtype | None = None
 ) -> Digests:
-    """The adapter alone, as engines take it beside its base: the tensors that `save_trained`
-    writes, with a configuration that is the same on every machine. With `dtype` they are cast.
+    """Write the adapter alone, as engines load it beside its base.
 
-    Returns digests.
+    It has the tensors that `save_trained` writes, and a configuration that is the same on every
+    machine. With `dtype` the tensors are cast. Returns digests.
     """
     folder.mkdir(parents=True, exist_ok=True)
     name = model.active_adapter
@@ -95,7 +96,7 @@ def save_adapter(
 def save_trained(
     model: PreTrainedModel | PeftModel,
     folder: Path,
-    base: Base,
+    base: AdapterBase,
     *,
     method: str,
     own_names: bool = False,
@@ -140,9 +141,11 @@ def published_tensors(
 def save_settings(
     model: PreTrainedModel | PeftModel, folder: Path, dtype: torch.dtype | None = None
 ) -> None:
-    """The files that `save_model` writes beside the tensors: configurations, and the code of a
-    model's own class."""
-    _base_of(model).save_pretrained(folder, state_dict={})
+    """Write the files that `save_model` writes besides the tensors: configurations, and the code of
+    a model with a class of its own."""
+    base = _base_of(model)
+    with any_generation_settings(base, folder):
+        base.save_pretrained(folder, state_dict={})
     if dtype is not None:
         path = folder / CONFIG_FILE
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -151,8 +154,30 @@ def save_settings(
         path.write_text(text, encoding="utf-8")
 
 
+@contextlib.contextmanager
+def any_generation_settings(model: PreTrainedModel, folder: Path) -> Iterator[None]:
+    """In the block, a model is saved to the folder whatever its generation settings are.
+
+    transformers reads settings that contradict each other, such as a `temperature` without
+    `do_sample`, which many models have. It refuses to write them; here they are written as read.
+    """
+    settings = getattr(model, "generation_config", None)
+    try:
+        if settings is not None:
+            settings.validate(strict=True)
+    except ValueError:
+        model.generation_config = type(settings)()
+        try:
+            yield
+        finally:
+            model.generation_config = settings
+        settings.to_json_file(str(folder / GENERATION_CONFIG_NAME))
+    else:
+        yield
+
+
 def settings_of(model: PreTrainedModel | PeftModel, dtype: torch.dtype | None = None) -> Settings:
-    """What `save_settings` writes."""
+    """The files that `save_settings` would write."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_settings(model, folder, dtype)
@@ -160,7 +185,7 @@ def settings_of(model: PreTrainedModel | PeftModel, dtype: torch.dtype | None = 
 
 
 def write_settings(settings: Settings, folder: Path) -> None:
-    """Write them where `save_settings` would."""
+    """Write the files that `settings_of` returned."""
     for name, content in settings.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -194,8 +219,8 @@ def write_model(
     beside: Mapping[str, tuple[Path, str]] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Digests:
-    """The tensors of a model with so many parameters, as `save_model` writes them, without the
-    files beside them. Returns digests."""
+    """Write the tensors of a model with this number of parameters, as `save_model` does, without
+    the other files. Returns digests."""
     split = split_torch_state_dict_into_shards(
         dict(tensors), filename_pattern=FILE_PATTERN, max_shard_size=LARGEST_FILE
     )
@@ -218,7 +243,8 @@ def write_model(
 
 
 def link_model(folder: Path, files: Mapping[str, tuple[Path, str]]) -> Digests:
-    """Link files that lie elsewhere, each with its digest by its name. Returns digests."""
+    """Link files from elsewhere into the folder; each comes with its digest, by its name. Returns
+    digests."""
     digests: Digests = {}
     for name, (path, digest) in files.items():
         link_file(path, folder / name)
@@ -227,17 +253,10 @@ def link_model(folder: Path, files: Mapping[str, tuple[Path, str]]) -> Digests:
     return digests
 
 
-def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """The tokenizer's files, without how it was loaded here, which transformers would note there:
-    that follows HF_HUB_OFFLINE."""
-    for how_it_was_loaded in ("is_local", "local_files_only"):
-        tokenizer.init_kwargs.pop(how_it_was_loaded, None)
-    tokenizer.save_pretrained(folder)
-
-
-def _settle_adapter_config(path: Path, base: Base) -> None:
-    """Make an adapter's configuration the same in every process and on every machine: peft writes
-    module names out of a set, and the base by where this machine keeps it."""
+def _settle_adapter_config(path: Path, base: AdapterBase) -> None:
+    """Rewrite an adapter's configuration so that it is the same in every process and on every
+    machine. peft writes module names in the order of a set, and the base by its path on this
+    machine."""
     config = json.loads(path.read_text(encoding="utf-8"))
     for key in ("target_modules", "exclude_modules"):
         if isinstance(config[key], list):

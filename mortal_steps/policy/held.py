@@ -1,4 +1,4 @@
-"""The state that an actor has in memory, and what is recorded of it."""
+"""The state that an actor holds in memory, and how it is described in records."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from mortal_steps.types import PolicyVersion, RolloutBatch, StageTiming, StepRes
 
 @dataclass
 class Held:
-    """A trainer, and where in the run it stands."""
+    """A trainer, and the step of the run at which it stands."""
 
     stepper: Stepper
     step: int
-    """Train steps it contains."""
+    """Train steps that the state includes."""
     state_id: str
     history_id: str
     weights_digest: str | None = None
-    """Of the weights, once a train step was taken here."""
+    """Digest of the weights, once a train step was taken in this process."""
     published: PolicyVersion | None = None
     """The last version that has the weights of a state held here."""
 
     def take(
         self, batch: RolloutBatch, batch_sha256: str, *, seed: int, fingerprint: str
     ) -> StepResult:
-        """Train on one more batch; the step's record, without the version published after it."""
+        """Train on one more batch. Returns the step's record, without the version published after
+        it."""
         step, stepper = self.step, self.stepper
         metrics = stepper.train_step(batch, seed=seed)
         trained = self.weights_digest = stepper.weights_digest()
@@ -49,7 +50,7 @@ class Held:
         )
 
     def described(self, fingerprint: str, digests: Mapping[str, str]) -> CheckpointState:
-        """What a checkpoint of it says of itself, with the digests of its parts."""
+        """The checkpoint state to record for it, with the digests of its parts."""
         return CheckpointState(
             step=self.step,
             state_id=self.state_id,

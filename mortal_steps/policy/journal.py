@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class Records(Protocol):
-    """What shards are read from: a run's store, or what was read of it."""
+    """What shards are read from: the run's store, or a cache of records that were read from it."""
 
     def read_record(self, ref: FileRef, kind: type[T]) -> T:
         """See `RecordStore.read_record`."""
@@ -60,7 +60,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JournalEntry:
-    """A step the actor took or was about to take."""
+    """A step that the actor took or was about to take."""
 
     batch_sha256: str
     """Digest of the batch that the request's shards make."""
@@ -90,8 +90,11 @@ def check_entry(store: RunStore, step: int) -> None:
 
 
 def mend_entry(store: RunStore, entry: JournalEntry) -> None:
-    """Commit the entry of a step taken before, unless the one there is whole and names the same
-    files: scores made again for a damaged shard may carry other side metrics."""
+    """Commit the entry of a step that was taken before, unless the existing entry is whole and
+    names the same files.
+
+    Scores that were made again for a damaged shard may have other side metrics.
+    """
     try:
         there = find_entry(store, entry.request.step)
     except CorruptFileError as error:
@@ -102,14 +105,15 @@ def mend_entry(store: RunStore, entry: JournalEntry) -> None:
 
 
 def write_result(store: RunStore, result: StepResult) -> None:
-    """Commit what a step gave, but for where a version lies in memory for now."""
+    """Commit the result of a step, without the address in memory of its published version."""
     if result.weights is not None:
         result = replace(result, weights=replace(result.weights, segment=None))
     store.write_record(_path(result.step, "result.json"), result, StepResult)
 
 
 def find_result(store: RunStore, step: int) -> StepResult | None:
-    """What a step gave, if it was committed; a damaged record is logged and counts as missing."""
+    """The result of a step, if it was committed; a damaged record is logged and counts as
+    missing."""
     try:
         found = store.find_record(_path(step, "result.json"), StepResult)
     except CorruptFileError as error:
@@ -119,9 +123,9 @@ def find_result(store: RunStore, step: int) -> StepResult | None:
 
 
 def check_replay(recorded: StepResult, replayed: StepResult) -> None:
-    """Compare a step that was taken again with its record; other numbers are only logged.
+    """Compare a replayed step with its record; a difference in numbers is only logged.
 
-    Raises `ActorStateError` where the record is of another history.
+    Raises `ActorStateError` if the record belongs to another history.
     """
     step, batches = recorded.step, history_of(recorded)
     if batches != replayed.history_id or recorded.batch_sha256 != replayed.batch_sha256:
@@ -144,7 +148,7 @@ def check_replay(recorded: StepResult, replayed: StepResult) -> None:
 
 
 def history_of(result: StepResult) -> str:
-    """Chained id of the batches up to this step."""
+    """The chained id of the batches up to this step."""
     return result.history_id or result.state_id
 
 
@@ -154,7 +158,7 @@ def first_state_id(fingerprint: str) -> str:
 
 
 def forked_state_id(state_id: str, parent_fingerprint: str, fingerprint: str) -> str:
-    """Id of the state that a fork begins with: its parent's, where nothing else was changed."""
+    """Id of the state that a fork begins with. It is the parent's if nothing else was changed."""
     if fingerprint == parent_fingerprint:
         return state_id
     return hashlib.sha256(f"{state_id} {fingerprint}".encode()).hexdigest()
@@ -163,7 +167,8 @@ def forked_state_id(state_id: str, parent_fingerprint: str, fingerprint: str) ->
 def next_state_id(
     state_id: str, batch_sha256: str, fingerprint: str, weights_digest: str | None = None
 ) -> str:
-    """Id of the state after one more batch; without the weights' digest, of the history."""
+    """Id of the state after one more batch. Without the digest of the weights, it is the id of the
+    history."""
     parts = [state_id, batch_sha256, fingerprint, weights_digest]
     return hashlib.sha256(" ".join(filter(None, parts)).encode()).hexdigest()
 
@@ -200,8 +205,8 @@ def read_batch(store: Records, config: RunConfig, request: TrainRequest) -> Roll
 
 
 def _check_origin(generated: GeneratedShard, config: RunConfig, step: int, path: str) -> None:
-    """The shard is of this step, and of the version that samples it. A batch source of a user's own
-    may take any version that there was."""
+    """Raise `StoreError` unless the shard belongs to this step and to the version that samples it.
+    A user's own batch source may use any version that existed."""
     version = sampling_version(config.rollout, step)
     if config.rollout.source == GENERATE:
         fits = generated.policy_version == version

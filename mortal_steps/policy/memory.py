@@ -1,8 +1,8 @@
-"""What an actor has in memory: one state of the run, which is brought to a step when it is needed.
+"""The one state of the run that an actor holds in memory, and how it is brought to a step.
 
-It is restored from the newest whole checkpoint, and the journaled steps after that are taken again.
-A new step is taken in the same way. Only the end differs: a replay is compared with what was
-committed the first time.
+The state is restored from the newest whole checkpoint, and the steps in the journal after that are
+replayed. New steps are taken in the same way; the only difference is the end, since a replay is
+compared with what was committed the first time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 
 
 class Memory:
-    """The state that an actor holds. `held` is None before the first, and after one is given up."""
+    """The state that an actor holds. `held` is None before there is a state, and after one was
+    discarded."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Memory:
         self._journal = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
     def hold(self, step: int) -> Held:
-        """Bring the state after `step` train steps here: restore, then replay.
+        """Bring the state after `step` train steps into memory: restore a checkpoint, then replay.
 
         Raises `ActorStateError` if a step before it was never taken.
         """
@@ -83,7 +84,7 @@ class Memory:
         return held
 
     def take(self, entry: JournalEntry) -> StepResult:
-        """Take the step of a journal entry, and commit the entry and what came of it."""
+        """Take the step of a journal entry; commit the entry and the result."""
         return self._take(self.hold(entry.request.step), entry)
 
     def _take(self, held: Held, entry: JournalEntry) -> StepResult:
@@ -128,7 +129,7 @@ class Memory:
         return recorded
 
     def _committed(self, held: Held, entry: JournalEntry, result: StepResult) -> StepResult:
-        """Publish what a new step gave, and commit it."""
+        """Publish the weights of a new step, and commit its result."""
         # What this step was sampled with outlasts this process from here on.
         self._publisher.join()
         if entry.request.publish:
@@ -140,7 +141,8 @@ class Memory:
         return result
 
     def _restored(self, saved: Checkpoint | None) -> Held:
-        """The state that a checkpoint holds, or the first; what was held before is given up."""
+        """The state in a checkpoint, or the first state of the run. The state held before is
+        discarded."""
         self._discard()
         self._publisher.finish()  # what is being written or deleted is no leftover
         self._remove_leftovers()
@@ -176,7 +178,8 @@ class Memory:
         )
 
     def _remove_leftovers(self) -> None:
-        """Delete what an actor left that was killed while it wrote: each is as big as a model."""
+        """Delete what an actor left behind when it was killed while writing; each leftover is as
+        large as a model."""
         self._store.remove_leftovers(weights.FOLDER)
         self._store.remove_leftovers(checkpoints.FOLDER)
         self._store.remove_leftovers("", of="final")

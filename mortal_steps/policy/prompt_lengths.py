@@ -1,4 +1,5 @@
-"""Do the prompts fit the model? Asked of its own tokenizer, before the first step."""
+"""Checks, with the model's own tokenizer and before the first step, that the prompts fit the
+model."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ THREADS = "TOKENIZERS_PARALLELISM"
 def measure(config: RunConfig, prompts: Iterable[Prompt]) -> PromptLengths | None:
     """Lengths of all prompts, rendered as the rollout workers render them.
 
-    None where the model is the hub's and comes to Modal alone: `check_at_start` asks there. Raises
-    `ModelError` for a model or a tokenizer that cannot be read, and `DataError`.
+    None if the model is on the hub and only downloaded on Modal; `check_at_start` then checks
+    there. Raises `ModelError` for a model or a tokenizer that cannot be read, and `DataError`.
     """
     model = config.model
     if model.new is not None:
@@ -50,7 +51,8 @@ def measure(config: RunConfig, prompts: Iterable[Prompt]) -> PromptLengths | Non
 
 @contextlib.contextmanager
 def _many_threads() -> Iterator[None]:
-    """Tokenizers count in as many as there are cores, which workers otherwise forbid them."""
+    """Let tokenizers use one thread per core, which the environment of workers otherwise
+    forbids."""
     before = os.environ.get(THREADS)
     os.environ[THREADS] = "true"
     try:
@@ -62,8 +64,8 @@ def _many_threads() -> Iterator[None]:
 
 
 def check_at_start(store: RunStore, config: RunConfig, tokenizer: Any) -> None:
-    """Raise `DataError` for prompts that do not fit, where nobody could tell before the run began;
-    `tokenizer` is the model's."""
+    """Raise `DataError` for prompts that do not fit, if that could not be checked before the run
+    began. `tokenizer` is the model's."""
     if not _comes_to_modal(config):
         return
     from transformers import AutoConfig
@@ -88,7 +90,7 @@ def _comes_to_modal(config: RunConfig) -> bool:
 
 
 def _read(folder: str, model: ModelConfig) -> tuple[int, Any]:
-    """Context and tokenizer of a model folder."""
+    """Context length and tokenizer of a model folder."""
     from transformers import AutoConfig, AutoTokenizer
 
     name, remote = model.name_or_path, model.trust_remote_code

@@ -1,6 +1,6 @@
-"""The shards that a step trains on, each read once, and some of them before the step is asked for.
+"""Reads the shards of a step once each, some of them before the step is asked for.
 
-While completions are scored the actor has nothing to do, and their files are most of what it reads.
+The actor is idle while completions are scored, and their files are most of what it reads.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ T = TypeVar("T")
 
 
 class ReadAhead:
-    """Records of one step, verified when they were read; a reference stands for their content."""
+    """Records of one step, which were verified when they were read."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self._read: dict[FileRef, Any] = {}
 
     def look_at(self, generations: Sequence[GenerationRef]) -> None:
-        """Read what a step is going to need. What cannot be read is left: who needs it reads it
-        again, and says what is wrong."""
+        """Read what a step will need. What cannot be read is skipped: the train step reads it
+        again, and reports what is wrong."""
         self.forget()
         for generation in generations:
             try:
@@ -43,5 +43,5 @@ class ReadAhead:
         return body
 
     def forget(self) -> None:
-        """Give back the memory; the step has what it needs."""
+        """Free the memory; the step has what it needs."""
         self._read.clear()

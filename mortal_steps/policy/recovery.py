@@ -1,4 +1,4 @@
-"""From where a run can go on: how far its checkpoints and its journal lead."""
+"""Finds the step from which a run can continue, given its checkpoints and its journal."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ logger = logging.getLogger(__name__)
 
 
 def sampling_versions(config: RunConfig, step: int) -> list[PolicyVersion]:
-    """Those that sample `step` and, with staleness, the steps generated beside it, oldest first."""
+    """The versions that sample `step` and, with staleness, the steps generated beside it; oldest
+    first."""
     ahead = range(config.rollout.staleness + 1)
     return sorted({sampling_version(config.rollout, step + steps) for steps in ahead})
 
 
 def versions_before(config: RunConfig, step: int) -> list[PolicyVersion]:
-    """Versions older than the state after `step` train steps that sample from it on."""
+    """The versions older than the state after `step` train steps that later steps are still sampled
+    with."""
     return [version for version in sampling_versions(config, step) if version < step]
 
 
 def check_begins_here(store: RunStore, step: int) -> None:
-    """Raise `CorruptFileError` for a fork, whose beginning is its parent's.
+    """Raise `CorruptFileError` if the run is a fork, which has nothing before its first checkpoint.
 
-    To be asked where the way to the state after `step` train steps starts at the beginning.
+    To be called when the state after `step` train steps can only be reached from the beginning.
     """
     info = read_identity(store)
     if info is None or info.parent is None:
@@ -45,10 +47,11 @@ def check_begins_here(store: RunStore, step: int) -> None:
 
 
 def furthest(store: RunStore, config: RunConfig, step: int) -> int:
-    """The last step up to `step` whose state can be had, and the versions that sample from it on.
+    """The last step up to `step` whose state can be reached, and the versions that sample the steps
+    from there on.
 
-    With staleness these are of earlier states, whose records may be damaged where the newer state
-    has a checkpoint.
+    With staleness, these versions come from earlier states. Their records may be damaged even if
+    the newer state has a checkpoint.
     """
     reached = _replayable(store, step)
     for version in sampling_versions(config, reached):
@@ -61,9 +64,10 @@ def furthest(store: RunStore, config: RunConfig, step: int) -> int:
 
 
 def autocast_of(store: RunStore, config: RunConfig, state: CheckpointState | None) -> bool | None:
-    """Whether the run has been trained under bfloat16 autocast; None where it begins with this.
+    """Whether the run has been trained with bfloat16 autocast; None if it begins now.
 
-    What older versions began goes on as it was: on a GPU they had it for bfloat16 weights alone.
+    Runs that older versions began continue as they were: on a GPU, those used autocast for bfloat16
+    weights only.
     """
     if state is not None and state.autocast is not None:
         return state.autocast
@@ -74,7 +78,8 @@ def autocast_of(store: RunStore, config: RunConfig, state: CheckpointState | Non
 
 
 def _replayable(store: RunStore, step: int) -> int:
-    """`step`, or the first before it that cannot be replayed from the newest whole checkpoint."""
+    """`step`, or the first step before it that cannot be replayed from the newest whole
+    checkpoint."""
     saved = checkpoints.newest_whole(store, at_most=step)
     if saved is None:
         check_begins_here(store, step)

@@ -1,15 +1,15 @@
-"""Rollouts that the configuration lets go: `checkpoints.keep_rollouts`.
+"""Deletes rollouts that the configuration does not keep: `checkpoints.keep_rollouts`.
 
-    steps/000012/    batch.json, generations-*, rewards-* go; journal.json and result.json stay
-    steps/pruned.json    up to where, written before anything goes
+    steps/000012/       batch.json, generations-*, rewards-* are deleted; journal.json and
+                        result.json stay
+    steps/pruned.json   up to which step, written before anything is deleted
 
-What stays is a few kilobytes a step: the chain of state ids, the lines of the logs and what each
-step cost can still be checked and made again. No step goes that one of the newest
-`checkpoints.keep_last` checkpoints is replayed through; of those there have to be two, for a run
-that is killed while it notes the newest goes on from the one before.
-
-A best checkpoint that is older is restored, and forked, without any rollouts. Should all newer ones
-be damaged, the steps after it are sampled again, with the same seeds.
+What stays is a few kilobytes per step: the chain of state ids, the lines of the logs and the costs
+of each step can still be checked and made again. Rollouts are kept for every step that is replayed
+from one of the newest `checkpoints.keep_last` checkpoints. There have to be two of these, because a
+run that is killed while it records the newest one continues from the one before. An older best
+checkpoint can be restored and forked without any rollouts. If all newer checkpoints are damaged,
+the steps after it are sampled again with the same seeds.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ FEWEST_CHECKPOINTS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pruned:
-    """Which rollouts are not there on purpose."""
+    """Which rollouts were deleted on purpose."""
 
     before: int
-    """Of all steps before this one."""
+    """The rollouts of all steps before this one."""
 
 
 def prune_rollouts(
     store: RunStore, *, done: int, keep: int | None, checkpoints: Sequence[int]
 ) -> None:
-    """Delete the rollouts of all but the newest `keep` of `done` steps, as far as no checkpoint
-    needs them; `checkpoints` are the steps of those that a run may go on from, oldest first.
+    """Delete the rollouts of all but the newest `keep` of `done` steps, except those that a
+    checkpoint needs. `checkpoints` are the steps at which the run can continue, oldest first.
 
-    May be killed anywhere: the next call finds what is left.
+    This may be killed at any moment: the next call finds what is left.
     """
     if keep is not None and len(checkpoints) >= FEWEST_CHECKPOINTS:
         prune_before(store, min(done - keep, checkpoints[0]))
@@ -57,15 +57,15 @@ def prune_before(store: RunStore, before: int) -> None:
 
 
 def files_before(store: RunStore, before: int) -> Iterator[Path]:
-    """The rollouts that are there of all steps before this one."""
+    """The existing rollout files of all steps before this one."""
     for step, folder in store.numbered("steps"):
         if step < before:
             yield from [path for path in folder.iterdir() if path.name not in KEPT]
 
 
 def pruned_before(store: RunStore) -> int:
-    """The first step whose rollouts are to be there; a damaged record tells nothing, and the next
-    one is written over it."""
+    """The first step whose rollouts should exist. A damaged record counts as no record, and is
+    overwritten by the next one."""
     try:
         found = store.find_record(RECORD_FILE, Pruned)
     except CorruptFileError:

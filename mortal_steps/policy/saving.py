@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class Snapshot(Protocol):
-    """A state that nothing changes any more."""
+    """A copy of the state that nothing changes any more."""
 
     def save_state(
         self, folder: Path, beside: Mapping[str, tuple[Path, str]] | None = None
@@ -51,10 +51,10 @@ class Snapshot(Protocol):
 
 @runtime_checkable
 class CanSnapshot(Protocol):
-    """A `Stepper` whose state can be saved while it goes on; a `TrlStepper` is one."""
+    """A `Stepper` whose state can be saved while it continues to train; `TrlStepper` is one."""
 
     def why_no_snapshot(self, *, is_published: bool) -> str | None:
-        """Why `snapshot` cannot be called just now; None where it can."""
+        """Why `snapshot` cannot be called now; None if it can."""
         ...
 
     def snapshot(self, *, weights_digest: str, is_published: bool) -> Snapshot:
@@ -65,7 +65,7 @@ class CanSnapshot(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Writing:
-    """A checkpoint that a thread writes."""
+    """A checkpoint that is being written by a thread."""
 
     step: int
     saved: Future[Checkpoint]
@@ -74,7 +74,7 @@ class Writing:
 
 
 class Saver:
-    """Writes the checkpoints of one run, and deletes those that it does not keep."""
+    """Writes the checkpoints of one run, and deletes those that are not kept."""
 
     def __init__(
         self,
@@ -97,7 +97,8 @@ class Saver:
     def begin(self, held: Held) -> str | None:
         """Begin to write the state held, which may change once this returns.
 
-        Returns why that cannot be done; None where it was. Raises what `finish` raises.
+        Returns None, or the reason why it cannot be written beside training. Raises what `finish`
+        raises.
         """
         began = time.perf_counter()
         self.finish()
@@ -118,7 +119,8 @@ class Saver:
         return None
 
     def save(self, held: Held) -> Checkpoint:
-        """Write the state held; the same saved before is the answer, if it is whole."""
+        """Write the state held. If the same state was saved before and is whole, that checkpoint is
+        the answer."""
         self.finish()
         self._publisher.finish()
         state = held.described(self._fingerprint, held.stepper.digests())
@@ -126,7 +128,10 @@ class Saver:
 
     def save_lost(self, held: Held) -> None:
         """Save a state that a train step is about to change, if its checkpoint is due and was lost
-        while it was being written. It is the newest then: no later one is replaced by it."""
+        while it was being written.
+
+        It is the newest checkpoint then: no later one exists that it would replace.
+        """
         step = held.step
         if not step or step % self._config.checkpoints.save_steps or self.is_begun(step):
             return
@@ -136,18 +141,18 @@ class Saver:
             self.prune(step)
 
     def is_begun(self, step: int) -> bool:
-        """Whether this checkpoint was begun, and nobody has waited for it yet."""
+        """Whether this checkpoint was begun and has not been waited for yet."""
         return self._writing is not None and self._writing.step == step
 
     def is_writing(self) -> bool:
-        """Whether a checkpoint is being written just now."""
+        """Whether a checkpoint is being written now."""
         return self._writing is not None and not self._writing.saved.done()
 
     def take(self, step: int) -> Checkpoint | None:
-        """The checkpoint of `step`, if it was begun, once it is whole. Its timing has the seconds
-        of the snapshot and, as background, those of writing.
+        """The checkpoint of `step`, if it was begun, once it is whole.
 
-        Raises the `StoreError` that kept it from being written.
+        Its timing has the seconds of the snapshot and, as background work, those of writing. Raises
+        the `StoreError` that prevented it from being written.
         """
         if self._writing is None or self._writing.step != step:
             return None
@@ -166,7 +171,7 @@ class Saver:
         return replace(saved, timing=timing)
 
     def finish(self) -> None:
-        """Wait until nothing is being written or deleted; raises what went wrong."""
+        """Wait until nothing is being written or deleted; raises the error of what failed."""
         writing, self._writing = self._writing, None
         if writing is not None:
             try:
@@ -177,7 +182,7 @@ class Saver:
             self._deleting.finish()
 
     def settle(self) -> None:
-        """Wait until nothing is being written, whatever becomes of it."""
+        """Wait until nothing is being written, whether it succeeds or not."""
         if self._writing is not None:
             wait([self._writing.saved])
 
@@ -195,7 +200,8 @@ class Saver:
     def _write(
         self, snapshot: Snapshot, state: CheckpointState, under_way: Sequence[Future[None]]
     ) -> Checkpoint:
-        """In the thread: once what was published until then is on disk."""
+        """Runs in the thread: write the checkpoint once everything published before it is on
+        disk."""
         with in_store(self._store.path(weights.FOLDER)):
             for each in under_way:
                 each.result()

@@ -1,6 +1,8 @@
-"""The tokenizer of a model that is to be trained, or what is wrong with it."""
+"""Loading and saving the tokenizer of the model that is trained."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
@@ -8,7 +10,10 @@ from mortal_steps.errors import ModelError
 
 
 def load_tokenizer(model_path: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
-    """Raises `ModelError` for a folder or name that has no model, or no usable tokenizer."""
+    """The tokenizer at `model_path`, a folder or a name on the hub, set up for training.
+
+    Raises `ModelError` if there is no model at the path, or no usable tokenizer.
+    """
     try:
         AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
@@ -34,3 +39,14 @@ def load_tokenizer(model_path: str, trust_remote_code: bool) -> PreTrainedTokeni
             "tokenizer_config.json"
         )
     return tokenizer
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write the tokenizer's files into `folder`.
+
+    transformers would also write how the tokenizer was loaded, which depends on HF_HUB_OFFLINE;
+    that is left out, so that the files are the same everywhere.
+    """
+    for how_it_was_loaded in ("is_local", "local_files_only"):
+        tokenizer.init_kwargs.pop(how_it_was_loaded, None)
+    tokenizer.save_pretrained(folder)

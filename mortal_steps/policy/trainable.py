@@ -1,4 +1,5 @@
-"""Whether a completion can be trained on: its tokens, logprobs and turns fit together."""
+"""Checks that a completion can be trained on: its tokens, logprobs and turns have to fit
+together."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from mortal_steps.types import Completion
 
 
 def check_trainable(completion: Completion, *, origin: str, problem_id: str) -> None:
-    """Raise `EngineError`, which begins with the `origin`, for a completion that is none."""
+    """Raise `EngineError`, whose message begins with `origin`, for a completion that cannot be
+    trained on."""
     wrong = _mismatch(completion) or _wrong_turns(completion)
     if wrong:
         raise EngineError(f"{origin}: a completion of {problem_id} {wrong}")
@@ -21,7 +23,8 @@ def _mismatch(completion: Completion) -> str | None:
 
 
 def _wrong_turns(completion: Completion) -> str | None:
-    """Spans that overlap or leave the tokens, and logprobs of tokens that nobody sampled."""
+    """What is wrong with the turns: spans that overlap or exceed the tokens, or logprobs of tokens
+    that were not sampled."""
     if not completion.turns:
         return None
     num_tokens, end = len(completion.token_ids), 0

@@ -19,7 +19,8 @@ from trl import SFTConfig, SFTTrainer
 
 from mortal_steps.config import WarmStartConfig
 from mortal_steps.errors import DataError, ModelError
-from mortal_steps.policy.export import save_tokenizer
+from mortal_steps.policy.export import any_generation_settings
+from mortal_steps.policy.tokenizer import save_tokenizer
 from mortal_steps.types import Problem
 
 
@@ -68,7 +69,8 @@ def warm_start(
         )
         trainer = _make_trainer(str(model_folder), args, examples, tokenizer)
         trainer.train()
-    trainer.model.save_pretrained(out_folder)
+    with any_generation_settings(trainer.model, out_folder):
+        trainer.model.save_pretrained(out_folder)
     save_tokenizer(tokenizer, out_folder)
 
 

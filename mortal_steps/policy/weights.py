@@ -40,7 +40,7 @@ SHORTEST_PROBE, LONGEST_PROBE = 8, 64
 
 
 class Policy(Protocol):
-    """What can be published; a `Stepper` is one."""
+    """What `publish` needs of a policy; a `Stepper` has it."""
 
     def export_weights(self, folder: Path) -> dict[str, str]: ...
 
@@ -54,13 +54,12 @@ def publish(
     probe: Sequence[int],
     sync: BackgroundSync | None = None,
 ) -> WeightsRef:
-    """Commit the policy's weights as `version`; if they are there already, that is the answer.
+    """Commit the policy's weights as `version`. If it is already published with these weights, that
+    version is the answer.
 
-    With `sync` they reach the disk afterwards: whoever commits what nothing else leads to, such as
-    a checkpoint, waits for it before.
-
-    Raises `WeightsMismatchError` where other weights go by this version: a published version may
-    have been sampled with and is never replaced.
+    With `sync`, the files reach the disk later: wait for it before committing anything that depends
+    on the version, such as a checkpoint. Raises `WeightsMismatchError` if the version exists with
+    other weights: completions may have been sampled with it, so it is never replaced.
     """
     published = find(store, version)
     if published is not None:
@@ -103,7 +102,7 @@ def prune(store: RunStore, keep: Collection[int], sync: BackgroundSync | None = 
 
 
 def withdraw(store: RunStore, version: PolicyVersion) -> None:
-    """Delete a version that nobody was told of."""
+    """Delete a version that no worker has been told of."""
     store.remove_folder(path_of(version))
 
 
@@ -113,7 +112,7 @@ def weights_digest(folder: Path) -> str:
 
 
 def digest_of(digests: Sequence[str]) -> str:
-    """The same of the digests of these files, in name order."""
+    """The same digest, from the digests of these files in name order."""
     if len(digests) == 1:
         return digests[0]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -142,7 +141,7 @@ def _reference(store: RunStore, version: PolicyVersion) -> WeightsRef:
 
 
 def check_same(store: RunStore, policy: Policy, published: WeightsRef) -> None:
-    """Raise `WeightsMismatchError` unless the policy's weights are those of a published version."""
+    """Raise `WeightsMismatchError` unless the policy holds the weights of a published version."""
     folder = store.path(published.path)
     listed = store.folder_files(published.path)
     there = {path.name: listed[path.name] for path in folder.glob(WEIGHTS)}

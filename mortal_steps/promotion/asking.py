@@ -1,4 +1,4 @@
-"""What a finished model says to prompts that somebody has just thought of."""
+"""Completions of a finished model for prompts that a person types."""
 
 from __future__ import annotations
 
@@ -38,8 +38,11 @@ def ask(
     num_generations: int,
     sampling: SamplingParams,
 ) -> list[list[str]]:
-    """Completions of each prompt, sampled as a run samples, with its seed: the same question has
-    the same answer. Raises `ConfigError` for workers on Modal, and what workers raise."""
+    """Completions of each prompt, sampled with the run's settings and seed: the same prompt gets
+    the same completions.
+
+    Raises `ConfigError` for workers on Modal, and what workers raise.
+    """
     if config.compute.backend != "local":
         raise ConfigError(
             f"compute.backend = {config.compute.backend!r}: completions are sampled on this "

@@ -1,4 +1,5 @@
-"""The candidate beside the model in use: numbers, a verdict by a threshold, a page to read."""
+"""Compares the candidate with the model in use: numbers, a verdict by a threshold, and a page to
+read."""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ class Comparison:
     incumbent: Judgement | None
     """The model in use; None for the first one."""
     base: Mapping[str, float] | None = None
-    """Without an incumbent: what the candidate's run scored before its first step."""
+    """If there is no incumbent: what the candidate's run scored before its first step."""
 
     @property
     def against(self) -> Mapping[str, float] | None:
-        """What the candidate has to beat, if anything."""
+        """The metrics that the candidate has to beat; None if there are none."""
         return self.incumbent.metrics if self.incumbent else self.base
 
     @property
@@ -35,7 +36,7 @@ class Comparison:
 
     @property
     def gain(self) -> float | None:
-        """By how much the candidate's reward is higher; None where either has none."""
+        """How much higher the candidate's reward is; None if one of them has no reward."""
         against = self.against
         if against is None or REWARD not in against or REWARD not in self.candidate.metrics:
             return None
@@ -44,7 +45,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class Verdict:
-    """Whether a model is to be put to use."""
+    """Whether a model is put to use."""
 
     promote: bool
     why: str
@@ -73,7 +74,7 @@ def comparison_table(comparison: Comparison) -> str:
 
 
 def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
-    """Each metric with its values and their difference, the reward first."""
+    """Each metric with both values and their difference, the reward first."""
     against = comparison.against or {}
     return [
         (name, _number(value), _number(against.get(name)), _difference(value, against, name))
@@ -82,7 +83,8 @@ def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
 
 
 def comparison_page(comparison: Comparison, name: str, outcome: str) -> str:
-    """All there is to know for a decision; `outcome` says where it stands."""
+    """Everything that a person needs for a decision; `outcome` says what has been decided so
+    far."""
     return "\n\n".join(_page(comparison, name, outcome)) + "\n"
 
 

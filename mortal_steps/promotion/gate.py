@@ -26,12 +26,12 @@ from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef
 
 OVERRIDABLE = ("evaluation", "rollout", "rewards", "compute")
-"""Tables that say how models are judged."""
+"""Tables of the configuration that say how models are judged."""
 COMPARISONS = "comparisons"
 
 
 class Gate:
-    """One run before one name."""
+    """The gate between one run and one name."""
 
     def __init__(
         self,
@@ -55,13 +55,14 @@ class Gate:
         self._judge = Judge(registry, run, override_config(run.config, overrides), local)
 
     def bring_in(self) -> ModelVersion:
-        """The candidate, in the registry; raises what `candidate_files` and `Registry.add` do."""
+        """Link the candidate into the registry; raises what `candidate_files` and `Registry.add`
+        raise."""
         version = self.registry.add(candidate_files(self._run))
         self.registry.follow()
         return version
 
     async def compare(self, candidate: ModelVersion) -> Comparison:
-        """Judge the candidate, and the model in use beside it."""
+        """Judge the candidate and the model in use."""
         judged, incumbent = await self.judge(candidate), self.registry.production()
         return self.compared(judged, await self.judge(incumbent) if incumbent else None)
 
@@ -70,14 +71,14 @@ class Gate:
         return await self._judge.judge(version)
 
     def compared(self, candidate: Judgement, incumbent: Judgement | None) -> Comparison:
-        """The two beside each other."""
+        """The comparison of the two judgements."""
         base = None if incumbent or self._overridden else self._before_training()
         return Comparison(candidate=candidate, incumbent=incumbent, base=base)
 
     def decide(
         self, comparison: Comparison, verdict: Verdict, *, by: str, request: str | None = None
     ) -> Decision:
-        """Note the verdict, and move production if it says so; see `Registry.decide`."""
+        """Record the verdict, and move production if it says so; see `Registry.decide`."""
         before = comparison.before
         return self.registry.decide(
             "promoted" if verdict.promote else "refused",

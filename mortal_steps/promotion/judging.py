@@ -50,13 +50,14 @@ logger = logging.getLogger(__name__)
 FOLDER = "judged"
 WORKER = "mortal_steps.rollout.judged:FinishedModelWorker"
 STEP = 0
-"""Models are judged with the same seeds, whatever step they are of."""
+"""The step from which seeds are derived; it is the same for all models, whatever step they are
+from."""
 LOOK_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class Judgement:
-    """What a model scored."""
+    """The scores of a model."""
 
     version: ModelVersion
     num_problems: int
@@ -65,7 +66,7 @@ class Judgement:
 
 
 class Judge:
-    """Judges models as one run would be evaluated: on its held-out problems, with its settings."""
+    """Judges models as a run would be evaluated: on its held-out problems, with its settings."""
 
     def __init__(
         self,
@@ -96,7 +97,8 @@ class Judge:
         self._local = local
 
     def key(self, version: ModelVersion) -> str:
-        """Names the judgement of a model; another key, another judgement."""
+        """Name of a model's judgement. Other settings lead to another key, and so to another
+        judgement."""
         rewards = self._config.for_evaluation().rewards
         sources = find_sources(
             rewards.code, self._run.working_dir(), folders=rewards.folders, packages=False
@@ -105,7 +107,7 @@ class Judge:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def _settings(self) -> dict[str, Any]:
-        """What decides a score besides the model, the problems and the code."""
+        """Everything that decides a score besides the model, the problems and the code."""
         config = self._config
         model, rollout = config.model, config.rollout
         return {
@@ -125,7 +127,7 @@ class Judge:
         }
 
     async def judge(self, version: ModelVersion) -> Judgement:
-        """What a model of the registry scores; answered from the registry where that is known.
+        """The scores of a model in the registry; if they are known, they are not computed again.
 
         Raises what workers raise, and `CorruptFileError` for a model that is not whole.
         """
@@ -212,7 +214,7 @@ class Judge:
 
 
 def with_model(config: RunConfig, store: RunStore, version: ModelVersion) -> RunConfig:
-    """The configuration of a run with a model of a registry in the place of its own."""
+    """The configuration of a run, with a model of a registry in place of its own."""
     folder = str(store.path(version.path).absolute())
     there = {"name_or_path": folder, "revision": None, "new": None, "warm_start": None}
     whole = config.training.model_copy(update={"use_lora": False})

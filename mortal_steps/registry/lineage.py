@@ -1,4 +1,4 @@
-"""Which runs the models in use are from: whoever cleans up leaves these alone."""
+"""Finds the runs from which the models in use come, so that `mortal gc` keeps them."""
 
 from __future__ import annotations
 

@@ -37,28 +37,29 @@ Action = Literal["promoted", "refused", "rolled back"]
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class Decision:
-    """What was decided about a name, once."""
+    """A decision about a name."""
 
     action: Action
     version: ModelVersion
-    """Of which it was decided: in use from then on, or refused."""
+    """The version that was decided about: it is in use from then on, or it was refused."""
     before: str | None
-    """Id of the version that was in use until then."""
+    """Id of the version that was in use before."""
     by: str
     """Who decided: a person, or a threshold."""
     why: str
     at: float
     """Seconds since the epoch."""
     request: str | None = None
-    """What asked for it; asked for again, it is answered by this."""
+    """The request for the decision. If the same request comes again, this decision is the
+    answer."""
     comparison: FileRef | None = None
-    """What the decision was taken upon."""
+    """The comparison on which the decision is based."""
     previous: str | None = None
     """Digest of the record of the decision before this one."""
 
 
 class Registry:
-    """What is known under one name, in `models_dir/name`."""
+    """Everything about one name, in `models_dir/name`."""
 
     def __init__(self, models_dir: Path, name: str) -> None:
         if not NAME.fullmatch(name):
@@ -71,7 +72,7 @@ class Registry:
 
     @property
     def link(self) -> Path:
-        """The path to load the model in use from."""
+        """The path from which the model in use is loaded."""
         return self.store.root / PRODUCTION
 
     def history(self) -> Sequence[Decision]:
@@ -79,7 +80,7 @@ class Registry:
         return [decision for _, decision in self._records()]
 
     def in_use(self) -> Sequence[ModelVersion]:
-        """The model in use, last, and those before it that are left when it is rolled back."""
+        """The model in use, last, preceded by those that a rollback can return to."""
         return in_use(self.history())
 
     def production(self) -> ModelVersion | None:
@@ -88,20 +89,20 @@ class Registry:
         return used[-1] if used else None
 
     def answered(self, request: str) -> Decision | None:
-        """What was decided when this asked before."""
+        """The decision on this request, if there was one."""
         return next((made for made in self.history() if made.request == request), None)
 
     def add(self, model: ModelFiles) -> ModelVersion:
-        """Bring in a model, which is then in this folder, whatever becomes of its run.
+        """Bring in a model. Its files are then kept in this folder, even if its run is removed.
 
-        Raises `CorruptFileError` for a file that is not what its digest says, and `StoreError`.
+        Raises `CorruptFileError` for a file that does not match its digest, and `StoreError`.
         """
         with self._alone():
             self.store.remove_leftovers(VERSIONS)
             return add_version(self.store, model)
 
     def follow(self) -> None:
-        """Let the link be what the history says, in case a kill came in between."""
+        """Set the link to what the history says, in case a kill came between the two."""
         with self._alone():
             self._follow()
 
@@ -236,7 +237,7 @@ class Registry:
 
 
 def in_use(history: Sequence[Decision]) -> Sequence[ModelVersion]:
-    """The model in use, last, and those before it that are left when it is rolled back."""
+    """The model in use, last, preceded by those that a rollback can return to."""
     used: list[ModelVersion] = []
     for made in history:
         if made.action == "refused":
@@ -249,7 +250,7 @@ def in_use(history: Sequence[Decision]) -> Sequence[ModelVersion]:
 
 
 def list_names(models_dir: Path) -> list[Registry]:
-    """Every name in the models directory about which something was decided."""
+    """Every name in the models directory about which a decision was made."""
     folders = sorted(path.parent for path in models_dir.glob(f"[!.]*/{HISTORY}"))
     return [Registry(models_dir, folder.name) for folder in folders]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +16,13 @@ FOLDER = "versions"
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
 class ModelVersion:
-    """A trained model, as it may be put to use."""
+    """A trained model that can be put to use."""
 
     id: Below
     """Name of its folder: the run's id and the beginning of the weights' digest."""
     run_id: str
     run_uid: str
-    """Tells two runs of one id apart."""
+    """Distinguishes two runs with the same id."""
     runs: tuple[str, ...]
     """Ids of the run and, if that is a fork, of those that it goes on from."""
     sha256: str
@@ -54,9 +54,10 @@ class ModelFiles:
 
 
 def add_version(store: RunStore, model: ModelFiles) -> ModelVersion:
-    """Link the files into a folder of their own; a version that is there whole is the answer.
+    """Link the files into a folder of their own. If the version is already there whole, it is the
+    answer.
 
-    Raises `CorruptFileError` for a file that is not what its digest says, and `StoreError`.
+    Raises `CorruptFileError` for a file that does not match its digest, and `StoreError`.
     """
     path = f"{FOLDER}/{model.version_id}"
     record = f"{path}.json"
@@ -80,8 +81,10 @@ def add_version(store: RunStore, model: ModelFiles) -> ModelVersion:
 
 
 def find_version(store: RunStore, version_id: str) -> ModelVersion:
-    """A version that was brought in; raises `StoreError` if there is none, `CorruptFileError` for
-    damage of its record or of its files."""
+    """A version that was brought in.
+
+    Raises `StoreError` if there is none, and `CorruptFileError` if its record or a file is damaged.
+    """
     found = store.find_record(f"{FOLDER}/{version_id}.json", ModelVersion)
     if found is None:
         raise StoreError(f"{store.root / FOLDER} has no version {version_id}")
@@ -89,15 +92,9 @@ def find_version(store: RunStore, version_id: str) -> ModelVersion:
     return found[1]
 
 
-def list_versions(store: RunStore) -> Sequence[ModelVersion]:
-    """Every version that was brought in, by its id; raises `CorruptFileError`."""
-    names = sorted(f"{FOLDER}/{path.name}" for path in store.path(FOLDER).glob("[!.]*.json"))
-    found = [store.find_record(name, ModelVersion) for name in names]
-    return [record[1] for record in found if record is not None]
-
-
 def _find_whole(store: RunStore, version_id: str) -> ModelVersion | None:
-    """None also for a version that a kill has left half, or that is damaged: it is linked anew."""
+    """The version, or None if it is missing, damaged, or half-written by a process that was killed:
+    it is then linked again."""
     try:
         return find_version(store, version_id)
     except NewerFormatError:

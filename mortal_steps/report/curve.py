@@ -1,4 +1,4 @@
-"""The curves of a run as one picture: its rewards, and below them what its completions are like."""
+"""Draws the curves of a run: its rewards and, below them, statistics of its completions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:  # slow to import, and needed now and then
 Rows = Sequence[Mapping[str, Any]]
 
 WINDOW = 10
-"""Steps of the running mean."""
+"""Steps that the running mean covers."""
 NUM_COLOURS = 64
-"""Of a picture with some lines and their soft edges."""
+"""Colours of the picture; enough for some lines with soft edges."""
 WIDTH_INCHES, TOP_INCHES, BELOW_INCHES = 8.0, 4.5, 2.0
 FEWEST_STEPS = 10
-"""That a curve of lengths or entropy says something from."""
+"""Steps from which on a curve of lengths or entropy is drawn."""
 MOST_FUNCTIONS = 6
-"""Lines of the panel of reward functions; a run may have any number."""
+"""Lines in the panel of reward functions; a run may have any number of functions."""
 FAINT, FULL, JUDGED = "#9ecae1", "#08519c", "#d94801"
 LENGTH, LONGEST, ENTROPY = "completions/mean_length", "completions/max_length", "entropy"
 
@@ -33,9 +33,9 @@ class Drawn:
     training_temperature: float
     held_out_temperature: float
     forked: tuple[str, int] | None = None
-    """The run that a fork goes on from, and the step."""
+    """The run from which a fork continues, and the step."""
     changed: Sequence[int] = ()
-    """Steps after which other reward functions score."""
+    """Steps from which on other reward functions score."""
 
 
 def reward_curve(drawn: Drawn, metrics: Rows, evaluations: Rows) -> bytes:
@@ -80,7 +80,8 @@ def _draw_rewards(axes: Axes, drawn: Drawn, metrics: Rows, evaluations: Rows) ->
 
 
 def _panels(metrics: Rows) -> dict[str, dict[str, str]]:
-    """Title -> the lines of a panel: label by key of metrics.jsonl. None in a run's first steps."""
+    """Title -> the lines of a panel: their labels by key of metrics.jsonl. None in a run's first
+    steps."""
     if len(metrics) < FEWEST_STEPS:
         return {}
     known = dict.fromkeys([*metrics[0], *metrics[-1]])
@@ -107,7 +108,7 @@ def _draw_panel(axes: Axes, title: str, metrics: Rows, lines: Mapping[str, str])
 
 
 def _mark(axes: Axes, drawn: Drawn, *, named: bool) -> None:
-    """Where the run became what it is: a fork's first step, other reward functions."""
+    """Mark a fork's first step, and the steps from which on other reward functions score."""
     if drawn.forked is not None:
         parent, step = drawn.forked
         label = f"fork of {parent[:32]} after step {step}" if named else None
@@ -131,7 +132,7 @@ def _means(values: Sequence[float]) -> list[float]:
 
 
 def _in_few_colours(figure: Any) -> bytes:
-    """The picture in few colours, at a third of its size: it travels inside of reports."""
+    """The picture in few colours, at a third of its size, because reports contain it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 

@@ -1,4 +1,4 @@
-"""What an evaluation says: mean scores over the held-out problems."""
+"""The result of an evaluation: mean scores over the held-out problems."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mortal_steps.scores import reward_weights, total_reward
 from mortal_steps.types import RewardedShard
 
 OWN_COLUMNS = ("step", "reward")
-"""Of evaluations.jsonl."""
+"""Columns of evaluations.jsonl that are no logged metrics."""
 
 
 def mean_scores(config: RunConfig, shards: Sequence[RewardedShard]) -> dict[str, float]:
@@ -65,5 +65,6 @@ def mean_metrics(shards: Iterable[tuple[Mapping[str, float], int]]) -> dict[str,
 
 
 def beside(taken: Collection[str], logged: Mapping[str, float]) -> dict[str, float]:
-    """Logged metrics as columns of their own: a name that is taken becomes `log_metric/<name>`."""
+    """Logged metrics as columns of their own; one whose name is taken becomes
+    `log_metric/<name>`."""
     return {f"log_metric/{name}" if name in taken else name: logged[name] for name in logged}

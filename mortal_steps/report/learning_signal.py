@@ -1,4 +1,4 @@
-"""Whether there is anything to learn from: rewards that differ within a group."""
+"""Checks whether a run can learn from its rewards: they must differ within a group."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from mortal_steps.report.units import number
 
 FLAT_STEPS = 10
-"""Steps in a row without any difference that are worth a warning."""
+"""Steps in a row without any difference after which the user is warned."""
 EQUAL = "frac_reward_zero_std"
 """TRL's name for the share of groups whose rewards are all equal."""
 
 
 def is_flat(row: Mapping[str, Any]) -> bool:
-    """Whether the rewards of each group of a step are equal, so that all its advantages are 0;
-    `row`: its line of metrics.jsonl."""
+    """Whether all rewards within each group of a step are equal, so that all its advantages are 0.
+    `row` is its line of metrics.jsonl."""
     return row.get(EQUAL) == 1.0 and row["reward"] is not None
 
 

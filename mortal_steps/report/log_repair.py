@@ -1,4 +1,4 @@
-"""Damaged logs made again from the records they were written from."""
+"""Makes damaged logs again from the records from which they were written."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _rows(
     steps: Sequence[int],
     make: Callable[[Run, int], Row | None],
 ) -> list[Row]:
-    """A row for each step: from its records, or else the line that was there."""
+    """A row for each step: made from its records if possible, else the existing line."""
     lines = {row["step"]: row for row in readable}
 
     def found() -> Iterator[Row]:

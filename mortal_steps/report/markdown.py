@@ -12,21 +12,21 @@ from collections.abc import Sequence
 from mortal_steps.report.printable import printable
 
 BAR_WIDTH = 20
-"""Characters of a whole bar."""
+"""Characters of a full bar."""
 MOST_CHARS = 1200
-"""Of a fenced text; its middle is left out where it is longer."""
+"""Characters of a fenced text; the middle of a longer one is left out."""
 MOST_LINES = 30
 
 
 def fenced(text: str) -> str:
-    """A block of text as it is, cut to a readable length."""
+    """A block that shows the text as it is, cut to a readable length."""
     shown = _shortened(printable(text))
     fence = "`" * max(3, _longest_run(shown) + 1)
     return f"{fence}text\n{shown}\n{fence}"
 
 
 def code(text: str) -> str:
-    """A span of text as it is, in one line."""
+    """A span that shows the text as it is, on one line."""
     shown = " ".join(printable(text).split()) or " "
     fence = "`" * (_longest_run(shown) + 1)
     space = " " if "`" in shown else ""
@@ -55,7 +55,7 @@ def _longest_run(text: str) -> int:
 
 
 def _shortened(text: str) -> str:
-    """Beginning and end, where the middle is too long to read: a completion answers at its end."""
+    """Beginning and end of a text that is too long to read; a completion's answer is at its end."""
     lines = text.split("\n")
     if len(lines) > MOST_LINES:
         left_out = len(lines) - MOST_LINES

@@ -1,4 +1,4 @@
-"""Notices of a run's beginnings and ends."""
+"""Notices that a run has begun or ended."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from mortal_steps.runs.notices import Level, new_notice, note
 from mortal_steps.runs.run import Run
 
 MOST_CHARS = 1000
-"""Of an error; a worker's traceback ends with what matters."""
+"""Characters of an error; the important part of a worker's traceback is at its end."""
 
 
 def note_begun(run: Run) -> None:
-    """A process begins to drive the run; news if another one did before."""
+    """Note that a process begins to drive the run; this is news if another process drove it
+    before."""
     attempt, step = run.manifest.attempts, run.manifest.step
     if attempt > 1:
         text = f"begun for the {attempt}. time, at step {step}"
@@ -23,7 +24,7 @@ def note_begun(run: Run) -> None:
 
 
 def note_finished(run: Run) -> None:
-    """The run is trained, and its model saved."""
+    """Note that the run is trained and its model saved."""
     summary = summarize(run)
     notice = new_notice(
         run,
@@ -38,7 +39,7 @@ def note_finished(run: Run) -> None:
 
 
 def note_ended_early(run: Run, error: BaseException) -> None:
-    """The run was stopped or has failed, as its manifest says, by `error`."""
+    """Note that the run was stopped or has failed, as its manifest says, by `error`."""
     attempt, step, resume = run.manifest.attempts, run.manifest.step, _resume(run)
     text = _shortened(printable(run.manifest.error or repr(error)))
 

@@ -1,4 +1,5 @@
-"""How fast a run is just now: one figure for its line, its bar, its report and `mortal status`."""
+"""The present speed of a run: the same figure for its log line, its bar, its report and `mortal
+status`."""
 
 from __future__ import annotations
 
@@ -11,18 +12,19 @@ from mortal_steps.config import RunConfig
 
 RECENT_STEPS = 10
 RECENT_S = 30.0
-"""Of short steps, as many count as fill this time: a pause between two of them is no trend."""
+"""Seconds. If steps are short, the mean covers as many as take this long, so that a pause between
+two of them is no trend."""
 
 
 def recent_steps(config: RunConfig) -> int:
-    """Over how many steps a run's speed is a mean: as many as hold an evaluation, if there are any,
-    so that it always has its share in the speed."""
+    """The number of steps over which a run's speed is averaged. It is large enough to contain an
+    evaluation, if there are any, so that evaluations always have their share in the speed."""
     return max(RECENT_STEPS, config.evaluation.eval_steps)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speed:
-    """Means over the last steps, with all that came between them."""
+    """Means over the last steps, including everything between them."""
 
     step_s: float
     """Seconds of wall time per train step."""
@@ -30,7 +32,7 @@ class Speed:
     """Sampled tokens per second of wall time."""
 
     def eta_s(self, steps_left: int) -> float:
-        """Seconds that so many steps take."""
+        """Seconds that this number of steps takes."""
         return self.step_s * steps_left
 
 
@@ -47,7 +49,7 @@ class Pace:
         """When the first step began and each one ended, and the tokens sampled until then."""
 
     def begin(self) -> None:
-        """A step begins; the first one starts the clock."""
+        """A step begins; the first call starts the clock."""
         if not self._marks:
             self._marks.append((self._now(), 0))
 

@@ -1,4 +1,4 @@
-"""A curve in few points, for where there are few characters."""
+"""A curve with few points, for few characters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
 
 
 def spark(values: Sequence[float]) -> str:
-    """A character for each value, the lowest and the highest of them as its ends."""
+    """A character for each value; the lowest and the highest value have the lowest and highest
+    characters."""
     if not values:
         return ""
     lowest, highest = min(values), max(values)

@@ -1,4 +1,4 @@
-"""Text from elsewhere, made fit for a terminal."""
+"""Makes text from elsewhere safe for a terminal."""
 
 from __future__ import annotations
 

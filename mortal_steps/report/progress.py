@@ -1,4 +1,4 @@
-"""The live line: a bar and the reward's curve on a terminal, a line now and then elsewhere."""
+"""Shows progress: on a terminal a bar with the reward's curve, elsewhere a line now and then."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from mortal_steps.report.units import clock, number
 LINE_EVERY_S = 10.0
 SPARK_WIDTH = 32
 MOST_POINTS = 4096
-"""That are kept of a curve; a longer one is thinned out."""
+"""Points of a curve that are kept; a longer curve is thinned out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepReport:
-    """What the line says of a step."""
+    """What the progress line shows of a step."""
 
     step: int
     """Train steps done."""
@@ -94,19 +94,20 @@ class ProgressLine:
             self._bar.stop()
 
     def note(self, text: str) -> None:
-        """Something worth a line of its own; it stays above the bar."""
+        """Print something on a line of its own, above the bar."""
         if self._bar:
             self._bar.console.print(printable(text))
         self._say(text)
 
     def begin_steps(self, start: int) -> None:
-        """The first step begins, with `start` done."""
+        """The first step begins; `start` steps are done."""
         self._said = time.monotonic()
         if self._bar:
             self._bar.reset(self._task, total=self._num_steps, completed=start)
 
     def evaluated(self, step: int, scores: Mapping[str, float]) -> None:
-        """The held-out problems were scored after `step` steps; the next line says so, too."""
+        """The held-out problems were scored after `step` steps; the next line will show the
+        result."""
         told = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
         self._curve.judged = (step, scores.get("reward"))
         if self._bar:
@@ -115,7 +116,7 @@ class ProgressLine:
             self._judged = f"  held-out after step {step}: {told}"
 
     def update(self, report: StepReport, speed: Speed) -> None:
-        """A step ended; the speed is that of the last ones."""
+        """A step has ended; `speed` is that of the last steps."""
         if report.warning:
             self.note(f"warning: {report.warning}")
         if report.reward is not None:

@@ -30,13 +30,13 @@ from mortal_steps.types import (
 )
 
 REPORT_EVERY_S = 180.0
-"""Between two reports of a run that goes on, where an evaluation or a checkpoint is news."""
+"""Seconds between two reports of a run in progress, if there was an evaluation or a checkpoint."""
 REPORT_AT_LEAST_EVERY_S = 900.0
-"""The same where nothing but steps is."""
+"""Seconds between two reports otherwise."""
 
 
 class Recorder:
-    """Turns what the stages return into lines of the run's logs."""
+    """Writes what the stages return to the run's logs."""
 
     def __init__(self, run: Run) -> None:
         """Cuts the logs back to the run's step, and makes again what is damaged of them."""
@@ -60,23 +60,23 @@ class Recorder:
         return [(row["step"], row["reward"]) for row in rows if row["reward"] is not None]
 
     def begin_step(self) -> None:
-        """A step's clock starts."""
+        """Start the clock of a step."""
         self._mark = time.perf_counter()
         self.pace.begin()
 
     def go_back_to(self, step: int) -> None:
-        """Forget what was noted after an earlier step, where the run goes on."""
+        """Forget what was recorded after an earlier step, at which the run continues."""
         self._run.go_back_to(step)
         self._logged = step
         self._rows.clear()
         self._rows.extend(self._run.metrics())
 
     def timing(self, *timings: StageTiming) -> None:
-        """Note where time went."""
+        """Record how long stages took."""
         self._run.append(TIMINGS, *map(timing_row, timings))
 
     def step(self, batch: BatchRef, rewards: Sequence[RewardRef], result: StepResult) -> StepReport:
-        """A train step ended: one line of metrics, and the timings of its stages."""
+        """Record a train step: one line of metrics, and the timings of its stages."""
         self.mend()
         seconds = time.perf_counter() - self._mark
         row = metrics_row(self._run.config, result, rewards)
@@ -102,7 +102,7 @@ class Recorder:
         )
 
     def evaluation(self, evaluation: Evaluation) -> None:
-        """The held-out problems were scored."""
+        """Record the scores on the held-out problems."""
         row = {"step": evaluation.step, **evaluation.metrics}
         self._run.append(EVALUATIONS, row)
         self.watch.evaluation(row)
@@ -114,23 +114,24 @@ class Recorder:
         return any(row["step"] == step for row in self._run.logs.read(EVALUATIONS))
 
     def mend(self) -> None:
-        """Make again what somebody else has removed or cut of the logs."""
+        """Restore parts of the logs that something else has removed or cut off."""
         mend_logs(self._run, self._logged)
 
     def complete(self) -> None:
-        """The run is done: its logs are checked to the byte, and made again where they must be."""
+        """Check the logs of a run that is done to the byte, and make damaged ones again."""
         self.mend()
         self._run.update(step=self._run.manifest.step)
         restore_logs(self._run)
 
     def report_due(self, *, news: bool) -> bool:
-        """Whether the report is to be written; `news`: there was an evaluation or a checkpoint."""
+        """Whether the report should be written; `news` says that there was an evaluation or a
+        checkpoint."""
         every = REPORT_EVERY_S if news else REPORT_AT_LEAST_EVERY_S
         return time.monotonic() - self._reported >= every
 
     def report(self) -> None:
-        """Write the report of the run as it stands; see `write_report`. May be called in a thread
-        of its own: it reads what is on disk."""
+        """Write the report of the run as it is now. This can be called in a thread of its own,
+        because it only reads what is on disk."""
         self._reported = time.monotonic()
         speed, left = self.pace.speed, self._run.info.num_steps - self._logged
         write_report(self._run, None if speed is None else speed.eta_s(left))

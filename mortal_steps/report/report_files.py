@@ -36,9 +36,10 @@ _writing = threading.Lock()
 
 
 def write_report(run: Run, eta_s: float | None = None) -> None:
-    """Write what is known of the run now; `eta_s`: seconds to its end at the present pace.
+    """Write everything known of the run to its report; `eta_s` are the seconds to its end at the
+    present speed.
 
-    What fails is logged and never raised: the run is worth more than its report.
+    Errors are logged and never raised: the run is more important than its report.
     """
     with _writing:
         try:

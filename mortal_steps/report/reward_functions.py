@@ -1,4 +1,4 @@
-"""How each reward function does: what it gives, how often it fails, how long it takes."""
+"""Statistics of each reward function: its scores, its failures, its duration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mortal_steps.report.timings import StageRow, part_of
 from mortal_steps.report.units import number
 
 WINDOW = 20
-"""Steps at the end of a run that scores are averaged over."""
+"""Steps at the end of a run over which scores are averaged."""
 KEY = "rewards/"
 
 
@@ -24,7 +24,7 @@ class FunctionRow:
     std: float | None
     """Standard deviation over a batch, as TRL has it: its mean over the last 20 steps."""
     failed_calls: int
-    """Over all steps; those that went well when called again are counted, too."""
+    """Calls that failed in all steps, including those that succeeded when they were repeated."""
     masked: int
     """Completions left out because it failed on them, over all steps."""
     latency_s: float | None
@@ -72,7 +72,8 @@ def function_cells(rows: Iterable[FunctionRow]) -> list[dict[str, str]]:
 
 
 def _mean(rows: Iterable[Mapping[str, Any]], key: str) -> float | None:
-    """TRL writes NaN where a function scored nothing, and MORTAL None."""
+    """The mean of the values that are there. For a function that scored nothing, TRL writes NaN,
+    and MORTAL None."""
     values = [row[key] for row in rows if row.get(key) is not None]
     known = [value for value in values if value == value]
     return sum(known) / len(known) if known else None

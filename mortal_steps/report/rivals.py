@@ -1,4 +1,4 @@
-"""The best run beside this one: of the same name, judged on the same held-out problems."""
+"""Finds the best other run with the same name that was evaluated on the same held-out problems."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def best_rival(run: Run) -> Rival | None:
 
 
 def _rival(run: Run, root: Path, name: str) -> list[Rival]:
-    """Its best evaluation, if it was judged as `run` is."""
+    """The run's best evaluation, if it was evaluated as `run` is."""
     rows = read_lines(root / EVALUATIONS, needs=("step", "reward"))
     if not rows or _name(root) != name:
         return []

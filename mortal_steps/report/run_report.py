@@ -24,12 +24,12 @@ from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.notices import Notice
 
 MOST_SCORES = 12
-"""Lines of the table of evaluations; functions may log any number of metrics."""
+"""Lines in the table of evaluations; functions may log any number of metrics."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFacts:
-    """What the report tells."""
+    """Everything that the report shows."""
 
     summary: RunSummary
     evaluations: Sequence[Mapping[str, Any]]
@@ -50,7 +50,7 @@ class RunFacts:
     written_at: float
     """Seconds since the epoch."""
     waits_for: str = ""
-    """What the run does just now, or what it needs to go on."""
+    """What the run is doing now, or what it needs to continue."""
     rival: Rival | None = None
     """The best run beside this one."""
 

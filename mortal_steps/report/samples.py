@@ -19,11 +19,11 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """A completion and what it earned."""
+    """A completion and its scores."""
 
     kind: Kind
     step: int
-    """The train step that it was trained on in, counted from 1 as in metrics.jsonl."""
+    """The train step that trained on it, counted from 1 as in metrics.jsonl."""
     problem_id: str
     prompt: Prompt
     text: str
@@ -132,7 +132,7 @@ def _relative(reward: float | None, group: RolloutGroup) -> float | None:
 
 
 def _reasons(run: Run, entry: journal.JournalEntry) -> dict[str, list[str]]:
-    """By problem: what the functions did that failed on it."""
+    """For each masked problem, what the functions did that failed on it."""
     reasons: dict[str, list[str]] = {}
     for shard in entry.request.rewards:
         if shard.masked:

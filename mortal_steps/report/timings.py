@@ -1,4 +1,4 @@
-"""Where the time went, by stage."""
+"""The timing table: how long a run's stages took."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STAGES = (
     "evaluate",
     "checkpoint",
 )
-"""In the order a step goes through them."""
+"""The stages in the order in which a step passes through them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +29,8 @@ class StageRow:
     """One line of the timing table."""
 
     stage: str
-    """Of a part of the stage before, `<stage>: <part>`, such as `reward: exact_match`."""
+    """Name of the stage; for a part of the stage above it `<stage>: <part>`, such as `reward:
+    exact_match`."""
     calls: int
     total_s: float
     """Seconds inside workers; parallel calls add up."""
@@ -41,8 +42,8 @@ class StageRow:
     mean_bytes: float = 0.0
     """Size of what a call loaded or saved, where it is known."""
     in_background: bool = False
-    """Whether it is what threads did beside the stages: nothing waited for these seconds, and no
-    share has them."""
+    """Whether threads did this beside the stages. No stage waited for it, and it is not part of any
+    share."""
 
     @property
     def is_part(self) -> bool:
@@ -51,7 +52,7 @@ class StageRow:
 
 
 class StageTotals:
-    """Adds timings up as they come; its size does not grow with the run."""
+    """Adds up timings as they come; its size does not grow with the run."""
 
     def __init__(self) -> None:
         self._busy: dict[str, float] = defaultdict(float)
@@ -70,8 +71,8 @@ class StageTotals:
         num_bytes: int = 0,
         background: Mapping[str, float] | None = None,
     ) -> None:
-        """One call of a stage, the seconds of it in each reward function, and those of other work
-        beside it."""
+        """Add a call of a stage, with the seconds of each reward function and of work in the
+        background."""
         self._bytes[stage] += num_bytes
         self._calls[stage] += 1
         self._busy[stage] += busy_s
@@ -83,7 +84,8 @@ class StageTotals:
                 part[1] += seconds
 
     def rows(self) -> list[StageRow]:
-        """The table, in the order of `STAGES`; below each stage its parts, which it includes."""
+        """The table in the order of `STAGES`. The parts of a stage, which it includes, are below
+        it."""
         found = []
         for stage in STAGES:
             if self._calls[stage]:
@@ -112,7 +114,7 @@ class StageTotals:
 
 
 def stage_totals(timings: Iterable[Mapping[str, Any]]) -> StageTotals:
-    """Rows of timings.jsonl added up."""
+    """The sums over rows of timings.jsonl."""
     totals = StageTotals()
     for timing in timings:
         totals.add(

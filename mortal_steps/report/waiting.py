@@ -1,4 +1,4 @@
-"""What a run waits for just now, in words."""
+"""Says in words what a run is waiting for."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from mortal_steps.runs.activity import Activity, Work, read_activity
 from mortal_steps.runs.view import RunView
 
 WORTH_A_WORD_S = 2.0
-"""How long something takes before it is said how long it has taken."""
+"""Seconds after which the text says how long something has taken."""
 MOST_TOLD = 2
-"""Stages that go on side by side."""
+"""The most stages that are listed side by side."""
 AT_THE_START = {
     "warm_start": "making the starting model",
     "start_workers": "starting the workers",
@@ -33,7 +33,7 @@ def waits_for(run: RunView, status: str, volume: str | None = None) -> str:
 
 
 def told(activity: Activity, now: float) -> str:
-    """Such as `generate 3/4 shards of step 12, for 40 s`."""
+    """What is under way, such as `generate 3/4 shards of step 12, for 40 s`."""
     if activity.paused is not None and activity.paused_since is not None:
         return _with_length(f"paused: {activity.paused}", now - activity.paused_since)
     works = [_with_length(_name(work), now - work.since) for work in activity.work[:MOST_TOLD]]

@@ -1,4 +1,4 @@
-"""Watches a run for facts that somebody should know of, and notes them; see `watchers`."""
+"""Watches a run for facts that people should know, and records them as notices; see `watchers`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mortal_steps.runs.run import Run
 
 
 class Watch:
-    """The watchers of a run, which have seen its logs up to where it stands."""
+    """The watchers of a run. They have seen its logs up to the step where it stands."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -25,19 +25,19 @@ class Watch:
         self._news: list[Notice] = []
 
     def step(self, metrics: Mapping[str, Any], seconds: float) -> None:
-        """A step ended: its line of metrics, and its wall time."""
+        """Show the watchers a step: its line of metrics, and its wall time."""
         self._look(Seen(step=metrics["step"], metrics=metrics, seconds=seconds))
 
     def evaluation(self, row: Mapping[str, Any]) -> None:
-        """The held-out problems were scored."""
+        """Show the watchers an evaluation."""
         self._look(Seen(step=row["step"], evaluation=row))
 
     def spent(self, share: float, step: int) -> None:
-        """The run has cost this part of what it may cost, after so many steps."""
+        """Show the watchers which part of its cost limit the run has spent after this step."""
         self._look(Seen(step=step, spent_share=share))
 
     def take(self) -> list[Notice]:
-        """What was noted since this was last asked."""
+        """The notices recorded since the last call."""
         news, self._news = self._news, []
         return news
 
@@ -60,7 +60,7 @@ class Watch:
 def found_by(
     watchers: Iterable[Watcher], everything: Iterable[Seen]
 ) -> Iterator[tuple[Watcher, Found]]:
-    """What watchers find in what they are shown, in this order."""
+    """What the watchers find in what they are shown, in order."""
     watchers = list(watchers)
     for seen in everything:
         for watcher in watchers:
@@ -75,7 +75,7 @@ def watchers_of(config: RunConfig) -> list[Watcher]:
 
 
 def seen_before(run: Run) -> Iterator[Seen]:
-    """What a run's logs tell of the steps done."""
+    """The content of a run's logs for the steps done, as watchers see it."""
     for row in run.metrics():
         yield Seen(step=row["step"], metrics=row)
     for row in run.logs.read(EVALUATIONS):
@@ -83,5 +83,5 @@ def seen_before(run: Run) -> Iterator[Seen]:
 
 
 def as_argument(run: Run) -> str:
-    """The run as commands take it anywhere on this machine: its folder."""
+    """The run as commands anywhere on this machine accept it: its folder."""
     return shlex.quote(str(run.store.root.absolute()))

@@ -1,4 +1,4 @@
-"""What is asked of one host about one shard: calls, their failures, and the calls again."""
+"""Calls the functions of one host for one shard, and repeats calls that fail."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from mortal_steps.rewards.hosts import Host
 from mortal_steps.types import GeneratedGroup
 
 FIRST_DELAY_S = 0.25
-"""Before the first further call; doubled before each next one."""
+"""Seconds before the first repetition; doubled before each further one."""
 
 LONGEST_DELAY_S = 10.0
 
 OF_ONE_PROCESS = frozenset({"exception", "invalid", "sandbox"})
-"""Failures that may come from what an earlier call did to the process, such as using up its
-descriptors. The others end it, or are a judge's."""
+"""Kinds of failure that may be caused by what an earlier call did to the process, such as using up
+its file descriptors. Other kinds end the process, or are a judge's."""
 
 logger = logging.getLogger(__name__)
 
 
 class StoppedError(Exception):
-    """Another host's failure has ended the scoring of the shard."""
+    """The failure of another host has ended the scoring of the shard."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """What a function said about some groups of the shard."""
+    """A function's result for some groups of the shard."""
 
     groups: Sequence[GeneratedGroup]
     outcome: Outcome
@@ -39,7 +39,7 @@ class Part:
 
     @property
     def answer(self) -> CallScores:
-        """The scores, or where there are none, None for every completion."""
+        """The scores; if there are none, None for every completion."""
         if isinstance(self.outcome, CallScores):
             return self.outcome
         size = sum(len(group.completions) for group in self.groups)
@@ -47,8 +47,11 @@ class Part:
 
 
 class Attempts:
-    """Calls functions of a host, and counts. Once `stopped` is set, by whoever scores another part
-    of the shard, no further call begins: `StoppedError`."""
+    """Calls functions of one host and counts the calls.
+
+    Once `stopped` is set, by the thread that scores another part of the shard, no further call
+    begins and `StoppedError` is raised.
+    """
 
     def __init__(self, host: Host, config: RewardsConfig, stopped: threading.Event) -> None:
         self._host = host
@@ -77,12 +80,12 @@ class Attempts:
         return outcomes
 
     def in_new_process(self, name: str, arguments: CallArguments) -> Outcome:
-        """One more call, in which what earlier ones did to the process plays no part."""
+        """Make one more call in a new process, which earlier calls cannot have affected."""
         self._host.close()
         return self.once([name], arguments)[name]
 
     def once(self, names: Sequence[str], arguments: CallArguments) -> dict[str, Outcome]:
-        """One call of each; raises the `MortalError` that a function raised."""
+        """Make one call of each function; raises the `MortalError` that a function raised."""
         if self._stopped.is_set():
             raise StoppedError
         outcomes = self._host.call(names, arguments, timeout_s=self._config.timeout_s)

@@ -1,4 +1,4 @@
-"""What goes into a call of a reward function, and what comes out: scores or a failure."""
+"""The arguments of a call of a reward function, and its result: scores or a failure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mortal_steps.rewards.base import TrainerState
 from mortal_steps.types import Completion, FailureKind, GeneratedGroup, Prompt
 
 NOT_FROM_COLUMNS = ("prompt", "completion", "completion_ids")
-"""Columns that TRL leaves out, having arguments of its own for them."""
+"""Columns that TRL does not pass on, because it has arguments of its own with these names."""
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-"""For what comes from the reward host."""
+"""pydantic settings for what comes from the reward host."""
 
 Plain = str | bool | int | float | None
 """A value of a logged column."""
@@ -23,7 +23,7 @@ Plain = str | bool | int | float | None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallArguments:
-    """The completions that functions are called with; picklable."""
+    """The arguments with which functions are called; picklable."""
 
     by_name: Mapping[str, Any]
     """Keyword arguments; each list has one entry per completion."""
@@ -33,23 +33,23 @@ class CallArguments:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallScores:
-    """A function answered."""
+    """The result of a function that answered."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     scores: Sequence[float | None]
     """One per completion; None where it abstained."""
     metrics: Mapping[str, Sequence[float]]
-    """What it said through `log_metric`, by name."""
+    """What it reported through `log_metric`, by name."""
     extra: Mapping[str, Sequence[Plain]]
-    """What it said through `log_extra`, by column."""
+    """What it reported through `log_extra`, by column."""
     seconds: float = 0.0
     """How long the call took."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallFailure:
-    """A function failed. `function <name> <message>` is a sentence."""
+    """The failure of a function. `function <name> <message>` is a sentence."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -59,7 +59,7 @@ class CallFailure:
     remedy: str
     """A sentence on what to do."""
     trace: str = ""
-    """Where in the function it was, if that is known."""
+    """Where in the function it failed, if that is known."""
     seconds: float = 0.0
     """How long the call took."""
 
@@ -68,7 +68,8 @@ Outcome = CallScores | CallFailure
 
 
 def arguments_of(groups: Sequence[GeneratedGroup], trainer_state: TrainerState) -> CallArguments:
-    """What TRL would call a function with for these groups, but for the two log functions."""
+    """The arguments with which TRL would call a function for these groups, without the two log
+    functions."""
     rows = [(group, completion) for group in groups for completion in group.completions]
     columns = [name for name in rows[0][0].problem.columns if name not in NOT_FROM_COLUMNS]
     by_name = {

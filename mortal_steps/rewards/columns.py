@@ -1,4 +1,4 @@
-"""The columns of a dataset that ready-made rewards compare completions with."""
+"""The columns of a dataset with which built-in rewards compare completions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ LONGEST_SHOWN = 80
 
 
 class DatasetRowError(ValueError):
-    """A row of the dataset holds nothing that a completion could be compared with.
+    """A row of the dataset holds nothing with which a completion could be compared.
 
-    That is no failure of the completions, so they get no score: like any other error of a reward
-    function it stops the run, or masks the problem, as `rewards.on_error` says.
+    This is not the fault of the completions, so they get no score. Like any other error of a reward
+    function, it stops the run or masks the problem, as `rewards.on_error` says.
     """
 
     def __init__(self, *, column: str, row: int, value: object, wrong: str) -> None:
@@ -33,7 +33,7 @@ class DatasetRowError(ValueError):
 
 
 def column(columns: Mapping[str, Any], name: str, *, reward: str) -> Sequence[Any]:
-    """The column of that name; raises `RewardError` if the dataset has none."""
+    """The column with that name; raises `RewardError` if the dataset has none."""
     if name not in columns:
         there = ", ".join(sorted(set(columns) - {"trainer_state", "log_extra", "log_metric"}))
         raise RewardError(
@@ -46,7 +46,8 @@ def column(columns: Mapping[str, Any], name: str, *, reward: str) -> Sequence[An
 
 
 def gold_text(value: object, *, column: str, row: int) -> str:
-    """A right answer as text; raises `DatasetRowError` for what is neither text nor a number."""
+    """A right answer as text; raises `DatasetRowError` for a value that is neither text nor a
+    number."""
     if isinstance(value, str) and value.strip():
         return value.strip()
     if isinstance(value, numbers.Number) and not isinstance(value, bool) and value == value:

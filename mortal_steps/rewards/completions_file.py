@@ -38,7 +38,7 @@ Dataset = Callable[[], Mapping[str, Problem]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GivenGroup:
-    """The completions of one problem, and where they stand."""
+    """The completions of one problem, and their places in the file."""
 
     group: GeneratedGroup
     places: Sequence[str]
@@ -79,8 +79,8 @@ def read_completions(path: Path, prompt_column: str, dataset: Dataset) -> list[G
 def check_token_ids(
     given: Sequence[GivenGroup], rewards: Sequence[str], origin: Path | str
 ) -> None:
-    """Raises `DataError` for a completion without token ids, if there are `rewards` that count
-    them: without any, it would be scored as if it were empty."""
+    """Raise `DataError` for a completion without token ids if there are `rewards` that count them;
+    it would be scored as if it were empty."""
     for each in given if rewards else ():
         for place, completion in zip(each.places, each.group.completions, strict=True):
             if completion.text and not completion.token_ids:
@@ -163,7 +163,7 @@ def _known(
     prompt_column: str,
     dataset: Dataset,
 ) -> Problem:
-    """The dataset's problem; columns of the row stand in the place of its own."""
+    """The problem of the dataset; columns in the row replace its own."""
     if named is None:
         fields = " or ".join(dict.fromkeys((repr(prompt_column), "'prompt'")))
         raise DataError(
@@ -225,7 +225,7 @@ def _messages(said: Any, place: str) -> tuple[dict[str, Any], ...]:
 
 
 def _check_alike(rows: Sequence[_Row], path: Path) -> None:
-    """Prompts are all text or all chats, as those of a dataset are."""
+    """Raise `DataError` unless all prompts are text or all are chats, as in a dataset."""
     first = rows[0]
     for row in rows:
         if isinstance(row.problem.prompt, str) != isinstance(first.problem.prompt, str):
@@ -236,7 +236,7 @@ def _check_alike(rows: Sequence[_Row], path: Path) -> None:
 
 
 def _key(row: _Row, groups: Mapping[str, Sequence[_Row]], path: Path) -> str:
-    """Equal for the completions of one problem."""
+    """Equal for completions of the same problem."""
     if not row.named:
         return encode_json([row.problem.prompt, row.problem.columns])
     first = groups.get(row.problem.id, [row])[0]

@@ -1,7 +1,7 @@
-"""Call reward functions as TRL's GRPOTrainer does, and take nothing for a score that is none.
+"""Calls reward functions as TRL's GRPOTrainer does, and accepts only real scores.
 
-A function that raises, or returns anything but numbers and None, gives a `CallFailure`; a failure
-is never scored 0. All this runs inside the reward host.
+A function that raises an error, or returns anything but numbers and None, gives a `CallFailure`; a
+failure is never scored 0. All this runs inside the reward host.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from mortal_steps.rewards.plain import cut, number_of, one_line, plain_value, sh
 from mortal_steps.rewards.texts import printable
 
 FLOAT32_MAX = 3.4028234e38
-"""Rewards are single precision in the loss; what is larger would be infinite there."""
+"""Rewards are single precision in the loss, where larger ones would be infinite."""
 
 LONGEST_MESSAGE = 300
-"""Characters of an error's text that are kept in records."""
+"""Characters of an error's text that are recorded."""
 
 LONGEST_TRACE = 20_000
-"""Characters of a trace."""
+"""Characters of a traceback that are recorded."""
 
 MOST_NAMES = 100
 MOST_LOGGED = 16 * 2**20
@@ -60,7 +60,7 @@ def call_functions(
 
 
 def is_async(function: Any) -> bool:
-    """Whether calling it gives an awaitable."""
+    """Whether calling the function returns an awaitable."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__)
@@ -108,14 +108,8 @@ def _call(function: RewardFunction, arguments: CallArguments) -> Outcome:
     log = _Log()
     try:
         return _checked(function(**arguments.by_name, **log.functions()), log, arguments)
-    except SandboxError as error:
-        return _sandbox_lost(error)
-    except JudgeError as error:
-        return _judge_failed(error)
-    except MortalError:
-        raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is its failure
-        return _raised(error, arguments)
+        return _failed(error, arguments)
 
 
 def _call_together(
@@ -138,16 +132,21 @@ async def _awaited(function: Any, arguments: CallArguments, timeout_s: float) ->
         async with asyncio.timeout(timeout_s) as limit:
             output = await function(**arguments.by_name, **log.functions())
         return _checked(output, log, arguments)
-    except SandboxError as error:
-        return _sandbox_lost(error)
-    except JudgeError as error:
-        return _judge_failed(error)
-    except MortalError:
-        raise
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
-        if limit.expired():
+        if limit.expired() and not isinstance(error, MortalError):
             return timed_out(timeout_s, _trace(error))
-        return _raised(error, arguments)
+        return _failed(error, arguments)
+
+
+def _failed(error: BaseException, arguments: CallArguments) -> CallFailure:
+    """The failure that this error of a function is; raises a `MortalError` that is none."""
+    if isinstance(error, SandboxError):
+        return _sandbox_lost(error)
+    if isinstance(error, JudgeError):
+        return _judge_failed(error)
+    if isinstance(error, MortalError):
+        raise error
+    return _raised(error, arguments)
 
 
 async def _timed(call: Awaitable[Outcome]) -> Outcome:
@@ -161,7 +160,8 @@ def _took(started: float, outcome: Outcome) -> Outcome:
 
 @functools.cache
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """One loop for all calls, as in TRL: a function may keep a client that belongs to its loop."""
+    """One event loop for all calls, as in TRL: a function may keep a client that belongs to its
+    loop."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True, name="async-rewards").start()
     return loop
@@ -181,17 +181,17 @@ def _sandbox_lost(error: SandboxError) -> CallFailure:
     return CallFailure(
         kind="sandbox",
         message=one_line(f"lost its sandbox: {error}", LONGEST_MESSAGE),
-        remedy="`mortal doctor` says whether this machine can shut programs in, and `mortal doctor "
-        "--modal` what it finds of Modal.",
+        remedy="`mortal doctor` says whether this machine can isolate programs, and `mortal doctor "
+        "--modal` checks Modal.",
     )
 
 
 def _judge_failed(error: JudgeError) -> CallFailure:
     return CallFailure(
         kind="judge",
-        message=one_line(f"got no score of its judge: {error}", LONGEST_MESSAGE),
-        remedy="What was answered is kept, so the next attempt asks for the rest alone. A larger "
-        "rewards.timeout_s waits for longer.",
+        message=one_line(f"got no score from its judge: {error}", LONGEST_MESSAGE),
+        remedy="Its answers are kept, so the next attempt only asks for the missing ones. A larger "
+        "rewards.timeout_s gives it more time.",
     )
 
 
@@ -219,7 +219,7 @@ def _raised(error: BaseException, arguments: CallArguments) -> CallFailure:
 
 
 def _inner_traceback(error: BaseException) -> Any:
-    """Its traceback without our own frame."""
+    """The error's traceback without our own frame."""
     return error.__traceback__.tb_next if error.__traceback__ else None
 
 
@@ -229,7 +229,7 @@ def _trace(error: BaseException) -> str:
 
 
 def _checked(output: Any, log: _Log, arguments: CallArguments) -> Outcome:
-    """The outcome of a call that returned."""
+    """The result of a call that returned."""
     ids = arguments.problem_ids
     if hasattr(output, "tolist"):  # a NumPy array or a torch tensor, without importing either
         output = output.tolist()

@@ -1,4 +1,4 @@
-"""Where the programs of this process run; all reward environments share it."""
+"""The pool in which programs of this process run; all reward environments share it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _making = threading.Lock()
 
 
 def use_settings(settings: PlaceSettings) -> None:
-    """Where programs of this process run from now on."""
+    """Set where programs of this process run from now on."""
     global _settings
     close()
     _settings = settings
 
 
 def shared_pool(**needs: Any) -> Pool[Any]:
-    """Lanes for programs with these `Needs`, which end with this process.
+    """Lanes for programs with these `Needs`; they end with this process.
 
-    Raises `NoIsolationError` where programs cannot be shut in, unless the settings or the argument
-    allow to go without, and `ComputeError` where Modal refuses.
+    Raises `NoIsolationError` if programs cannot be isolated and neither the settings nor the
+    argument allow that, and `ComputeError` if Modal refuses.
     """
     return _shared_place().pool(Needs(**needs))
 
 
 def prepare(**needs: Any) -> None:
-    """Have built what programs with these `Needs` run in; raises `ComputeError`."""
+    """Build the images that programs with these `Needs` run in; raises `ComputeError`."""
     _shared_place().prepare(Needs(**needs))
 
 

@@ -19,12 +19,12 @@ from typing import Any
 from mortal_steps.errors import MortalError
 from mortal_steps.rewards import execution
 from mortal_steps.rewards import functions as our_functions
-from mortal_steps.rewards.base import RewardFunction
+from mortal_steps.rewards.base import Loadable, RewardFunction
 from mortal_steps.rewards.calls import CallArguments, Outcome
 from mortal_steps.rewards.dispatch import call_functions, is_async
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.judge.place import JudgePlace, use_place
-from mortal_steps.rewards.loading import Loadable, load_term
+from mortal_steps.rewards.loading import load_term
 from mortal_steps.rewards.wire import HostAnswer, encode_answer, told
 from mortal_steps.sandbox.places import PlaceSettings
 from mortal_steps.system.frames import HEADER, Request, receive_frame
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def serve(descriptor: int) -> None:
-    """Answer requests until the owner closes the socket, which is `descriptor`."""
+    """Answer requests on this socket until the owner closes it."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

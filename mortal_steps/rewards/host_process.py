@@ -122,7 +122,7 @@ class HostProcess:
             how = lost.how or f"still running after {self.import_timeout_s:g} s"
             raise RewardError(
                 f"[rewards]: importing {self._called()} ended the "
-                f"process ({how}); a module must leave it alone when it is imported\n{lost.stack}"
+                f"process ({how}); a module must not end it when it is imported\n{lost.stack}"
             ) from None
         except MortalError:
             self.close()

@@ -1,4 +1,4 @@
-"""A reward term as an instance of its class, which may be a user's own."""
+"""Makes a reward term an instance of its class, which may be a user's own."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from pydantic import ValidationError
 from mortal_steps.config import RewardTerm
 from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import RewardError
-from mortal_steps.rewards.loading import Loadable, load_class
+from mortal_steps.rewards.base import Loadable
+from mortal_steps.rewards.importing import import_spec
 
 
 def in_its_class(term: Loadable) -> Loadable:
-    """The term itself, unless the class that its `type` names is to be imported.
+    """The term itself, unless its `type` names a user's class: then an instance of that class.
 
-    Raises `RewardError` for a class that is not there, is no `RewardTerm`, or does not take the
+    Raises `RewardError` if the class does not exist, is no `RewardTerm`, or does not take the
     settings.
     """
     if type(term) is not RewardTerm:
         return term
     named = f"rewards.terms: type = {term.type!r}"
-    kind = load_class(term.type, named)
+    kind = import_spec(term.type, named, "Class", inspect.isclass)
     if not (inspect.isclass(kind) and issubclass(kind, RewardTerm)):
         raise RewardError(
             f"{named} is no subclass of RewardTerm, which stands in "

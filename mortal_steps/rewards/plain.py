@@ -1,4 +1,5 @@
-"""What a reward function said, as plain values and short texts that can be kept and shown."""
+"""Converts what a reward function reported to plain values and short texts that can be stored and
+shown."""
 
 from __future__ import annotations
 
@@ -43,15 +44,16 @@ def short_name(name: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in a message, with its type."""
+    """A value and its type, for a message."""
     return f"{one_line(repr(value), 80)} ({type(value).__name__})"
 
 
 def one_line(text: str, length: int) -> str:
-    """One line that can be stored and printed; what is cut off is not looked at."""
+    """The text as one line that can be stored and printed; what exceeds the length is not looked
+    at."""
     return cut(printable(" ".join(text[: 4 * length].split())), length)
 
 
 def cut(text: str, length: int) -> str:
-    """The text, or so many characters of it."""
+    """The first characters of the text."""
     return text if len(text) <= length else f"{text[: length - 3]}..."

@@ -1,4 +1,4 @@
-"""Where the programs of a run are to run: what its reward hosts are told."""
+"""Decides where the programs of a run are executed; its reward hosts are told."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from mortal_steps.rewards.visible import visible_environment
 from mortal_steps.sandbox.places import PlaceSettings
 
 SHARE = 0.8
-"""Of the time of a call, what a sandbox may take to come up: it says itself that it did not."""
+"""Part of a call's time limit that a sandbox may take to start, so that it can report itself that
+it did not start."""
 
 LANES_FOLDER = "lanes"
-"""Of a run directory, with the locks by which processes share lanes."""
+"""Folder of a run directory with the locks by which processes share lanes."""
 
 
 def place_settings(config: RunConfig, environment: Mapping[str, str]) -> PlaceSettings:

@@ -22,8 +22,12 @@ OURS = frozenset({MORTAL, "mortal_steps"})
 
 
 def folders_of(place: str, working_dir: Path) -> list[Path]:
-    """Where the imports of a function begin that is in `place`, a file or a dotted name. Of a file
-    in a package, the folder that the package is in as well; never one above `working_dir`."""
+    """The folders in which the imports of a function begin that is in `place`, a file or a dotted
+    name.
+
+    For a file in a package this includes the folder of the package; never a folder above
+    `working_dir`.
+    """
     if not place.endswith(".py"):
         return [working_dir]
     folder = (working_dir / place).absolute().parent
@@ -34,10 +38,11 @@ def folders_of(place: str, working_dir: Path) -> list[Path]:
 
 
 def find_in(folders: Sequence[Path], name: str, *, relative: bool = False) -> list[Path]:
-    """The files that importing a dotted name executes, if it is a module of the user's.
+    """The files that importing a dotted name executes, if it is a module of the user's, those of
+    its packages first.
 
-    Its packages' first; empty for what is installed. Of a name whose last part is no module, the
-    files of the others. A `relative` one starts in a package.
+    Empty for installed modules. If the last part of the name is no module, the files of the other
+    parts. A `relative` name starts in a package.
     """
     parts = name.split(".")
     for folder in folders:
@@ -60,7 +65,7 @@ def find_in(folders: Sequence[Path], name: str, *, relative: bool = False) -> li
 
 @functools.cache
 def is_protected(name: str) -> bool:
-    """Whether a top-level name is not for the user's modules to have."""
+    """Whether a user's module must not replace this top-level name."""
     if name in sys.stdlib_module_names or name in OURS:
         return True
     places = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
@@ -103,14 +108,15 @@ def _normal(name: str) -> str:
 
 
 class UsersModules(MetaPathFinder):
-    """Finds the modules of folders before installed ones. First in `sys.meta_path`."""
+    """Finds modules in the user's folders before installed ones. It is the first entry of
+    `sys.meta_path`."""
 
     def __init__(self) -> None:
         self._folders: list[str] = []
         self._named: set[str] = set()
 
     def add(self, folders: Sequence[Path], name: str = "") -> None:
-        """Look into these folders first; in one of them is the module `name`, if one is given."""
+        """Look into these folders first. If `name` is given, one of them contains this module."""
         first = [str(one) for one in folders]
         self._folders = first + [one for one in self._folders if one not in first]
         if name and find_in(folders, name):
@@ -130,7 +136,7 @@ class UsersModules(MetaPathFinder):
 
 
 def users_modules() -> UsersModules:
-    """The one of this process, put to work at the first call."""
+    """The finder of this process, which is installed at the first call."""
     for finder in sys.meta_path:
         if isinstance(finder, UsersModules):
             return finder

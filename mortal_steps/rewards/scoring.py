@@ -28,7 +28,7 @@ from mortal_steps.types import GeneratedShard, RewardFailure
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scores:
-    """What the functions said about a shard."""
+    """The results of all functions for a shard."""
 
     rewards: Sequence[Sequence[Mapping[str, float | None]]]
     """Per group, per completion: score of each function; None where it abstained or is masked."""
@@ -37,7 +37,7 @@ class Scores:
     extra: Mapping[str, Sequence[Any]]
     """Columns logged beside the completions."""
     failures: tuple[RewardFailure, ...]
-    """What was masked, and why."""
+    """The masked problems, and why they are masked."""
     failed_calls: Mapping[str, int]
     """Calls that failed, by function."""
     seconds: Mapping[str, float]
@@ -71,7 +71,7 @@ class Scorer:
 def _beside_each_other(
     jobs: Sequence[Callable[[], Found]], stopped: threading.Event
 ) -> list[Found]:
-    """What came of each. After an error, calls that are under way end, and no other begins."""
+    """The result of each call. After an error, running calls are finished and no other begins."""
 
     def run(job: Callable[[], Found]) -> Found:
         try:
@@ -118,7 +118,7 @@ def _put_together(shard: GeneratedShard, names: Sequence[str], found: Sequence[F
 
 
 def _in_order(name: str, found: Sequence[Found]) -> list[Part]:
-    """What a function said, by the places of its problems."""
+    """The results of a function, in the order of its problems."""
     places = [item for each in found for item in each.parts.get(name, {}).items()]
     return [part for _, part in sorted(places, key=lambda item: item[0])]
 

@@ -1,4 +1,4 @@
-"""Reward functions that are given plain strings, also where prompts are chats."""
+"""Reward functions that take plain strings, even if prompts are chats."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Text that a model or a reward function made, as it may be kept: it may hold anything.
+"""Makes texts of a model or a reward function safe to store and print; they may hold anything.
 
-JSON carries halves of surrogate pairs (`"\\ud83d"`), which UTF-8 does not, and control characters,
-which do things to a terminal.
+JSON can hold halves of surrogate pairs (`"\\ud83d"`), which UTF-8 cannot, and control characters,
+which affect a terminal.
 """
 
 from __future__ import annotations
 
 
 def storable(text: str) -> str:
-    """The text with what UTF-8 cannot hold written as an escape."""
+    """The text, with what UTF-8 cannot hold written as an escape."""
     return str.encode(text, "utf-8", "backslashreplace").decode()
 
 

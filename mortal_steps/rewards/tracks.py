@@ -40,7 +40,7 @@ def tracks_of(config: RunConfig, run_dir: Path, before_start: Callable[[], None]
 
 
 class _Making:
-    """Makes hosts, which differ in their terms alone."""
+    """Makes hosts, which differ only in their terms."""
 
     def __init__(
         self, config: RunConfig, run_dir: Path, before_start: Callable[[], None], *, sharing: int
@@ -61,7 +61,7 @@ class _Making:
         )
 
     def host(self, terms: Mapping[str, RewardTerm]) -> Host:
-        """For functions."""
+        """A host for functions."""
         return HostProcess(
             terms,
             gym_rows=comes_from_gym(self.config.data),
@@ -72,7 +72,7 @@ class _Making:
         )
 
     def model(self, name: str, term: ModelTerm) -> Host:
-        """For a reward model."""
+        """A host for a reward model."""
         return ModelProcess(
             {name: term.with_template(self.config.training.template_options)},
             passed_on={*self._passed_on, *OF_THE_HUB},
@@ -92,7 +92,7 @@ def _is_model(term: RewardTerm) -> bool:
 
 
 def _num_sharing(config: RunConfig, terms: Mapping[str, RewardTerm]) -> int:
-    """Processes with functions, of all reward workers at once."""
+    """Number of processes with functions, in all reward workers together."""
     shared = any(not term.own_processes and not _is_model(term) for term in terms.values())
     own = sum(term.own_processes or 0 for term in terms.values())
     return config.num_reward_workers(num_cores()) * max(1, shared + own)

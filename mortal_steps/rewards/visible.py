@@ -1,11 +1,11 @@
-"""What reward functions see of the flow's environment: all but what opens doors for it."""
+"""The environment variables that reward functions see: all of the flow's, except credentials."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
 ORCHESTRATION = ("PREFECT_", "MODAL_")
-"""How the names of variables begin that drive the run: its server, the account it runs on."""
+"""Prefixes of variables that control the run: its server, and the account on which it runs."""
 
 CREDENTIALS = frozenset(
     {
@@ -30,7 +30,7 @@ CREDENTIALS = frozenset(
 
 
 def visible_environment(environment: Mapping[str, str], named: Collection[str]) -> dict[str, str]:
-    """The variables that reward functions get; those `named` in any case."""
+    """The variables for reward functions; those `named` are always included."""
     return {
         name: value
         for name, value in environment.items()

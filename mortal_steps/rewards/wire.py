@@ -36,7 +36,7 @@ class HostError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostAnswer:
-    """What came of a request; one of the last three, or none of them."""
+    """The answer to a request: one of the last three fields, or none of them."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -48,7 +48,7 @@ class HostAnswer:
 
 
 class NoAnswerError(Exception):
-    """What came from the host is no answer to what it was asked."""
+    """What came from the host is not an answer to the request."""
 
 
 _answers = TypeAdapter(HostAnswer)
@@ -87,7 +87,8 @@ def checked_outcomes(
 
 
 def told(error: Exception, trace: str) -> HostError:
-    """An error as it travels: the nearest class of our own tree, whose module is known outside."""
+    """An error as it is sent: the nearest class of MORTAL's own errors, which the receiver
+    knows."""
     if not isinstance(error, MortalError):
         text = printable(f"{type(error).__name__}\n{trace}")
         return HostError(kind=WorkerError.__name__, message=text)
@@ -97,7 +98,7 @@ def told(error: Exception, trace: str) -> HostError:
 
 
 def raised(error: HostError) -> MortalError:
-    """The error to raise outside."""
+    """The error to raise in the receiver."""
     kind = getattr(errors, error.kind, None)
     if not (isinstance(kind, type) and issubclass(kind, MortalError)):
         raise NoAnswerError(f"there is no {error.kind!r}")

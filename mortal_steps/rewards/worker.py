@@ -48,7 +48,7 @@ class _Functions:
         self.weights = reward_weights(config)
 
     def start(self) -> None:
-        """Import them; raises `RewardError` if one cannot be."""
+        """Import the rewards; raises `RewardError` if one cannot be imported."""
         for name in self._names:
             if self._names.count(name) > 1:
                 raise RewardError(
@@ -64,7 +64,7 @@ class _Functions:
         return self._scorer.score(shard, trainer_state)
 
     def call_once(self, shard: GeneratedShard, trainer_state: TrainerState) -> None:
-        """Raise `RewardError` for one that fails, at once and whatever `rewards.on_error` says."""
+        """Raise `RewardError` if a reward fails, at once and whatever `rewards.on_error` says."""
         once = self._config.model_copy(update={"retries": 0, "on_error": "raise"})
         try:
             Scorer(self._tracks, self._names, once).score(shard, trainer_state)
@@ -98,7 +98,7 @@ class RewardWorker:
             self._evaluating = _Functions(config.for_evaluation(), self._store.root, check)
 
     def start(self) -> None:
-        """Import the functions of training; raises `RewardError` if one cannot be."""
+        """Import the functions of training; raises `RewardError` if one cannot be imported."""
         self._training.start()
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
-"""A rollout worker for a finished model: it loads the folder as whoever puts the model to use does.
+"""A rollout worker for a finished model; the engine loads the folder as its later users do.
 
-Nothing is synced, so nothing has to be proven: the engine begins with these weights and no others.
+No weights are synced, so nothing has to be proven: the engine begins with these weights and never
+has others.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from mortal_steps.types import WeightsRef
 
 
 class FinishedModelWorker(RolloutWorker):
-    """Samples with the model in `model_path`, for which `weights` of each request stands."""
+    """Samples with the model in `model_path`, whatever version the `weights` of a request name."""
 
     def _engine_with(self, weights: WeightsRef) -> Engine:
         """See `RolloutWorker`; raises `CorruptFileError` for a folder that is not as committed."""

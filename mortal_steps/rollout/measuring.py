@@ -1,7 +1,8 @@
-"""How many tokens prompts have: exactly, or at most where it is proven that this fits.
+"""Counts the tokens of prompts: exactly, or an upper bound if the bound proves that the prompt
+fits.
 
-A dataset may have a million prompts. Those that fit by a bound (token_bounds.py) are not tokenized,
-and of the others `tokenizers` tells the number of tokens without making lists of them.
+A dataset may have a million prompts. Those that fit by a bound (token_bounds.py) are not tokenized;
+for the others, `tokenizers` counts the tokens without making lists of them.
 """
 
 from __future__ import annotations
@@ -18,23 +19,25 @@ from mortal_steps.rollout.token_bounds import most_tokens
 from mortal_steps.types import Prompt
 
 MEASURED_AT_ONCE = 1000
-"""Prompts per call of the tokenizer; what it gives for them is dropped before the next."""
+"""Prompts per call of the tokenizer. Its output is dropped before the next call."""
 OF_TEMPLATES = {"tools", "documents", "chat_template", "continue_final_message"}
 """Parameters of `apply_chat_template` that decide what is rendered, not how it is tokenized."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptLengths:
-    """How long prompts are, and which are none that a model could go on from."""
+    """The lengths of prompts, and which of them cannot be used."""
 
     tokens: Sequence[int]
-    """Of each prompt, in order; 0 where it is unusable. A number up to `fits` may be too high."""
+    """Number of tokens of each prompt, in order; 0 if it is unusable. A number up to `fits` may be
+    too high."""
     unusable: Mapping[int, str]
-    """Why, by position: no tokens, or what the chat template raised."""
+    """Why a prompt is unusable, by its position: it has no tokens, or the chat template raised an
+    error."""
     context: int
-    """Longest prompt plus completion that the model takes, `model.max_model_len` observed."""
+    """Longest prompt plus completion that the model takes; at most `model.max_model_len`."""
     fits: int = 0
-    """Prompts of at most so many tokens fit."""
+    """Prompts of up to this many tokens fit."""
 
 
 def measure_prompts(
@@ -45,10 +48,10 @@ def measure_prompts(
     context: int,
     fits: int = 0,
 ) -> PromptLengths:
-    """Lengths of all prompts as `tokenize_prompts` would render them, many at once; exact ones of
-    those that have more than `fits` tokens.
+    """Lengths of all prompts as `tokenize_prompts` would render them, many at once; exact for those
+    that have more than `fits` tokens.
 
-    Raises `DataError` for chat messages where the tokenizer has no chat template.
+    Raises `DataError` for chat messages if the tokenizer has no chat template.
     """
     counter = _Counter(tokenizer, template_options, fits)
     tokens = array("L")
@@ -75,7 +78,7 @@ def measure_prompts(
 
 
 class _Counter:
-    """Counts the tokens of prompts, as many times as it is asked."""
+    """Counts the tokens of prompts."""
 
     def __init__(self, tokenizer: Any, template_options: Mapping[str, Any], fits: int) -> None:
         self._tokenizer = tokenizer
@@ -85,7 +88,7 @@ class _Counter:
         self._most = most_tokens(tokenizer.backend_tokenizer) if self._is_known else None
 
     def count(self, prompts: Sequence[Prompt]) -> list[int]:
-        """Of each prompt; raises what rendering them raises."""
+        """Number of tokens of each prompt; raises what rendering a prompt raises."""
         if not self._is_known or len({isinstance(prompt, str) for prompt in prompts}) > 1:
             return list(map(len, render(prompts, self._tokenizer, self._options)))
         if isinstance(prompts[0], str):

@@ -1,4 +1,4 @@
-"""How tokens are drawn in training, as the configuration says."""
+"""The sampling parameters of training, from the configuration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mortal_steps.types import SamplingParams
 
 
 def sampling_params(config: RunConfig) -> SamplingParams:
-    """`[rollout]` as every engine understands it."""
+    """`[rollout]` as `SamplingParams`."""
     rollout = config.rollout
     return SamplingParams(
         max_tokens=config.max_tokens,

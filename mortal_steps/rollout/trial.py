@@ -1,4 +1,4 @@
-"""Completions of a model as it is, outside of a run: what does it say, and how fast?"""
+"""Samples completions of a model outside of a run: what does it say, and how fast?"""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mortal_steps.types import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SampledProblems:
-    """What came of it."""
+    """The completions, and how long they took."""
 
     groups: Sequence[GeneratedGroup]
     """One for each problem, in order."""
@@ -33,12 +33,12 @@ class SampledProblems:
 
     @property
     def num_completions(self) -> int:
-        """Of all problems."""
+        """Completions of all problems."""
         return sum(len(group.completions) for group in self.groups)
 
     @property
     def num_tokens(self) -> int:
-        """Sampled ones."""
+        """Tokens sampled."""
         return sum(each.num_sampled for group in self.groups for each in group.completions)
 
     @property
@@ -48,7 +48,8 @@ class SampledProblems:
 
 
 class TrialWorker(RolloutWorker):
-    """A rollout worker of no run: nobody has published weights, and the model's own are meant."""
+    """A rollout worker without a run: it samples with the model as it is, since no weights are
+    published."""
 
     def _engine_with(self, weights: WeightsRef) -> Engine:
         return self._started_engine()
@@ -86,7 +87,7 @@ class TrialWorker(RolloutWorker):
 def sample_here(
     config: RunConfig, problems: Sequence[Problem], num_generations: int
 ) -> SampledProblems:
-    """The same in this process, with the model that `config` names, which is a settled one."""
+    """Sample in this process, with the model that `config`, a resolved configuration, names."""
     with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
         worker = TrialWorker(run_dir=folder, config=config, model_path=config.model.name_or_path)
         return worker.sample(problems=problems, num_generations=num_generations)

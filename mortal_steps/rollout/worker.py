@@ -42,10 +42,10 @@ logger = logging.getLogger(__name__)
 
 
 class RolloutWorker:
-    """One engine and the version of the weights it holds.
+    """One engine, and the version of the weights that it holds.
 
-    Nothing it answers depends on what it did before: a fresh worker given the same request writes
-    the same shard.
+    No answer depends on what the worker did before: a fresh worker with the same request writes the
+    same shard.
     """
 
     def __init__(self, *, run_dir: str, config: RunConfig, model_path: str) -> None:
@@ -86,14 +86,13 @@ class RolloutWorker:
         )
 
     def sleep(self) -> None:
-        """Let the engine give its memory back until the next version, or the same once more, is
-        loaded and verified."""
+        """Have the engine free its memory until a version is loaded and verified again."""
         if self._engine is not None:
             self._loaded = None
             self._engine.sleep()
 
     def generate(self, *, request: GenerateRequest) -> GenerationRef:
-        """Sample the shard and commit it, or answer with the one committed earlier.
+        """Sample the shard and commit it, or return the one committed earlier.
 
         Raises what `sync_weights` raises, and `DataError` for prompts that cannot be used.
         """
@@ -254,8 +253,8 @@ def completion_seeds(
 ) -> list[int]:
     """Seeds of the shard's completions, problem by problem, in generation order.
 
-    A small dataset may put the same problem into a batch twice. Its second occurrence counts its
-    generations on from the first's, else both would get the very same completions.
+    A small dataset may put the same problem into a batch twice. The second occurrence continues the
+    numbering of the first one's generations; otherwise both would get the same completions.
     """
     occurrences = Counter(problem.id for problem in batch[: request.start])
     seeds = []

@@ -1,8 +1,8 @@
-"""What a run does just now: `activity.json`, for people who look on (`doing` writes it).
+"""`activity.json`: what a run is doing now, for people who look on (`doing` writes it).
 
-The run's driver replaces it about once a second while stages begin and end, and removes it when it
-ends. Nothing goes by it: it is no part of the run's history, is not synced to disk, and one that
-cannot be read tells nothing.
+The run's driver replaces the file about once a second while stages begin and end, and removes it
+when it ends. No decision depends on it: it is no part of the run's history, it is not synced to
+disk, and if it cannot be read nothing is shown.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ ACTIVITY_FILE = "activity.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """The calls of a stage for one step, those to workers of one kind taken together."""
+    """Calls of one stage for one step, to workers of one kind."""
 
     stage: str
     """As in the timing table."""
     method: str
-    """What a worker is asked for; `evaluate` is `generate`, then `reward`."""
+    """The method that a worker is asked for. In an evaluation it is `generate`, then `reward`."""
     step: int
     """Train steps done before it."""
     done: int
@@ -33,26 +33,26 @@ class Work:
     of: int
     """Calls in all."""
     since: float
-    """When the oldest call under way began, or the last one ended; seconds since the epoch."""
+    """When the oldest call under way began, or when the last one ended; seconds since the epoch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Activity:
-    """What a run does at a moment."""
+    """What a run is doing at one moment."""
 
     written_at: float
     """Seconds since the epoch."""
     pace_s: float | None
-    """Seconds per train step, over the last ones of this process; None before its first one."""
+    """Seconds per train step over the last steps of this process; None before its first step."""
     paused: str | None
-    """Why no step is begun."""
+    """Why no step is begun; None while steps are begun."""
     paused_since: float | None
     work: Sequence[Work]
     """What is under way, the oldest first."""
 
 
 def write_activity(root: Path, activity: Activity) -> None:
-    """Replace the file in one step; raises `OSError`."""
+    """Replace the file atomically; raises `OSError`."""
     path = root / ACTIVITY_FILE
     beside = hidden_beside(path, "partial")
     try:
@@ -63,7 +63,7 @@ def write_activity(root: Path, activity: Activity) -> None:
 
 
 def read_activity(root: Path) -> Activity | None:
-    """What the file says; None where there is none, or none that can be read."""
+    """The content of the file; None if there is no file, or none that can be read."""
     try:
         values = json.loads((root / ACTIVITY_FILE).read_bytes())
         return _activity(values)

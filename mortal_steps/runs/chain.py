@@ -1,4 +1,4 @@
-"""The chain of state ids through a run's records: where it holds, and where it parts."""
+"""Checks the chain of state ids through a run's records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mortal_steps.types import StepResult
 from mortal_steps.types.identity import RunInfo
 
 Ids = tuple[str | None, str]
-"""Of a state, if it is known, and of the batches that led to it."""
+"""The chained id of a state, if it is known, and the chained id of the batches that led to it."""
 
 PARTS = (
     "is of other weights than the step before it left: the chain parts here, after a replay on "
@@ -18,7 +18,7 @@ PARTS = (
 
 
 def first_ids(info: RunInfo) -> Ids:
-    """Those that a run begins with."""
+    """The ids with which a run begins."""
     parent, own = info.parent, info.fingerprint
     if parent is None:
         first = journal.first_state_id(own)
@@ -33,7 +33,7 @@ def first_ids(info: RunInfo) -> Ids:
 def broken_link(
     before: Ids, entry: JournalEntry | None, result: StepResult, fingerprint: str
 ) -> str | None:
-    """What is wrong with a step after the one before it: other batches, or other weights."""
+    """Why a step does not follow from the one before it: other batches, or other weights."""
     state_id, history_id = before
     batch, trained = result.batch_sha256, result.weights_digest
     history = journal.next_state_id(history_id, batch, fingerprint)
@@ -46,7 +46,7 @@ def broken_link(
 
 
 def other_state(saved: CheckpointState, result: StepResult) -> str | None:
-    """What is wrong with a checkpoint after a step: it holds something else than the step left."""
+    """Why a checkpoint does not follow from a step: it holds another state than the step left."""
     if saved.state_id != result.state_id:
         return f"is of another state than step {result.step} led to"
     held = (saved.digests or {}).get("weights")

@@ -1,4 +1,4 @@
-"""One file or folder of a run directory against its digest, and what damage means for the run."""
+"""Compares one file or folder of a run directory with its digest, and says what damage means."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Checked:
     path: Path
     num_bytes: int
     damage: str | None = None
-    """What is wrong with it."""
+    """What is wrong with it; None if nothing is."""
     outcome: Outcome | None = None
-    """What that means for the run, if something is."""
+    """What the damage means for the run."""
 
 
 def checked(path: Path, damage: str | None = None, outcome: Outcome | None = None) -> Checked:
-    """A file, what is wrong with it, and what that means if something is."""
+    """The result of checking a file."""
     return Checked(
         path=path,
         num_bytes=path.stat().st_size if path.is_file() else 0,
@@ -43,7 +43,7 @@ def checked(path: Path, damage: str | None = None, outcome: Outcome | None = Non
 
 
 class FileChecks:
-    """Checks of what lies in a folder that a `RunStore` keeps."""
+    """Checks of what lies in a `RunStore`'s folder."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store

@@ -26,19 +26,22 @@ class Costs:
 
 
 def read_costs(path: Path) -> list[dict[str, Any]]:
-    """Rows of costs.jsonl; none where there is no such file."""
+    """Rows of costs.jsonl; empty if there is no such file."""
     return read_lines(path, needs=("step", "stage", "kind", "dollars"))
 
 
 def merge_costs(one: bytes, other: bytes) -> bytes:
-    """Two costs.jsonl of a run in one: lines in both are about the same seconds of a container, and
-    count once. A last line that a kill has cut short is left out."""
+    """Merge the costs.jsonl of two copies of a run.
+
+    Lines that are in both describe the same seconds of a container and count once. A last line that
+    a kill has cut short is left out.
+    """
     whole = [content[: content.rfind(b"\n") + 1].splitlines(True) for content in (one, other)]
     return b"".join(dict.fromkeys([*whole[0], *whole[1]]))
 
 
 def add_up(run_dir: Path) -> Costs | None:
-    """The costs of a run; None for one that cost nothing."""
+    """The costs of a run; None if it cost nothing."""
     rows, judged = read_costs(run_dir / COSTS), Spending(run_dir).so_far()
     if not rows and not judged.dollars:
         return None

@@ -1,4 +1,5 @@
-"""The driver of a run hears what its stages do, and tells those who look on; see `activity`."""
+"""Tracks what a run's driver is doing, and writes it down for people who look on; see
+`activity`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ WRITE_EVERY_S = 1.0
 
 @dataclass(kw_only=True, slots=True)
 class _Calls:
-    """One `Work` that is counted."""
+    """A `Work` that is being counted."""
 
     of: int
     done: int
@@ -31,7 +32,7 @@ class _Calls:
 
 
 class Doing:
-    """Hears what a run's driver does, and writes it down for others."""
+    """Tracks what a run's driver is doing."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, str, int], _Calls] = {}
@@ -42,7 +43,7 @@ class Doing:
 
     @contextlib.contextmanager
     def calling(self, stage: str, method: str, step: int, *, of: int = 1) -> Iterator[None]:
-        """One of `of` calls of the stage, for the time of the block."""
+        """Count one of the `of` calls of a stage as under way for the time of the block."""
         key, began = (stage, method, step), time.time()
         calls = self._calls.setdefault(key, _Calls(of=of, done=0, since=began, under_way=[]))
         calls.under_way.append(began)
@@ -60,7 +61,7 @@ class Doing:
 
     @contextlib.contextmanager
     def pausing(self, why: str) -> Iterator[None]:
-        """No step is begun for the time of the block."""
+        """Note for the time of the block that no step is begun, and why."""
         self._paused, self._paused_since, self._changed = why, time.time(), True
         try:
             yield
@@ -68,13 +69,14 @@ class Doing:
             self._paused, self._paused_since, self._changed = None, None, True
 
     def trained(self, done: int, pace_s: float | None) -> None:
-        """So many train steps are done; nobody waits for what is left of them."""
+        """Note the number of train steps done. Calls left over from earlier steps are no longer
+        shown."""
         self._pace_s, self._changed = pace_s, True
         for key in [key for key in self._calls if key[2] < done and not self._calls[key].under_way]:
             del self._calls[key]
 
     def now(self) -> Activity:
-        """What is under way."""
+        """What is under way now."""
         found = [
             Work(
                 stage=stage,
@@ -95,7 +97,7 @@ class Doing:
         )
 
     def waits_since(self) -> float | None:
-        """When the oldest of what is under way began; None where nothing is."""
+        """When the oldest work under way began; None if nothing is under way."""
         waits = [calls.began() for calls in self._calls.values()]
         if self._paused_since is not None:
             waits.append(self._paused_since)
@@ -103,12 +105,15 @@ class Doing:
 
     @property
     def pace_s(self) -> float | None:
-        """Seconds per train step, as last heard."""
+        """Seconds per train step, as last reported."""
         return self._pace_s
 
     async def keep_written(self, root: Path) -> None:
-        """Write the file in a run's directory whenever something has changed; for a task of its
-        own. Where that fails, nobody hears what the run does, and the run goes on."""
+        """Write the file into a run's directory whenever something has changed; to be run in a task
+        of its own.
+
+        If that fails, people cannot see what the run does, and the run continues.
+        """
         try:
             while True:
                 if self._changed:
@@ -121,7 +126,7 @@ class Doing:
 
 @contextlib.asynccontextmanager
 async def shown_in(root: Path, doing: Doing) -> AsyncIterator[None]:
-    """Keep a run's file written for the time of the block; at its end it goes."""
+    """Keep a run's file written for the time of the block, then remove it."""
     writing = asyncio.create_task(doing.keep_written(root))
     try:
         yield

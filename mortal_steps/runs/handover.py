@@ -1,4 +1,4 @@
-"""Waiting for a run that another process drives."""
+"""Waits for a run that another process drives."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from mortal_steps.runs.lease import is_driven, read_lease
 from mortal_steps.store import RunStore
 
 LOOK_EVERY_S = 1.0
-"""Between two looks at a lease that is waited for."""
+"""Seconds between two looks at the other process's lease."""
 
 
 async def wait_for_holder(store: RunStore, patience_s: float, say: Callable[[str], None]) -> bool:
-    """Wait until nobody drives the run, for `patience_s` seconds at most; whether that is so.
-
-    `say` is told whom it waits for, if anybody.
-    """
+    """Wait up to `patience_s` seconds until no process drives the run; returns whether that is so.
+    `say` is told which process it waits for."""
     deadline = time.monotonic() + patience_s
     holder = read_lease(store)
     if holder is not None and holder.holds():

@@ -39,10 +39,10 @@ from mortal_steps.system.processes import boot_id, pid_namespace, start_of
 logger = logging.getLogger(__name__)
 
 LEASE_TTL_S = 60.0
-"""How long another machine's lease holds without being renewed."""
+"""Seconds for which another machine's lease is valid without being renewed."""
 RENEW_EVERY_S = 5.0
 WATCHED_FOR_RENEWALS = 2.5
-"""How long another machine's lease that looks old is watched, in times of `RENEW_EVERY_S`."""
+"""A lease of another machine that looks old is watched for this many times `RENEW_EVERY_S`."""
 ORPHANS_GO_S = 10.0
 """How long the workers of a dead driver may take to end; they do so in milliseconds, unless one is
 in a call to the kernel that cannot be broken off."""
@@ -52,14 +52,16 @@ RECORD_FILE = "lease.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseRecord:
-    """Who drives a run."""
+    """The process that drives a run."""
 
     host: str
     boot: str
-    """The kernel's id of its last start: two machines may have one name, never one of these."""
+    """The kernel's id of its last start. Two machines may have the same name, but never the same
+    id."""
     pid: int
     started: str
-    """When the process began, in the kernel's words; tells it from a later one of the same id."""
+    """When the process began, as the kernel writes it; it distinguishes the process from a later
+    one with the same id."""
     token: str
     """Random; new with every lease."""
     renewed_at: float
@@ -70,7 +72,7 @@ class LeaseRecord:
 
     @classmethod
     def of_this_process(cls) -> LeaseRecord:
-        """A new one, renewed now."""
+        """A new record for this process, renewed now."""
         return cls(
             host=socket.gethostname(),
             boot=boot_id(),
@@ -96,7 +98,7 @@ class LeaseRecord:
         return abs(time.time() - self.renewed_at) < LEASE_TTL_S
 
     def age_s(self) -> float:
-        """Seconds since it was last renewed; a clock ahead of ours makes it 0."""
+        """Seconds since the lease was last renewed; 0 if its clock is ahead of ours."""
         return max(0.0, time.time() - self.renewed_at)
 
 
@@ -137,9 +139,11 @@ class Lease:
             self._locks.close()
 
     def move_away(self, place: Path) -> None:
-        """Rename the run directory, with its lease, and release its locks: there is no run now.
+        """Rename the run directory together with its lease, and release its locks: the run no
+        longer exists.
 
-        Raises `LeaseLostError`, and `OSError` if it cannot be renamed; the run is then as it was.
+        Raises `LeaseLostError`, and `OSError` if the directory cannot be renamed; the run is then
+        as it was.
         """
         self._released.set()
         self._renewing.join()
@@ -166,8 +170,8 @@ class Lease:
 def acquire(store: RunStore) -> Lease:
     """Become the one process that drives the run.
 
-    Raises `StoreError`, which says who drives it, if another one does, or names what cannot be
-    written.
+    Raises `StoreError`, which names the other process if one drives the run already, or what cannot
+    be written.
     """
     locks = Locks(store)
     try:
@@ -184,7 +188,7 @@ def acquire(store: RunStore) -> Lease:
 
 
 def is_driven(store: RunStore) -> bool:
-    """Whether some process drives the run; takes no lock, so it is in nobody's way."""
+    """Whether some process drives the run. This takes no lock, so it disturbs nobody."""
     holder = read_lease(store)
     return holder is not None and holder.holds()
 
@@ -198,7 +202,8 @@ def refuse_if_driven(store: RunStore) -> None:
 
 
 def read_lease(store: RunStore) -> LeaseRecord | None:
-    """The record of the last holder who did not release; a damaged one counts as none."""
+    """The record of the last holder that did not release the lease; a damaged record counts as
+    none."""
     try:
         found = store.find_record(RECORD_FILE, LeaseRecord)
     except CorruptFileError:
@@ -207,7 +212,8 @@ def read_lease(store: RunStore) -> LeaseRecord | None:
 
 
 def _lock_or_refuse(store: RunStore, locks: Locks) -> None:
-    """Lock, waiting a little for what a dead holder left behind, or for a new one's record."""
+    """Take the locks; wait a little for what a dead holder left behind, or for a new holder's
+    record."""
     deadline = time.monotonic() + ORPHANS_GO_S
     while not locks.take():
         refuse_if_driven(store)
@@ -231,7 +237,7 @@ def _refuse_beside(store: RunStore, holder: LeaseRecord | None) -> None:
 
 
 def _is_renewed(store: RunStore, holder: LeaseRecord) -> bool:
-    """Watch whether a holder that looks gone renews its lease."""
+    """Watch whether a holder that seems dead renews its lease."""
     deadline = time.monotonic() + WATCHED_FOR_RENEWALS * RENEW_EVERY_S
     while time.monotonic() < deadline:
         time.sleep(RENEW_EVERY_S / 10)

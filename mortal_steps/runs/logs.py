@@ -55,7 +55,7 @@ class RunLogs:
         """Length and running sha256 of the logs read or written so far."""
 
     def append(self, name: str, *rows: Mapping[str, Any]) -> None:
-        """Append one line a row; raises `StoreError`, and then none of them is there."""
+        """Append one line per row. If this raises `StoreError`, none of them was written."""
         content = _lines(rows)
         length, running = self._state(name)
         path = self._root / name
@@ -70,17 +70,20 @@ class RunLogs:
         self._written[name] = (length + len(content), running)
 
     def marks(self) -> dict[str, LogMark]:
-        """All logs as they are now."""
+        """The present length and digest of every log."""
         return {name: self._mark(name) for name in LOGS}
 
     def changed(self) -> list[str]:
-        """Logs that are longer or shorter than this process left them: somebody else removed or
-        wrote them."""
+        """Logs that are longer or shorter than this process left them: something else has written
+        or removed them."""
         return [name for name, (length, _) in self._written.items() if self._size(name) != length]
 
     def cut(self, marks: Mapping[str, LogMark]) -> list[str]:
-        """Cut each log to its mark. Names those that do not begin with what their mark says, or
-        have none; they are left as they are."""
+        """Cut each log to its mark.
+
+        Returns the names of logs that do not begin with the content that their mark describes, or
+        have no mark; these are left as they are.
+        """
         damaged = []
         for name in LOGS:
             mark, path = marks.get(name), self._root / name
@@ -92,12 +95,12 @@ class RunLogs:
         return damaged
 
     def replace(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Let a log hold exactly these rows."""
+        """Replace a log's content by exactly these rows."""
         write_atomically(self._root / name, _lines(rows))
         self._written.pop(name, None)
 
     def keep_until(self, step: int) -> None:
-        """Leave out every line of a later step."""
+        """Remove every line of a later step."""
         for name in LOGS:
             rows = self.read(name)
             kept = [row for row in rows if row["step"] <= step]

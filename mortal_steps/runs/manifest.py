@@ -1,7 +1,7 @@
-"""Where a run stands: `manifest.json`, replaced as a whole after every step.
+"""`manifest.json`: where a run stands. The file is replaced as a whole after every step.
 
-All that matters in it can be told from the rest of the run directory, so a damaged one is made
-again: from the newest whole checkpoint.
+Everything important in it can be derived from the rest of the run directory, so a damaged manifest
+is made again from the newest whole checkpoint.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RunManifest:
     error: str | None = None
     """Why the run failed or stopped."""
     attempts: int = 0
-    """Times that a process began to drive the run, as far as that was counted."""
+    """How many processes have begun to drive the run, as far as that was counted."""
     ui_url: str | None = None
     """Page of the last flow run in the Prefect UI."""
     updated_at: float = field(default_factory=time.time)
@@ -79,7 +79,7 @@ def rebuild_manifest(store: RunStore, num_eval_problems: int) -> RunManifest:
 
 
 def last_evaluation(store: RunStore, step: int, num_problems: int) -> Evaluation | None:
-    """The last one up to `step`, as the log of evaluations tells it."""
+    """The last evaluation up to `step`, from the log of evaluations."""
     rows = [
         row for row in read_lines(store.path(EVALUATIONS), needs=("step",)) if row["step"] <= step
     ]

@@ -28,27 +28,28 @@ logger = logging.getLogger(__name__)
 
 NOTICES = "notices.jsonl"
 STILL_NEWS_S = 86400.0
-"""A notice that is older than this is never told."""
+"""A notice older than this many seconds is never sent."""
 TOLD = "told"
-"""Key of a line that says of a notice when it was told."""
+"""Key of a log line that says when a notice was sent."""
 
 Level = Literal["news", "warning", "failure"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notice:
-    """One fact about a run that a person may want to know of."""
+    """A fact about a run that a person may want to know."""
 
     id: str
     """A UUID; the same for the same fact."""
     event: str
     """Such as `mortal.reward.collapsed`."""
     level: Level
-    """news: nobody has to do anything; warning: the run goes on; failure: it does not."""
+    """`news`: nothing has to be done; `warning`: the run continues; `failure`: the run does not
+    continue."""
     step: int
     """Train steps done."""
     value: float | None
-    """The number that it is about."""
+    """The number that the notice is about."""
     text: str
     """What happened, in a sentence."""
     advice: str
@@ -76,7 +77,7 @@ def new_notice(
     advice: str = "",
     which: object = "",
 ) -> Notice:
-    """A notice of this run; `which` tells it from others of the same event."""
+    """A notice of this run; `which` distinguishes it from others of the same event."""
     name = f"{run.info.uid}/{event}/{which}"
     return Notice(
         id=str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
@@ -97,22 +98,23 @@ def read_notices(store: RunStore) -> list[Notice]:
 
 
 def untold(store: RunStore) -> list[Notice]:
-    """Those that nobody was told of, in order."""
+    """Notices that were not sent, in order."""
     rows = read_lines(store.path(NOTICES), needs=("id",))
     told = {row["id"] for row in rows if TOLD in row}
     return [notice for notice in read_notices(store) if notice.id not in told]
 
 
 def news(store: RunStore) -> list[Notice]:
-    """Those of them that are still to be told."""
+    """Notices, among these, that are recent enough to be sent."""
     since = time.time() - STILL_NEWS_S
     return [notice for notice in untold(store) if notice.at >= since]
 
 
 def note(run: Run, notice: Notice) -> bool:
-    """Write a notice down, unless it is there already; whether it is new.
+    """Write a notice down unless it is there already; returns whether it is new.
 
-    One that cannot be written is logged, and counts as new: the run is worth more than its notices.
+    If it cannot be written, this is logged and it counts as new: the run is more important than its
+    notices.
     """
     if any(known.id == notice.id for known in read_notices(run.store)):
         return False
@@ -121,7 +123,7 @@ def note(run: Run, notice: Notice) -> bool:
 
 
 def mark_told(store: RunStore, notices: Iterable[Notice]) -> None:
-    """Write down that these were told."""
+    """Write down that these notices were sent."""
     _append(store, [{"id": notice.id, TOLD: time.time()} for notice in notices])
 
 

@@ -26,14 +26,14 @@ logger = logging.getLogger(__name__)
 
 FOLDER = ".objects"
 BEFORE_A_RUN_S = 86400.0
-"""For how long an object may be given and not be named yet."""
+"""Seconds for which an object is kept although no run names it yet."""
 REMOVABLE = ("reward-*", "dataset-*", ".*")
-"""Names of those that may go; the last is what a kill has left."""
+"""Names of objects that may be removed; the last pattern is of files that a kill has left."""
 
 
 def unused_objects(runs_dir: Path, *, without: Collection[str] = ()) -> list[Path]:
-    """Those that may go: no run names them, but for the runs of the ids in `without`. None where
-    it cannot be read what a run names."""
+    """Objects that no run names; runs with the ids in `without` do not count. None if it cannot be
+    read what a run names."""
     folder = runs_dir / FOLDER
     if not folder.is_dir():
         return []
@@ -49,7 +49,8 @@ def unused_objects(runs_dir: Path, *, without: Collection[str] = ()) -> list[Pat
 
 
 def given_again(place: Path) -> None:
-    """A script gives an object that is there: it stays until there is a run that names it."""
+    """Note that a script uses an existing object again, so that it is kept until there is a run
+    that names it."""
     os.utime(place)
 
 
@@ -67,7 +68,7 @@ def remove_object(path: Path) -> None:
 
 
 def object_bytes(path: Path) -> int:
-    """What an object takes of the disk."""
+    """Bytes that an object takes on the disk."""
     taken = 0
     for file in [path, *path.rglob("*")]:
         with contextlib.suppress(FileNotFoundError):  # removed meanwhile

@@ -1,9 +1,9 @@
-"""Remove whole runs, or their rollouts, so that a kill in the middle leaves no half of a run.
+"""Removes whole runs, or their rollouts, in a way that a kill cannot leave half a run.
 
     runs/demo-1  ->  runs/.demo-1.3fa2c19b.trash  ->  gone
 
-The rename takes the run away as a whole, while no other process can drive it; what a kill leaves of
-the hidden folder is no run for anybody, and the next call of `mortal gc` removes it.
+The rename takes the whole run away while no other process can drive it. If a kill leaves the hidden
+folder behind, it is not taken for a run, and the next `mortal gc` removes it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ TRASH = "trash"
 def remove_run(run: Run) -> None:
     """Remove the run directory.
 
-    Raises `StoreError` if a process drives the run, if it went on since `run` was opened, or if
-    something of it cannot be removed.
+    Raises `StoreError` if a process drives the run, if the run has continued since `run` was
+    opened, or if something cannot be removed.
     """
     root, before = run.store.root, last_written(run)
     lease = acquire(run.store)
@@ -47,10 +47,8 @@ def remove_run(run: Run) -> None:
 
 
 def prune_run(run: Run, keep_rollouts: int) -> None:
-    """Remove the rollouts of a complete run, but for those of its newest `keep_rollouts` steps.
-
-    Raises `StoreError` as `remove_run` does.
-    """
+    """Remove the rollouts of a complete run, except those of its newest `keep_rollouts` steps.
+    Raises `StoreError` as `remove_run` does."""
     before = last_written(run)
     lease = acquire(run.store)
     try:
@@ -61,10 +59,8 @@ def prune_run(run: Run, keep_rollouts: int) -> None:
 
 
 def prunable_before(run: Run, keep_rollouts: int) -> int:
-    """Up to which step a complete run can do without its rollouts.
-
-    Should its final model have to be made again, that begins at the newest checkpoint.
-    """
+    """The step up to which a complete run does not need its rollouts. If its final model has to be
+    made again, this begins at the newest checkpoint."""
     saved = run.manifest.checkpoints
     return min(run.manifest.step - keep_rollouts, saved[-1].step if saved else 0)
 
@@ -76,12 +72,12 @@ def _check_unchanged(run: Run, before: float) -> None:
 
 
 def trash_in(runs_dir: Path) -> list[Path]:
-    """What removals that were killed have left."""
+    """Folders that removals left when they were killed."""
     return sorted(path for path in runs_dir.glob(f".*.{TRASH}") if path.is_dir())
 
 
 def remove_trash(trash: Path) -> None:
-    """Remove what is no run any more. Raises `StoreError`, which names what cannot be removed."""
+    """Remove these folders. Raises `StoreError`, which names what cannot be removed."""
     try:
         shutil.rmtree(trash)
     except OSError as error:
@@ -92,14 +88,14 @@ def remove_trash(trash: Path) -> None:
 
 
 class FreedSpace:
-    """How much of the disk is free again as one folder after the other goes: a file counts when
-    the last of its links does."""
+    """How many bytes of the disk are freed as folders are removed one by one. A file counts when
+    its last link is removed."""
 
     def __init__(self) -> None:
         self._links: Counter[tuple[int, int]] = Counter()
 
     def without(self, folder: Path) -> int:
-        """Bytes that are free once this folder is gone, too."""
+        """Bytes that are free once this folder is removed as well."""
         freed = 0
         for parent, _, names in os.walk(folder):
             for name in names:

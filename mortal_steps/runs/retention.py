@@ -19,7 +19,7 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownRun:
-    """What the rules go by."""
+    """What the retention rules need to know about a run."""
 
     run_id: str
     """Name of its folder."""
@@ -28,31 +28,32 @@ class KnownRun:
     complete: bool
     """Whether it has reached its end."""
     goes_back_to: frozenset[str] = frozenset()
-    """Ids of the runs that it goes back to."""
+    """Ids of the runs that it depends on."""
     untouchable: str | None = None
-    """Why nothing of it may be removed, if so."""
+    """Why nothing of it may be removed; None if something may."""
     keep_days: float | None = None
-    """How long it is kept; None: for ever."""
+    """Days that it is kept after its last step; None: for ever."""
     keep_rollouts: int | None = None
-    """Of how many steps its rollouts are kept once it is complete; None: of all."""
+    """Number of newest steps whose rollouts are kept once it is complete; None: all of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """What may go of the runs of a folder."""
+    """What may be removed of the runs in a folder."""
 
     remove: tuple[str, ...]
-    """Ids of runs that may go as a whole; a fork comes before what it goes back to."""
+    """Ids of runs that may be removed; a fork comes before the run it depends on."""
     prune: Mapping[str, int]
-    """Of how many steps to keep the rollouts, by id, for runs that stay."""
+    """For runs that stay, by id: the number of newest steps whose rollouts are kept."""
     kept: Mapping[str, str] = field(default_factory=dict)
-    """Why a run that is old enough stays, by id."""
+    """Why a run that is old enough to be removed stays, by id."""
 
 
 def what_may_go(
     runs: Sequence[KnownRun], *, now: float, protected: Collection[str] = ()
 ) -> Decision:
-    """Decide at `now`, in seconds since the epoch; `protected` are ids of runs to be kept whole."""
+    """Decide at `now`, in seconds since the epoch; `protected` are ids of runs that are kept
+    whole."""
     known = {run.run_id: run for run in runs}
     old = {run.run_id for run in runs if _is_old(run, now)}
     kept = {run.run_id: _why_kept(run, protected) for run in runs if run.run_id in old}
@@ -86,7 +87,8 @@ def _why_kept(run: KnownRun, protected: Collection[str]) -> str | None:
 
 
 def _forks_first(known: Mapping[str, KnownRun], going: Collection[str]) -> tuple[str, ...]:
-    """So that a kill in between leaves no run without what it goes back to."""
+    """Order the runs so that a kill in between leaves no run without the runs that it depends
+    on."""
     ordered: list[str] = []
 
     def add(run_id: str) -> None:

@@ -1,4 +1,4 @@
-"""A run on disk that is changed: by the one process that may drive it."""
+"""A run on disk that one process may change: the one that drives it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 class Run(RunView):
     """A run directory that one process may drive.
 
-    Without a `config`, the run's own is read when it is needed.
+    Without a `config`, the run's own configuration is read when it is needed.
     """
 
     def __init__(self, store: RunStore, config: RunConfig | None, info: RunInfo) -> None:
@@ -51,7 +51,8 @@ class Run(RunView):
         return self._config
 
     def update(self, **changes: Any) -> None:
-        """Replace fields of the manifest and commit it; a new step takes the logs along.
+        """Replace fields of the manifest and commit it. A new step also commits how long the logs
+        are.
 
         Raises `LeaseLostError` if another process has taken the run over from this one.
         """
@@ -117,12 +118,13 @@ class Run(RunView):
             self._lease = None
 
     def go_back_to(self, step: int) -> None:
-        """Stand at an earlier step: those after it are gone through again, to the same records."""
+        """Set the run back to an earlier step. The steps after it are passed through again, and
+        lead to the same records."""
         self.logs.keep_until(step)
         self.update(step=step)
 
     def score(self, done: int) -> float:
-        """What the checkpoint after `done` steps is judged by: its evaluation's reward if there is
+        """The score of the checkpoint after `done` steps: the reward of its evaluation if there is
         one, else the mean training reward since the last checkpoint."""
         evaluation = self.manifest.evaluation
         if evaluation and evaluation.step == done and "reward" in evaluation.metrics:
@@ -140,10 +142,8 @@ class Run(RunView):
         self.manifest = dataclasses.replace(self.manifest, evaluation=evaluation)
 
     def note_checkpoint(self, saved: Checkpoint, score: float | None = None) -> None:
-        """Remember a checkpoint, and forget those that retention has removed.
-
-        Without a score it is not judged: a stop made it, not the schedule.
-        """
+        """Record a checkpoint in the manifest, and remove those that retention has deleted. A
+        checkpoint without a score was made because the run stopped, and is not compared."""
         best_step, best_reward = self.manifest.best_step, self.manifest.best_reward
         if score is not None and self.is_best(score):
             best_step, best_reward = saved.step, score
@@ -168,7 +168,8 @@ class Run(RunView):
             self._lease.check()
 
     def _remove_leftovers(self) -> None:
-        """Delete what killed writes have left where this run goes on; steps done hold none."""
+        """Delete what killed writes have left at the steps where this run continues; steps that are
+        done have no leftovers."""
         self.store.remove_leftovers("")
         for folder in ("steps", "evaluations"):
             for number, path in self.store.numbered(folder):
@@ -176,7 +177,8 @@ class Run(RunView):
                     self.store.remove_leftovers(f"{folder}/{path.name}")
 
     def _mend_best(self) -> None:
-        """The actor goes by the mark on disk when it removes checkpoints."""
+        """Write the mark of the best checkpoint to disk again: the actor reads it when it removes
+        checkpoints."""
         step, score = self.manifest.best_step, self.manifest.best_reward
         if step is not None and score is not None and checkpoints.find_best(self.store) is None:
             checkpoints.mark_best(self.store, step, score)
@@ -193,5 +195,6 @@ def list_runs(runs_dir: Path) -> list[Run]:
 
 
 def new_run_id(config: RunConfig) -> str:
-    """A fresh id such as `demo-20260131-235959-3fa2`; a script may begin many in one second."""
+    """A fresh id such as `demo-20260131-235959-3fa2`. The random end keeps ids apart when a script
+    begins several runs within one second."""
     return f"{config.id_prefix}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"

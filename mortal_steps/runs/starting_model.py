@@ -1,4 +1,4 @@
-"""The model that a run began with: adapters belong to it, and it lends its tokenizer."""
+"""The model that a run began with: its adapters belong to it, and its tokenizer is used again."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from mortal_steps.policy.base_model import first_model, model_cache
 from mortal_steps.runs.run import Run
 
 NO_TOKENIZER = ("config.json", "generation_config.json", "manifest.json", "adapter_config.json")
-"""Files of a model folder that are not the tokenizer's, though their names end alike."""
+"""Files of a model folder that do not belong to its tokenizer, although their names look like
+it."""
 
 
 def base_folder(run: Run) -> Path:
-    """Folder of the model that the run's adapter belongs to; one of the hub is downloaded.
+    """Folder of the model that the run's adapter belongs to; a model from the hub is downloaded.
 
-    Raises `ModelError` where it is not to be had, or is another one than when the run began.
+    Raises `ModelError` if the model is not available, or is not the one that the run began with.
     """
     made = _made_folder(run)
     if made is not None:
@@ -30,9 +31,10 @@ def base_folder(run: Run) -> Path:
 
 
 def tokenizer_files(run: Run) -> list[Path]:
-    """Those of the final model where there is one, else those that the run began with.
+    """Tokenizer files of the final model if there is one, else of the model that the run began
+    with.
 
-    Raises `ModelError` where the model that the run began with is not to be had.
+    Raises `ModelError` if the model that the run began with is not available.
     """
     final = run.manifest.final
     if final is not None and run.store.path(final.path).is_dir():
@@ -49,7 +51,7 @@ def tokenizer_files(run: Run) -> list[Path]:
 
 
 def _made_folder(run: Run) -> Path | None:
-    """The model that was built for the run's beginning lies beside the runs, wherever those are."""
+    """Folder of the model that was built for the run, beside the runs."""
     model = run.config.model
     if model.new is None and model.warm_start is None:
         return None

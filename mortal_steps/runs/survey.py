@@ -1,4 +1,4 @@
-"""What the rules of retention.py have to know of every run in a folder."""
+"""Collects what the rules in retention.py need to know about every run in a folder."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mortal_steps.runs.run import Run
 def survey(
     runs: Sequence[Run], *, keep_days: float | None = None, keep_rollouts: int | None = None
 ) -> list[KnownRun]:
-    """What is known of `runs`; the numbers take the place of what each run's `[retention]` says."""
+    """What is known of `runs`. Numbers given here replace those in each run's `[retention]`."""
     by_uid = {run.info.uid: run.store.root.name for run in runs}
     return [_known(run, by_uid, keep_days, keep_rollouts) for run in runs]
 
 
 def last_written(run: Run) -> float:
-    """When the run last wrote down where it stands, in seconds since the epoch; a manifest that is
-    damaged does not tell, and counts as written now."""
+    """When the run last recorded its progress, in seconds since the epoch. A damaged manifest
+    counts as written now."""
     begun = run.store.path(MANIFEST_FILE).exists()
     return run.manifest.updated_at if begun else run.info.created_at
 
@@ -62,7 +62,7 @@ def _known(
 
 
 def _goes_back_to(run: Run, config: RunConfig, by_uid: Mapping[str, str]) -> Iterator[str]:
-    """The run that it is a fork of, and those whose files it begins with."""
+    """The run that it was forked from, and those whose files it begins with."""
     yield from _parent(run, by_uid)
     runs_dir = run.store.root.parent.resolve()
     for named in (config.model.name_or_path, config.data.source, config.data.eval_source):

@@ -1,4 +1,4 @@
-"""Whose run directory it is that somebody asks to go on with: its settings start programs."""
+"""Checks whose run directory somebody asks to continue, because its settings start programs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mortal_steps.store.identity import IDENTITY_FILE
 
 
 def check_trusted(run: Run) -> None:
-    """Raise `StoreError` for a run directory of another user, or begun on another machine, that
-    names programs or their environment.
+    """Raise `StoreError` for a run directory that names programs or their environment, if another
+    user owns it or it was begun on another machine.
 
-    No proof of who wrote it: reward functions and models are code, too (SECURITY.md).
+    This does not prove who wrote it. Reward functions and models are code, too (SECURITY.md).
     """
     origin, named = _origin(run), list(_programs(run.config))
     if origin is not None and named:

@@ -43,9 +43,10 @@ from mortal_steps.types.identity import RunInfo
 
 
 class RunCheck:
-    """One pass over a run directory; changes nothing.
+    """One check of a run directory, which changes nothing.
 
-    A run that is being driven may be checked too; what is replaced meanwhile can look damaged.
+    A run that is being driven can be checked, too; files that are replaced meanwhile may look
+    damaged.
     """
 
     def __init__(self, root: Path) -> None:
@@ -123,7 +124,8 @@ class RunCheck:
                 yield checked(path, None if whole else "is not what was logged", AGAIN)
 
     def _steps(self, info: RunInfo | None, done: int) -> Iterator[Checked]:
-        """Steps behind the newest whole checkpoint are history; those after it can be redone."""
+        """Check the steps. Those before the newest whole checkpoint are history; those after it can
+        be done again."""
         before = chain.first_ids(info) if info else None
         pruned = pruned_before(self._store)
         yield from self._files.record(rollout_files.RECORD_FILE, Pruned, AGAIN, optional=True)
@@ -158,7 +160,8 @@ class RunCheck:
     def _shards(
         self, folder: str, entry: JournalEntry | None, outcome: Outcome
     ) -> Iterator[Checked]:
-        """Those the step was taken with; before it is taken, those that are there."""
+        """Check the shards that the step was taken with; if it was not taken yet, those that
+        exist."""
         if entry is not None:
             for shard in entry.request.rewards:
                 yield from self._files.reference(shard.generation.file, outcome)
@@ -217,7 +220,7 @@ class RunCheck:
 
 
 class FinishedCheck:
-    """A `RunCheck` whose pass is over, so that it can travel."""
+    """The results of a `RunCheck`, which can be sent to another machine."""
 
     def __init__(self, check: RunCheck, *, driven: bool) -> None:
         self._files = list(check.files())
@@ -255,7 +258,8 @@ def check_here(runs_dir: Path, run_id: str) -> RunCheck:
 
 
 def check_run(runs_dir: Path, run_id: str) -> RunCheck:
-    """The check of a run; raises `RunNotFoundError`. A damaged run.json is one of its findings."""
+    """The check of a run; raises `RunNotFoundError`. A damaged run.json is reported as one of its
+    findings."""
     root = runs_dir / run_id
     if not (root / MANIFEST_FILE).exists():
         with contextlib.suppress(CorruptFileError):

@@ -1,7 +1,7 @@
-"""A run for those who only look at it: read from its directory, and never changed.
+"""A run for code that only looks at it: it is read from its directory and never changed.
 
-A look takes milliseconds, so nothing here needs pydantic, which takes longer to import than a look;
-`Run`, which can be changed, goes on from this.
+Commands that look at runs take milliseconds. So nothing here needs pydantic, whose import takes
+longer than that. `Run`, which can be changed, is derived from this.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class RunView:
         self.logs = RunLogs(store.root)
 
     def recorded_config(self) -> RecordedConfig:
-        """What is shown of the run's configuration; raises `CorruptFileError` if config.toml was
-        altered."""
+        """The part of the run's configuration that is shown; raises `CorruptFileError` if
+        config.toml was altered."""
         check_config(self.store, self.info)
         return read_recorded_config(self.store.path(CONFIG_FILE))
 
@@ -55,7 +55,7 @@ class RunView:
         return self.manifest.status
 
     def read_again(self) -> None:
-        """Stand where the run directory says, whoever wrote it since the run was opened."""
+        """Read the run directory again: it may have been written since the run was opened."""
         self.manifest = self._read_manifest()
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def view_runs(runs_dir: Path) -> list[RunView]:
 
 
 def opened(runs_dir: Path, run_id: str, make: Callable[[RunStore, RunInfo], Found]) -> Found:
-    """An existing run, as `make` has it.
+    """An existing run, made by `make`.
 
     Raises `RunNotFoundError`, `CorruptFileError` if run.json is damaged, and `StoreError` if it
     cannot be read at all.
@@ -111,8 +111,8 @@ def _known(runs_dir: Path) -> str:
 
 
 def every(runs_dir: Path, find: Callable[[Path, str], Found]) -> list[Found]:
-    """What `find` has for each run, oldest first; one whose run.json is damaged, or is not to be
-    read, is only warned of."""
+    """The result of `find` for each run, oldest first. A run whose run.json is damaged or
+    unreadable is skipped with a warning."""
     found = []
     for path in sorted(runs_dir.glob(f"[!.]*/{IDENTITY_FILE}")):
         try:
@@ -123,7 +123,7 @@ def every(runs_dir: Path, find: Callable[[Path, str], Found]) -> list[Found]:
 
 
 def check_never_begun(root: Path) -> None:
-    """Raise `CorruptFileError` for a run that lost its identity: another one must not go on from
-    its steps."""
+    """Raise `CorruptFileError` for a run that has lost its identity: another run must not continue
+    from its steps."""
     if any((root / name).exists() for name in (MANIFEST_FILE, "steps", "checkpoints", "weights")):
         raise CorruptFileError(f"{root / IDENTITY_FILE} is missing; {NO_OTHER_COPY}")

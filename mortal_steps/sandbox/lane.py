@@ -51,7 +51,7 @@ class Lane:
             raise LaneLost(f"it could not be started: {error}") from None
         start = wire.encode(start_message(way, interpreter, self._process.pid))
         if "ready" not in self._ask(start, START_S, largest=1024):
-            raise self._lost("it did not say that it is ready")
+            raise self._lost("it did not report that it is ready")
 
     def _launch(self, way: Way, interpreter: Interpreter) -> None:
         with contextlib.ExitStack() as opened:

@@ -94,7 +94,7 @@ def way_to_run(*, allow_unisolated: bool) -> Way:
     """How lanes are to be started here; raises `NoIsolationError` where that is not allowed."""
     level = reached_level()
     if sys.platform != "linux":
-        raise NoIsolationError("programs that a model wrote run on Linux alone")
+        raise NoIsolationError("programs that a model wrote run on Linux only")
     if level.way == "bare" and not allow_unisolated:
         raise NoIsolationError(
             f"what a model wrote is not run here: {level.told}. {REMEDY}; or set "
@@ -103,7 +103,9 @@ def way_to_run(*, allow_unisolated: bool) -> Way:
             "your files and your network"
         )
     if level.way == "bare":
-        logger.warning("%s; as allow_unisolated allows, they run as you, not shut in", level.told)
+        logger.warning(
+            "%s; as allow_unisolated allows, they run as you, without isolation", level.told
+        )
     return level.way
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from mortal_steps.config import ModelConfig
 from mortal_steps.config.engines import VLLM_ADAPTERS
 from mortal_steps.errors import ConfigError
+from mortal_steps.models.attention_cache import cache_bytes_per_token
 from mortal_steps.models.local_folder import read_context
 from mortal_steps.serving.folder import ServedModel
 
@@ -162,11 +163,7 @@ def _cpu_options(config: Path, length: int) -> Sequence[str]:
 
 def _cache_bytes(config: Path, length: int) -> int:
     settings = json.loads(config.read_text(encoding="utf-8"))
-    text = settings.get("text_config") or settings
-    head_dim = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
-    num_heads = text.get("num_key_value_heads") or text["num_attention_heads"]
-    per_token = int(2 * text["num_hidden_layers"] * num_heads * head_dim * 4)
-    return max(MIN_CACHE_BYTES, CACHED_SEQUENCES * per_token * length)
+    return max(MIN_CACHE_BYTES, CACHED_SEQUENCES * cache_bytes_per_token(settings) * length)
 
 
 def _rank(adapter: Path) -> int:

@@ -121,13 +121,6 @@ def assemble(
     )
 
 
-def has_chat_template(folder: Path) -> bool:
-    """Whether the model of this folder takes chat messages."""
-    if (folder / CHAT_TEMPLATE).exists():
-        return True
-    return "chat_template" in _read_json(folder / TOKENIZER_CONFIG)
-
-
 def _export(run: Run, saved: SavedModel, folder: Path) -> None:
     adapter, model = saved.kind == "adapter", run.config.model
     old = not adapter and checkpoints.read_state(run.store, saved.path).digests is None

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow
 
 _LETTERS = {pyarrow.int32(): "i", pyarrow.int64(): "q", pyarrow.float64(): "d"}
-"""How `array` calls numbers."""
+"""Type codes of numbers in the module `array`."""
 
 
 def array_of(values: Sequence[Any], kind: pyarrow.DataType) -> pyarrow.Array:
@@ -38,6 +38,6 @@ def array_of(values: Sequence[Any], kind: pyarrow.DataType) -> pyarrow.Array:
 
 
 def _bits(flags: Sequence[bool]) -> bytes:
-    """A bit for each, the first one lowest."""
+    """One bit per value, the first value in the lowest bit."""
     text = "".join("1" if flag else "0" for flag in reversed(flags))
     return int(text or "0", 2).to_bytes((len(flags) + 7) // 8, "little")

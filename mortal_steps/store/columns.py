@@ -30,14 +30,14 @@ HEADER_KEY = "mortal.header"
 # What can be null costs a byte per number while it is written and read.
 TOKEN_IDS = pyarrow.list_(pyarrow.field("element", pyarrow.int32(), nullable=False))
 LOGPROBS = pyarrow.list_(pyarrow.field("element", pyarrow.float64(), nullable=False))
-"""A list in every row. Older code wrote that it could be null; it never was."""
+"""A list in every row. Older code declared that it can be null, but it never was."""
 
 _NUMBERS = {pyarrow.int32(): "i", pyarrow.int64(): "q", pyarrow.float64(): "d"}
-"""How `struct` calls them."""
+"""Type codes of numbers in the module `struct`."""
 
 
 def encode(kind: str, header: Any, columns: Mapping[str, pyarrow.Array]) -> tuple[str, bytearray]:
-    """Digest of the content, and the sealed file. The columns are of one length."""
+    """Digest of the content, and the sealed file. All columns have the same length."""
     said = dump_json(header)
     digest = content_digest(kind, said, columns)
     always = (TOKEN_IDS, LOGPROBS)
@@ -100,7 +100,7 @@ class Columns(Mapping[str, pyarrow.Array]):
 
 
 def content_digest(kind: str, header: str, columns: Mapping[str, pyarrow.Array]) -> str:
-    """sha256 of what the columns hold, however a file encodes it."""
+    """sha256 of the columns' content, independent of how a file encodes it."""
     hashed = hashlib.sha256(dump_json([kind, header, list(columns)]).encode())
     for column in columns.values():
         _hash(hashed, column)
@@ -165,8 +165,8 @@ def lists_of(column: pyarrow.Array, rows: Iterable[int] | None = None) -> list[a
 
 
 def dump_json(value: Any) -> str:
-    """JSON that is read as the very value: NaN and infinities too, halves of surrogate pairs as
-    escapes."""
+    """JSON from which exactly the same value is read: NaN and infinities too, and halves of
+    surrogate pairs as escapes."""
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode()
@@ -182,7 +182,7 @@ def json_column(values: Sequence[Any]) -> pyarrow.Array:
 
 
 def json_values(column: pyarrow.Array) -> list[Any]:
-    """What `json_column` was made of."""
+    """The values from which `json_column` was made."""
     return [None if text is None else json.loads(text) for text in column.to_pylist()]
 
 
@@ -204,7 +204,7 @@ def plain_column(values: Sequence[Any]) -> tuple[pyarrow.Array, str]:
 
 
 def plain_values(column: pyarrow.Array, kind: str) -> list[Any]:
-    """What `plain_column` was made of."""
+    """The values from which `plain_column` was made."""
     return json_values(column) if kind == "json" else column.to_pylist()
 
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 Reader = Callable[[Any], Any]
 
 SHOWN = 60
-"""Characters of a wrong value that an error shows."""
+"""Characters of a wrong value that an error message shows."""
 
 
 def decode(value: Any, kind: type[T]) -> T:
@@ -35,7 +35,7 @@ def decode(value: Any, kind: type[T]) -> T:
 
 @functools.cache
 def _reader(kind: Any) -> Reader:
-    """What reads values of a type."""
+    """The function that reads values of a type."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _checked(parts[0], [mark.check for mark in parts[1:] if isinstance(mark, Checked)])

@@ -18,7 +18,7 @@ BLAKE3 = "blake3:"
 PIECE_BYTES = 2 << 20
 MOST_THREADS = 8
 LARGE_BYTES = 64 << 20
-"""From here on several threads are worth their start."""
+"""Files of this size or more are hashed by several threads."""
 
 
 def digest_of_file(path: Path) -> str:
@@ -57,5 +57,6 @@ def digest_like(path: Path, listed: str) -> str:
 
 
 def num_threads(num_bytes: int) -> int:
-    """How many threads hash so many bytes. Each hasher has its own: none outlives a fork."""
+    """The number of threads that hash so many bytes. Each hasher has its own threads, since threads
+    do not survive a fork."""
     return min(len(os.sched_getaffinity(0)), MOST_THREADS) if num_bytes >= LARGE_BYTES else 1

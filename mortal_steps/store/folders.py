@@ -32,14 +32,14 @@ def listed_files(manifest: bytes, origin: Path | str) -> dict[str, str]:
 
 
 def raise_damage(checks: Iterable[tuple[Path, str | None]]) -> None:
-    """Raise `CorruptFileError` for the first file with which something is wrong."""
+    """Raise `CorruptFileError` for the first damaged file."""
     for path, damage in checks:
         if damage is not None:
             raise CorruptFileError(f"{path} {damage}")
 
 
 def manifest_of(digests: Mapping[str, str]) -> bytes:
-    """A manifest that lists these digests of files, by name."""
+    """A manifest that lists these files and their digests."""
     return json.dumps({"files": digests}, indent=1, sort_keys=True).encode()
 
 
@@ -62,8 +62,8 @@ def files_below(folder: Path) -> list[str]:
 
 
 def replace_folder(source: Path, target: Path) -> None:
-    """Rename a folder; one that has its name is deleted. The rename reaches the disk with the next
-    sync of the folder above."""
+    """Rename a folder, and delete one that has the new name already. The rename reaches the disk
+    with the next sync of the parent folder."""
     try:
         source.rename(target)
     except OSError as error:

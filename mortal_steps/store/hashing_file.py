@@ -12,7 +12,8 @@ from mortal_steps.store.digests import BLAKE3
 
 BUFFER_BYTES = 1 << 20
 ALONE_BYTES = 1 << 18
-"""A smaller piece is hashed sooner than a thread hears of it."""
+"""Smaller pieces are hashed by the writing thread; handing them to another thread would take
+longer."""
 
 
 class HashingFile:
@@ -41,7 +42,7 @@ class HashingFile:
         return size
 
     def flush(self) -> None:
-        """Hand everything to the system; raises `OSError`."""
+        """Hand everything to the operating system; raises `OSError`."""
         self._file.flush()
 
     @property

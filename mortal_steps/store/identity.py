@@ -19,7 +19,7 @@ WRITTEN_AS = {
     "run_id": r"[A-Za-z0-9][A-Za-z0-9._-]*",
     "working_dir": r"/.*",
 }
-"""What some names in run.json look like."""
+"""The form of some names in run.json."""
 NO_OTHER_COPY = (
     "nothing else in the run holds what was in it; restore the file from a copy, or train again "
     "under another --run-id"
@@ -50,11 +50,12 @@ def check_config(store: RunStore, info: RunInfo) -> None:
 
 
 def _check_names(store: RunStore, info: RunInfo) -> None:
-    """Raise `CorruptFileError` for names that no run has: files elsewhere are found by them."""
+    """Raise `CorruptFileError` for names that no run has: paths of other files are made from
+    them."""
     for name, pattern in WRITTEN_AS.items():
         value = getattr(info, name)
         if not re.fullmatch(pattern, value):
             raise CorruptFileError(
-                f"{store.path(IDENTITY_FILE)}: {name} = {value!r} is nothing that MORTAL writes; "
+                f"{store.path(IDENTITY_FILE)}: {name} = {value!r} is not what MORTAL writes; "
                 f"{NO_OTHER_COPY}"
             )

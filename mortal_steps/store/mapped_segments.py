@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class MappedSegments:
-    """One reader's mappings."""
+    """The mappings of one reader."""
 
     def __init__(self) -> None:
         self._kept: dict[Path, tuple[int, mmap.mmap]] = {}
@@ -31,6 +31,6 @@ class MappedSegments:
         return memory
 
     def drop_removed(self) -> None:
-        """Give back the memory of segments that are removed."""
+        """Free the memory of segments that were removed."""
         for path in [path for path in self._kept if not path.exists()]:
             del self._kept[path]

@@ -15,7 +15,7 @@ from mortal_steps.types.paths import check_below
 T = TypeVar("T")
 
 COLUMNS = ".parquet"
-"""What the name of a record in columns ends in."""
+"""The suffix of records that are stored as columns."""
 
 
 class RecordStore:

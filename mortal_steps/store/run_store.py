@@ -122,7 +122,7 @@ class RunStore(RecordStore):
         files: Mapping[str, bytes | memoryview],
         digests: Mapping[str, str],
     ) -> None:
-        """The same for a folder whose files lie in memory, each with its digest by its name."""
+        """Commit a folder whose files are in memory, each with its digest by its name."""
         with self.committing_folder(relative, hashed=digests) as folder:
             for name, content in files.items():
                 with writing(self.path(relative) / name):
@@ -235,8 +235,8 @@ class RunStore(RecordStore):
         self._verified.forget(target)
 
     def numbered(self, relative: str) -> list[tuple[int, Path]]:
-        """The entries of a folder whose name is a number, by that number; `steps/` has such. What
-        else lies there, such as a copy called `000003.bak`, is nobody's."""
+        """The entries of a folder whose names are numbers, by these numbers, such as those of
+        `steps/`. Anything else there, such as a copy called `000003.bak`, is ignored."""
         entries = self.path(relative).glob("[0-9]*")
         return sorted((int(e.name), e) for e in entries if re.fullmatch(r"[0-9]+", e.name))
 

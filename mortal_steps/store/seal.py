@@ -20,7 +20,7 @@ from mortal_steps.errors import CorruptFileError
 from mortal_steps.store.formats import check_format
 
 SEAL_KEY = "mortal"
-"""Of the file's key-value metadata."""
+"""The key in the file's metadata."""
 MAGIC = b"PAR1"
 
 _NOT_YET = "0" * 64
@@ -34,7 +34,7 @@ _SEAL = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seal:
-    """What a file says of itself."""
+    """What a file says about itself."""
 
     format: int
     kind: str

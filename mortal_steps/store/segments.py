@@ -39,13 +39,13 @@ SHARED_MEMORY = Path("/dev/shm")
 MAGIC = b"MORTAL1\n"
 START = 1 << 20
 ABANDONED_S = 3600.0
-"""Since the last writing, after which a segment without a writer is nobody's."""
+"""Seconds since the last writing after which a segment whose writer is gone counts as abandoned."""
 REMEDY = "or choose another rollout.weight_sync, such as 'reload'"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """What a segment holds, for as long as it is open."""
+    """The content of a segment, for as long as it is open."""
 
     files: Mapping[str, bytes]
     """The small files, by name."""
@@ -56,8 +56,10 @@ class Shared:
 
 
 class Segment:
-    """One segment, on its writer's side. Raises `ConfigError` where there is no shared memory, and
-    `DiskFullError` where there is not enough."""
+    """One segment, as its writer sees it.
+
+    Raises `ConfigError` if there is no shared memory, and `DiskFullError` if there is not enough.
+    """
 
     def __init__(self, run: Path, payload_size: int) -> None:
         """For a payload of up to so many bytes, of the run in that directory."""
@@ -76,7 +78,8 @@ class Segment:
             raise
 
     def try_to_lock(self) -> bool:
-        """Whether nobody reads it now; then nobody does until `seal`, and what it held is gone."""
+        """Whether nobody is reading the segment. If so, it is locked until `seal`, and its content
+        is discarded."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -90,7 +93,7 @@ class Segment:
         return memoryview(self._memory)[START : START + size]
 
     def seal(self, files: Mapping[str, bytes], payload: tuple[str, int]) -> SegmentRef:
-        """Let readers in, to these files and the payload, given as its name and size."""
+        """Let readers read these files and the payload, which is given by its name and size."""
         stamp = uuid.uuid4().hex
         coded = {name: base64.b64encode(content).decode() for name, content in files.items()}
         head = json.dumps({"stamp": stamp, "payload": payload, "files": coded}).encode()
@@ -108,7 +111,7 @@ class Segment:
         return SegmentRef(name=self.name, stamp=stamp)
 
     def remove(self) -> None:
-        """Give back the memory, once nobody has it open."""
+        """Remove the segment; its memory is freed once nobody has it open."""
         self._path.unlink(missing_ok=True)
         os.close(self._file)
 
@@ -155,24 +158,24 @@ def _read(path: Path, memory: mmap.mmap, stamp: str) -> Shared | None:
 
 
 def prefix_of(run: Path) -> str:
-    """What the names of the segments of the run in that directory begin with."""
+    """The prefix of the names of all segments of the run in that directory."""
     return f"mortal-{hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:12]}-"
 
 
 def remove_segments(run: Path, *, but: Collection[str] = ()) -> None:
-    """Remove the run's segments, whoever wrote them, but for those of these names."""
+    """Remove all segments of the run, except those with these names."""
     for path in _own(f"{prefix_of(run)}*"):
         if path.name not in but:
             path.unlink(missing_ok=True)
 
 
 def abandoned_segments() -> list[Path]:
-    """Those of any run whose writer is gone, and was not replaced within an hour."""
+    """Segments of any run whose writer ended more than an hour ago and was not replaced."""
     return [path for path in _own("mortal-*-*-*") if _is_abandoned(path)]
 
 
 def check_shared_memory(needed: int = 0) -> None:
-    """Raise `ConfigError` unless this machine has shared memory, and so many free bytes of it."""
+    """Raise `ConfigError` unless this machine has shared memory with so many free bytes."""
     if not os.access(SHARED_MEMORY, os.W_OK):
         raise ConfigError(
             f"rollout.weight_sync = 'direct' needs shared memory, and {SHARED_MEMORY} is not there "

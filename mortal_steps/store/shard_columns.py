@@ -71,7 +71,7 @@ TURNS = pyarrow.list_(
 )
 PLACES = ("step", "shard", "group", "generation")
 OF_GROUPS = ("problem_id", "prompt", "prompt_messages", "columns")
-"""Columns that are the same in each row of a group."""
+"""Columns that have the same value in each row of a group."""
 REWARDS, EXTRA = "rewards/", "extra/"
 """What the columns of scores and of logged values begin with."""
 
@@ -87,7 +87,7 @@ def pack(path: Path, body: Any, kind: type[Any]) -> tuple[str, bytearray]:
 
 
 def unpack(path: Path, content: bytes, seal: Seal, kind: type[T]) -> T:
-    """What a file holds; raises `CorruptFileError` for one of another kind."""
+    """The content of a file; raises `CorruptFileError` if it is of another kind."""
     if seal.kind != kind.__name__:
         raise CorruptFileError(f"{path} is no {kind.__name__} but a {seal.kind}")
     _, from_columns = _FORMS[kind]
@@ -155,7 +155,7 @@ def _to_generated(header: Any, table: Table) -> GeneratedShard:
 
 
 def _completions(table: Table) -> dict[str, Sequence[Any]]:
-    """The columns about completions, row by row."""
+    """The columns about completions, one row each."""
     values: dict[str, Sequence[Any]] = {}
     for name in table.keys() - {*PLACES, *OF_GROUPS, "prompt_ids"}:
         if name in ("token_ids", "logprobs"):
@@ -253,7 +253,7 @@ def _to_rewarded(header: Any, table: Table) -> RewardedShard:
 
 
 def _rows(groups: Sequence[Sequence[Item]]) -> list[tuple[int, int | None, Item | None]]:
-    """Group, generation and item of each row; a group without items has a row of its own."""
+    """Group, generation and item of each row; a group without items has one row."""
     rows: list[tuple[int, int | None, Item | None]] = []
     for group, items in enumerate(groups):
         rows.extend((group, generation, item) for generation, item in enumerate(items))
@@ -269,7 +269,7 @@ def _place(shard: GeneratedShard | RewardedShard) -> dict[str, int]:
 def _places(
     shard: GeneratedShard | RewardedShard, rows: Sequence[tuple[int, int | None, Any]]
 ) -> dict[str, pyarrow.Array]:
-    """The columns that both files begin with."""
+    """The columns with which both files begin."""
     return {
         "step": array_of([shard.step] * len(rows), pyarrow.int64()),
         "shard": array_of([shard.shard] * len(rows), pyarrow.int32()),

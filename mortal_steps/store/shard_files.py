@@ -37,7 +37,7 @@ def file_in_use(store: RunStore, relative: str) -> str:
 
 
 def shard_files(folder: Path) -> Iterator[tuple[Path, Content]]:
-    """Every file of a folder that holds a shard, in the order of names."""
+    """Every file in a folder that holds a shard, in the order of their names."""
     for content in KINDS:
         found = [*folder.glob(f"{content}-*{COLUMNS}"), *folder.glob(f"{content}-*{_FIRST_FORMAT}")]
         for path in sorted(found):

@@ -13,8 +13,11 @@ from mortal_steps.system.background import BackgroundClock
 
 
 class BackgroundSync:
-    """For what can be made again, and is known to be damaged by its digest where a power cut hits
-    it. One folder at a time: the next waits for all before it."""
+    """Syncs and deletes files in a thread, one folder at a time.
+
+    This is for files that can be made again, and whose digest shows damage after a power cut.
+    Beginning with the next folder waits for the one before.
+    """
 
     def __init__(self, clock: BackgroundClock | None = None) -> None:
         """`clock` counts the seconds that it takes, as `sync` and `delete`."""
@@ -37,7 +40,7 @@ class BackgroundSync:
         self._running.append(self._threads.submit(self._sync, descriptors))
 
     def remove(self, folder: Path) -> None:
-        """Delete a folder that nobody knows any more; returns at once."""
+        """Begin to delete a folder that is no longer used; returns at once."""
         # Not all that were removed since the last `finish`; but what failed is raised there.
         self._running = [each for each in self._running if not each.done() or each.exception()]
         self._running.append(self._threads.submit(self._delete, folder))
@@ -47,7 +50,7 @@ class BackgroundSync:
         return list(self._running)
 
     def finish(self) -> None:
-        """Wait until all is on disk and gone; raises the `OSError` of what is not."""
+        """Wait until everything is on disk or deleted; raises the `OSError` of what failed."""
         running, self._running = self._running, []
         for each in running:
             each.result()

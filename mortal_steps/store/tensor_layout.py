@@ -47,17 +47,17 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """All of a file but the tensors' bytes."""
+    """Everything in a file but the tensors' bytes."""
 
     header: bytes
-    """What the file begins with, its length included."""
+    """The beginning of the file, its length included."""
     places: tuple[Place, ...]
     size: int
     """Bytes of the whole file."""
 
 
 def lay_out(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> Layout:
-    """The file of tensors with these names, types and shapes."""
+    """The layout of a file with tensors of these names, types and shapes."""
     ranks = {dtype: rank for rank, dtype in enumerate(WIDTHS)}
     ordered = sorted(tensors, key=lambda tensor: (-ranks[tensor[1]], tensor[0].encode()))
     entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
@@ -78,7 +78,8 @@ def lay_out(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> Layout:
 
 
 def layout_of(path: Path) -> Layout:
-    """That of a file, whose header alone is read; raises `CorruptFileError` and `OSError`."""
+    """The layout of a file, of which only the header is read; raises `CorruptFileError` and
+    `OSError`."""
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         length = file.read(8)
@@ -88,9 +89,9 @@ def layout_of(path: Path) -> Layout:
 
 
 def read_layout(content: memoryview, origin: str, size: int | None = None) -> Layout:
-    """That of a file's content, or of its beginning where `size` has the bytes of all of it.
+    """The layout of a file's content, or of its beginning if `size` is the size of the whole file.
 
-    Raises `CorruptFileError`, which names the `origin`, for what is no such file.
+    Raises `CorruptFileError`, which names the `origin`, for anything else.
     """
     size = len(content) if size is None else size
     try:

@@ -98,6 +98,8 @@ class ActorReady:
     """Parameters of the model, frozen ones included."""
     place: TrainingPlace | None = None
     """None from an actor of an older version."""
+    warnings: tuple[str, ...] = ()
+    """What a user should know before the first step."""
     timing: StageTiming = field(default_factory=lambda: StageTiming(stage="start_workers", step=0))
 
 

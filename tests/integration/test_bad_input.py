@@ -25,7 +25,6 @@ from mortal_steps.errors import (
     StoreError,
 )
 from mortal_steps.orchestration import preflight
-from mortal_steps.orchestration.engine_checks import check_adapter, check_engine
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.policy.new_model import build_model
 from mortal_steps.runs.identity import write_identity
@@ -214,57 +213,6 @@ def test_rows_that_are_too_long_are_left_out_where_that_is_asked_for(tmp_path, m
     assert max(len(problem.prompt) for problem in (*train, *held_out)) < 58
     assert (run.info.num_problems, run.info.num_eval_problems) == (len(train), len(held_out))
     assert run.info.dataset_fingerprint == dataset_fingerprint(train)
-
-
-def test_vllm_has_a_highest_temperature():
-    for table in ("rollout", "evaluation"):
-        values: dict[str, dict] = {"rollout": {"engine": "vllm"}, "evaluation": {}}
-        values[table]["temperature"] = 2.5
-        with pytest.raises(ConfigError, match=rf"{table}\.temperature = 2\.5: vllm accepts"):
-            check_engine(parse_config(values))
-        values["rollout"]["engine"] = "transformers"
-        check_engine(parse_config(values))
-
-
-def test_engines_that_keep_their_memory_cannot_sleep():
-    values = {"rollout": {"engine": "vllm", "sleep_while_training": True}}
-    check_engine(parse_config(values))
-    for name in ("transformers", "own_engine:OwnEngine"):
-        values["rollout"]["engine"] = name
-        with pytest.raises(ConfigError, match=f"sleep_while_training = true: {name} does not give"):
-            check_engine(parse_config(values))
-
-
-def test_one_seed_for_a_shard_is_for_engines_that_can():
-    values = {"rollout": {"engine": "vllm", "seeds": "engine"}}
-    check_engine(parse_config(values))
-    for name in ("transformers", "own_engine:OwnEngine"):
-        values["rollout"]["engine"] = name
-        with pytest.raises(ConfigError, match=rf'rollout\.seeds = "engine": {name} gives each'):
-            check_engine(parse_config(values))
-
-
-@pytest.mark.parametrize(
-    ("lora", "message"),
-    [
-        ({"r": 1024}, r"training\.lora\.r = 1024: vllm takes adapters of rank 512 or less"),
-        ({"target_modules": ["q_proj", "lm_head"]}, r"target_modules adapts lm_head"),
-        ({"target_modules": r"model\..*(q_proj|embed_tokens)"}, r"adapts model\.embed_tokens"),
-    ],
-)
-def test_an_adapter_that_vllm_cannot_take_is_to_be_merged(lora, message):
-    def check(engine, **more):
-        training = {"use_lora": True, "lora": {**lora, **more}}
-        config = parse_config({"rollout": {"engine": engine}, "training": training})
-        check_adapter(config.settled(cores=2))
-
-    with pytest.raises(ConfigError, match=message + r'.*set training\.lora\.publish = "merged"'):
-        check("vllm")
-    check("vllm", publish="merged")
-    check("vllm", r=512, target_modules=["q_proj", "gate_proj"])
-    check("vllm", r=512, target_modules="all-linear")
-    check("transformers")
-    check("engines:Own", publish="adapter")
 
 
 def test_a_run_id_must_be_a_folders_name(tmp_path):

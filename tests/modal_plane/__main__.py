@@ -11,8 +11,8 @@ from .options import Options, StandIn
 from .server import run
 
 
-def parse(arguments: list[str]) -> Options:
-    """The command line's options."""
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {__package__}",
         description="A local Modal control plane: unmodified apps, real container processes, no "
@@ -49,7 +49,12 @@ def parse(arguments: list[str]) -> Options:
     add("--env", action="append", default=[], metavar="NAME[=VALUE]", help="for every container")
     add("--hide", action="append", default=[], type=Path, help="directory containers see empty")
     add("--with-parent", action="store_true", help="stop when the starting process is gone")
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def parse(arguments: list[str]) -> Options:
+    """The command line's options."""
+    given = make_parser().parse_args(arguments)
     return Options(
         state=given.state.resolve(),
         stand_ins=tuple(stand_in(one) for one in [*given.python, sys.executable]),

@@ -1,8 +1,11 @@
-"""What the tests hold among themselves."""
+"""What every module keeps to: no circles among imports, and the tests' own order."""
 
 import ast
+import graphlib
 import re
 from pathlib import Path
+
+import grimp
 
 from tests.support.paths import ROOT
 
@@ -48,3 +51,12 @@ def test_the_files_that_hold_the_guarantees_are_there():
     there = [str(path) for folder in folders for path in folder.rglob("test_*.py")]
     assert named
     assert {name for name in named if not any(path.endswith(f"/{name}") for path in there)} == set()
+
+
+def test_no_module_imports_one_that_imports_it():
+    """Imports within functions count: a circle is no better for being lazy."""
+    packages = ("mortal", "mortal_flows", "mortal_tasks", "mortal_steps", "mortal_deployments")
+    graph = grimp.build_graph(*packages, cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert len(imports) > 400
+    graphlib.TopologicalSorter(imports).prepare()  # raises CycleError with the modules of a circle

@@ -82,4 +82,4 @@ def _plain(value: Any) -> Any:
     """Numbers and arrays of numpy as Python's."""
     if type(value).__module__ == "numpy":
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} is nothing that JSON has")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -70,7 +70,7 @@ def _tokenizer_of(model: Any) -> Any:
         return AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"model has no tokenizer with it, and there is none at {name!r}; give it as "
+            f"the model comes without a tokenizer, and there is none at {name!r}; give it as "
             "processing_class=tokenizer"
         ) from error
 

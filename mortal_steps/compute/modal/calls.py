@@ -98,7 +98,7 @@ class Calls:
         try:
             found = self._store.find_record(_path(key), Submitted)
         except CorruptFileError as error:
-            logger.warning("%s; what it was about goes on by itself", error)
+            logger.warning("%s; the work itself continues", error)
             return None
         return found[1] if found else None
 

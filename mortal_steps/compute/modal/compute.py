@@ -185,7 +185,9 @@ class ModalContainer:
         try:
             await self._worker.call.autoscaler.update.aio(scaledown_window=LAST_WINDOW_S)
         except (exception.Error, OSError) as error:
-            logger.warning("%s is let go when it has been idle: %s", self.name, error)
+            logger.warning(
+                "%s cannot be ended now; it ends when it has been idle: %s", self.name, error
+            )
 
 
 @contextlib.asynccontextmanager

@@ -176,7 +176,7 @@ class Mirror:
             except LeaseLostError:
                 return  # the next call hears of it as well
             except Exception as error:  # noqa: BLE001 - the next call raises it, whatever it is
-                logger.warning("the Volume does not hear where the run stands: %s", error)
+                logger.warning("the run's progress is not uploaded to the Volume: %s", error)
                 self._failed = as_mortal_error(error)
 
     def _lacks(self, path: str, mark: object) -> bool:

@@ -40,7 +40,8 @@ def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
     rate = known.get(name)
     if rate is None:
         raise ValueError(
-            f"no price is known of {name}; name it in compute.modal.rates, in dollars per second"
+            f"the price of {name} is not known; set it in compute.modal.rates, in dollars per "
+            "second"
         )
     return rate * gpu_count(wanted)
 

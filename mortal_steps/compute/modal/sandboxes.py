@@ -225,7 +225,9 @@ class ModalLane:
             if self._answers is not None:
                 await asyncio.wait_for(self._answers.aclose(), CLOSE_S)
         except Exception as error:  # noqa: BLE001 - the boundary: it is given up in any case
-            logger.warning("a Modal Sandbox is left to its own clock: %r", error)
+            logger.warning(
+                "a Modal Sandbox could not be ended, and ends at its own timeout: %r", error
+            )
             return False
         return True
 
@@ -245,7 +247,7 @@ class ModalLane:
         await self._send(wire.encode({"files": files}))
         start = {"enclosure": "container", "uid": FIRST_UID, "filter": "", "packages": []}
         if "ready" not in await self._ask(wire.encode(start), largest=1024):
-            raise ValueError("it did not say that it is ready")
+            raise ValueError("it did not report that it is ready")
         self._spoken = time.monotonic()
 
     async def _ask(self, message: bytes, largest: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a source of rows is asked, and what it gives."""
+"""What a dataset source is: it is asked for rows, and yields them."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ Row = dict[str, Any]
 """Columns by name; one of them is the prompt."""
 
 ROWS_AT_ONCE = 1000
-"""Of a table."""
+"""Rows of a table that are read at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceRequest:
-    """Which rows a source is asked for."""
+    """The rows that a source is asked for."""
 
     task: str
-    """What stands behind the name of its kind, `chain_sum` in `reasoning_gym:chain_sum`; empty for
-    a source of a user's own."""
+    """What follows the name of the source: `chain_sum` in `reasoning_gym:chain_sum`; empty for a
+    user's own source."""
     options: Mapping[str, Any]
     """`[data.options]`."""
     seed: int
-    """The run's."""
+    """The run's seed."""
     held_out: bool
-    """Whether these rows are `data.eval_source`, which should be others than those to train on."""
+    """Whether these rows are for `data.eval_source`; they should differ from the training rows."""
     place: str
-    """How an error names the source: key and value."""
+    """How an error names the source: by key and value."""
 
 
 class DatasetSource(Protocol):
     """What an entry of `DATASET_SOURCES` names, and a user's own `module:name`: a function."""
 
     def __call__(self, request: SourceRequest) -> Iterator[Row]:
-        """The rows, in an order that depends on the request alone. As few of them as possible are
-        in memory at once. Raises `DataError` for what is wrong with the request."""
+        """The rows, in an order that depends only on the request. As few rows as possible should be
+        in memory at once.
+
+        Raises `DataError` if something is wrong with the request.
+        """
         ...

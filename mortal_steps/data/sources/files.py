@@ -1,4 +1,4 @@
-"""Rows of a single file: by the end of its name."""
+"""Rows of a single file, whose type its suffix tells."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ and `ValueError`, of which a `DataError` is made."""
 
 
 def is_file(path: Path) -> bool:
-    """Whether a source of this name is a file, be it there or not."""
+    """Whether a source of this name is a file, whether it exists or not."""
     return path.is_file() or path.suffix in FILE_TYPES
 
 
@@ -39,7 +39,7 @@ def read_file(path: Path, place: str) -> Iterator[Row]:
 
 
 def nearest_path(path: Path) -> str:
-    """A hint at what lies beside a path that does not exist."""
+    """A hint at similar names beside a path that does not exist."""
     folder = path.parent
     if not folder.is_dir():
         return f" (nor a folder {folder}); relative paths start at {Path.cwd()}"

@@ -12,7 +12,7 @@ from mortal_steps.data.sources.base import ROWS_AT_ONCE, Row
 
 
 def parquet_rows(path: Path, _: str) -> Iterator[Row]:
-    """Values as their types say."""
+    """Rows of a Parquet file, with values of the types in the file."""
     import pyarrow.parquet
 
     with _opened(path) as content, pyarrow.parquet.ParquetFile(content) as file:
@@ -34,7 +34,7 @@ def csv_rows(path: Path, _: str) -> Iterator[Row]:
 
 
 def csv_columns(path: Path) -> list[str]:
-    """Names in the first line."""
+    """The column names in the first line."""
     import pyarrow.csv
 
     parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)

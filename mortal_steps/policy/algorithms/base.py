@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import ValidationError
 
 from mortal_steps.config import AlgorithmConfig, RunConfig
 from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import ConfigError
+from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.system.imports import import_named
 from mortal_steps.types import RolloutBatch, TrainingPlace
-
-if TYPE_CHECKING:  # reading a configuration imports this module, and should import little
-    from mortal_steps.policy.base_model import Base
 
 
 class Stepper(Protocol):
     """A trainer that takes one train step at a time.
 
     What it holds after `begin` and some train steps is a pure function of the configuration, the
-    batches and their seeds: a run that is killed is replayed, and has to come to the same bits.
+    batches and their seeds. A run that is killed is replayed, and must reach the same bits.
     """
 
     tokenizer: Any
@@ -110,12 +108,24 @@ class Stepper(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsOfModel(Protocol):
+    """A `Stepper` that knows what is amiss with its model, as those of TRL's trainers do."""
+
+    def warnings(self, probe: Sequence[int]) -> tuple[str, ...]:
+        """What a user should know before the first step; found out with these tokens."""
+        ...
+
+
 class Algorithm(AlgorithmConfig):
     """An algorithm: `[algorithm]` of the configuration with its settings, checked."""
 
     def check(self, config: RunConfig) -> tuple[str, ...]:
-        """Raise `ConfigError` for what the algorithm cannot train; a sentence for each option that
-        has no effect. Called before anything is started, in a process of its own."""
+        """Raise `ConfigError` for what the algorithm cannot train; return a sentence for each
+        option that has no effect.
+
+        Called before any worker is started, in a process of its own.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no `check`")
 
     def stepper(
@@ -126,20 +136,21 @@ class Algorithm(AlgorithmConfig):
         num_steps: int,
         output_dir: Path,
         autocast: bool | None = None,
-        base: Base | None = None,
+        base: AdapterBase | None = None,
     ) -> Stepper:
         """The trainer of a run of `num_steps` train steps; `begin` is called next.
 
-        `autocast` decides on bfloat16 autocast where the configuration does not; by default the
-        device does. `base` is the model that an adapter belongs to.
+        `autocast` decides on bfloat16 autocast if the configuration does not; by default the device
+        decides. `base` is the model that an adapter belongs to.
         """
         raise NotImplementedError(f"{type(self).__name__} has no `stepper`")
 
 
 def algorithm_of(config: RunConfig) -> Algorithm:
-    """The algorithm of a run, whose class is imported here where it is a user's own.
+    """The algorithm of a run; a user's own class is imported here.
 
-    Raises `ConfigError` for one that cannot be imported, is none, or does not take its settings.
+    Raises `ConfigError` for a class that cannot be imported, is no `Algorithm`, or does not take
+    the settings.
     """
     chosen = config.algorithm
     if isinstance(chosen, Algorithm):

@@ -1,4 +1,4 @@
-"""What a tracker is: where a run's steps are told, each of them once."""
+"""What a tracker is: it receives each step of a run exactly once."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ STEP = "train/global_step"
 SAMPLES = "samples"
 """Name of the table of completions."""
 COLUMNS = ("kind", "problem", "prompt", "completion", "reward")
-"""Of that table."""
+"""Columns of that table."""
 LONGEST_PREFIX = 90
 """Characters of a run's id in `TrackedRun.id`; W&B takes 128 in all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrackedRun:
-    """What a tracker has to know of the run."""
+    """What a tracker needs to know about the run."""
 
     id: str
-    """The same for all attempts of a run, and no other run's: its id and a part of its uid."""
+    """The same for all attempts of a run, and different for other runs: the run's id and a part of
+    its uid."""
     name: str
     """What people call it."""
     project: str
@@ -42,7 +43,7 @@ class TrackedRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """All that is told of one step, at once."""
+    """Everything that a tracker receives about one step."""
 
     step: int
     """Train steps done; 0 for the evaluation before the first."""
@@ -60,22 +61,22 @@ class Tracker(Protocol):
     """
 
     def last_step(self) -> int | None:
-        """The last step that the tracker's own record of this run holds, for good; None: none.
+        """The last step that the tracker's own record of this run holds for good; None: no step.
 
-        The run goes on after it, so it must be read from where the steps are kept.
+        The run continues after this step, so it must be read from where the steps are stored.
         """
         ...
 
     def log(self, entry: Entry) -> None:
-        """Take the next step, with all of its values or, after a kill, with none."""
+        """Store the next step: all of its values or, after a kill, none of them."""
         ...
 
     def flush(self) -> None:
-        """There is no further step for the moment."""
+        """Called when there is no further step for the moment."""
         ...
 
     def close(self) -> None:
-        """The run has ended, or the process does."""
+        """Called when the run has ended, or the process is about to end."""
         ...
 
 
@@ -102,12 +103,12 @@ def tracked_config(config: RunConfig) -> dict[str, Any]:
 
 
 def make_tracker(name: str, run: TrackedRun) -> Tracker:
-    """The tracker of this name for the run; raises what `tracker_class` does, and whatever the
-    tracker raises itself."""
+    """The tracker of this name for the run; raises what `tracker_class` raises, and whatever the
+    tracker itself raises."""
     tracker: Tracker = tracker_class(name)(run)
     return tracker
 
 
 def tracker_class(name: str) -> Any:
-    """What makes a tracker; raises `ConfigError` if it cannot be imported."""
+    """The class of a tracker; raises `ConfigError` if it cannot be imported."""
     return import_named(tracker_kind(name).factory, "logging.report_to")

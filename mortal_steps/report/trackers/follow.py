@@ -30,13 +30,13 @@ from mortal_steps.runs.run import Run, find_run
 
 LOOK_EVERY_S = 1.0
 ENDS_WITHIN_S = 60.0
-"""After the owner's end."""
+"""Seconds after the owner's end within which this process ends."""
 NICENESS = 10
 """Below the processes that train and sample."""
 
 
 class Owner:
-    """Whoever started this process, at the other end of the channel."""
+    """The process that started this one, at the other end of the channel."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -48,12 +48,12 @@ class Owner:
         return RunConfig.model_validate_json(self._begun)
 
     def tell(self, **facts: object) -> None:
-        """An answer; an owner that has died misses nothing."""
+        """Send an answer; if the owner has died, it is dropped."""
         with contextlib.suppress(OSError):
             self._channel.sendall(json.dumps(facts).encode() + b"\n")
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Whether the owner has ended, or wants the end, within so many seconds."""
+        """Wait so many seconds; returns whether the owner has ended or asks this process to end."""
         return bool(select.select([self._channel], [], [], seconds)[0])
 
 
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def follow(run: Run, tracker: Tracker, owner: Owner) -> None:
-    """Bring each step to the tracker once it is committed, until the owner ends."""
+    """Send each step to the tracker once it is committed, until the owner ends."""
     committed = CommittedSteps(run)
     found = tracker.last_step()
     last = -1 if found is None else found
@@ -99,7 +99,7 @@ def follow(run: Run, tracker: Tracker, owner: Owner) -> None:
 
 
 def _end_within(seconds: float) -> None:
-    """Whatever a tracker waits for, the process does not stay."""
+    """End this process after some seconds, whatever the tracker waits for."""
     timer = threading.Timer(seconds, os._exit, [1])
     timer.daemon = True
     timer.start()

@@ -22,17 +22,17 @@ from mortal_steps.store.files import write_atomically
 from mortal_steps.system.processes import ProcessId
 
 WAIT_S = 90.0
-"""For a process that ends, which takes so long at most."""
+"""Longest time to wait for a process that is about to end."""
 LEFT_BEHIND_S = 5.0
-"""That what a killed process has left may take to end by itself."""
+"""Seconds that processes left behind by a killed one get to end by themselves."""
 TRY_EVERY_S = 0.2
 
 
 def hold(folder: Path, name: str, *, lock: int) -> None:
-    """Be the process that writes to this tracker; `lock` is the descriptor of its log.
+    """Become the process that writes to this tracker; `lock` is the descriptor of its log.
 
-    Waits for one that is about to end, and ends what a killed one has left. Raises `StoreError`
-    while another process follows the run.
+    Waits for one that is about to end, and ends what a killed one has left behind. Raises
+    `StoreError` while another process follows the run.
     """
     began = time.monotonic()
     while not _locked(lock):
@@ -52,7 +52,7 @@ def hold(folder: Path, name: str, *, lock: int) -> None:
 
 
 def holder_of(folder: Path, name: str) -> ProcessId | None:
-    """The process that brings a run to this tracker; None where none lives."""
+    """The process that sends the run to this tracker; None if there is none."""
     try:
         holder = ProcessId(**json.loads(_record(folder, name).read_bytes()))
     except (FileNotFoundError, ValueError, TypeError):

@@ -1,7 +1,7 @@
-"""What watches a run, step by step, for one kind of fact.
+"""What a watcher is: it looks for one kind of fact in a run, step by step.
 
-A watcher is a pure function of what it has seen, so a process that continues a run shows it the
-run's logs first, and it stands where the one before stood.
+A watcher is a pure function of what it has seen. So a process that continues a run first shows it
+the run's logs, after which it is in the same state as the watcher before it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mortal_steps.runs.notices import Level
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What is new of a run; None where nothing is."""
+    """What is new in a run; fields without news are None."""
 
     step: int
     """Train steps done."""
@@ -26,7 +26,7 @@ class Seen:
     seconds: float | None = None
     """Wall time of the step, without evaluation and checkpoint."""
     spent_share: float | None = None
-    """Part of what the run may cost that it has cost, where there is such a limit."""
+    """The part of the cost limit that the run has spent, if there is a limit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,13 +37,13 @@ class Found:
     text: str
     """What happened, in a sentence without a full stop."""
     advice: str
-    """What to do about it; `{run}` stands for the run as commands take it."""
+    """What to do about it; `{run}` is replaced by the run as commands accept it."""
     once: bool = False
-    """Whether a run can tell it but once, in whatever step."""
+    """Whether a run reports this only once, whatever the step."""
 
 
 class Watcher(Protocol):
-    """Watches for one kind of fact; made anew, with the `RunConfig`, for each process."""
+    """Looks for one kind of fact. Each process makes a new one with the `RunConfig`."""
 
     @property
     def event(self) -> str:
@@ -56,12 +56,12 @@ class Watcher(Protocol):
         ...
 
     def look(self, seen: Seen) -> Found | None:
-        """What has begun to hold with what is new."""
+        """The facts that have begun to hold with what is new."""
         ...
 
 
 class Episodes:
-    """Tells when something begins that goes on for a while, or comes and goes."""
+    """Reports the beginning of something that lasts for a while, or comes and goes."""
 
     def __init__(self, quiet_steps: int) -> None:
         self._quiet_steps = quiet_steps
@@ -70,7 +70,7 @@ class Episodes:
         self._paused = False
 
     def begins(self, step: int, *, holds: bool) -> bool:
-        """Whether it holds, and did not in more than `quiet_steps` steps before."""
+        """Whether it holds now, and did not hold in the last `quiet_steps` steps."""
         if not holds:
             self._paused = True
             return False

@@ -11,7 +11,7 @@ from mortal_steps.runs.notices import Level
 
 RECENT_STEPS = 50
 FEWEST_STEPS = 10
-"""What has to be known before a step can be called slow."""
+"""Steps that have to be known before one can be called slow."""
 
 
 class StepSlow:

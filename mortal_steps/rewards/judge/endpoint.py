@@ -35,14 +35,14 @@ NOT_ITS_FORM = (
     *(ValueError, KeyError, IndexError, TypeError, AttributeError),
     *(OverflowError, RecursionError),  # infinity for a number of tokens; a million brackets
 )
-"""What a body raises that is no chat completion."""
+"""Errors raised by a body that is no chat completion."""
 
 LARGEST = 16 * 2**20
 """Bytes of a response."""
 
 
 class UnavailableError(Exception):
-    """No answer this time; `retry_after_s`: how long the endpoint wants to be left alone."""
+    """No answer this time; `retry_after_s` says how long the endpoint asks to wait."""
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -55,18 +55,18 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """What an endpoint answered, and what that took."""
+    """An endpoint's answer, and what it took."""
 
     text: object
-    """As it came; a judge's answer only if it is text."""
+    """The answer as it came; it is a judge's answer only if it is text."""
     prompt_tokens: int
     completion_tokens: int
-    """Estimated where the endpoint does not tell."""
+    """Tokens of the answer; estimated if the endpoint does not count them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Response:
-    """All that came, before anything is made of it."""
+    """A whole response, before it is parsed."""
 
     status: int
     retry_after: str
@@ -74,8 +74,10 @@ class _Response:
 
 
 class Endpoint:
-    """The API at `base_url`, for several threads. `key_variable` names the environment variable
-    with its key; None: it takes none."""
+    """The API at `base_url`; it can be used by several threads.
+
+    `key_variable` names the environment variable with its key; None if it needs no key.
+    """
 
     def __init__(self, base_url: str, key_variable: str | None) -> None:
         if urlsplit(base_url).username is not None:
@@ -231,7 +233,7 @@ def _text(response: _Response) -> str:
 
 
 def _retry_after(response: _Response) -> float:
-    """Seconds; 0 where the header is missing or says nothing that can be read."""
+    """Seconds to wait; 0 if the header is missing or cannot be read."""
     said = response.retry_after
     try:
         return max(0.0, float(said))

@@ -23,7 +23,7 @@ OPENAI_ADDRESS = "OPENAI_BASE_URL"
 OPENAI_KEY = "OPENAI_API_KEY"
 """Environment variables that OpenAI's own client reads."""
 THREADS = 8
-"""Requests at a time where nothing is said."""
+"""Requests at a time, unless the settings say otherwise."""
 
 CLOCK = Clock()
 
@@ -99,7 +99,7 @@ class LLMJudgeEnvironment(RewardEnvironment):
         return self._endpoint.base_url
 
     def prompt_text(self, prompt: Any) -> str:
-        """All turns of a chat, each with its role; what a single message says."""
+        """All turns of a chat, each with its role; of a single message, its text."""
         if isinstance(prompt, str) or len(prompt) == 1:
             return super().prompt_text(prompt)
         return "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in prompt)
@@ -128,7 +128,7 @@ class LLMJudgeEnvironment(RewardEnvironment):
         return [grade.score for grade in grades]
 
     def question(self, completion: str, prompt: str, columns: Mapping[str, Any]) -> Question:
-        """What the judge is asked about a completion."""
+        """The question to the judge about a completion."""
         values = {**columns, "prompt": prompt, "completion": completion}
         return Question(
             base_url=self._endpoint.base_url,

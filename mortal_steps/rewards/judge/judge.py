@@ -1,4 +1,4 @@
-"""Scores for many questions: each asked once, again where that may help, and paid once."""
+"""Scores many questions: each is asked once, again if that may help, and paid once."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from mortal_steps.rewards.judge.question import Question
 from mortal_steps.rewards.judge.reading import Grade, UnusableAnswerError, read_grade
 
 FIRST_DELAY_S = 0.5
-"""Before the second request for one question, about; doubled before each next one."""
+"""Approximate seconds before the second request for a question; doubled before each further one."""
 
 LONGEST_DELAY_S = 20.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prices:
-    """Dollars for a million tokens."""
+    """Dollars per million tokens."""
 
     input: float = 0.0
     output: float = 0.0
 
     def of(self, reply: Reply) -> float:
-        """What an answer cost."""
+        """The price of an answer."""
         paid = reply.prompt_tokens * self.input + reply.completion_tokens * self.output
         return paid / 1e6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """How much a judge is asked before it has failed."""
+    """How long and how often a judge is asked before it counts as failed."""
 
     patience_s: float
-    """For all questions of one call together."""
+    """Seconds for all questions of one call together."""
     request_s: float
-    """For one request."""
+    """Seconds for one request."""
     tries: int
-    """Answers without a usable score that are paid for one question."""
+    """Answers without a usable score that are paid for per question."""
     threads: int
     """Requests at a time."""
 
@@ -53,7 +53,7 @@ class _NoScore(Exception):
 
 
 class Judge:
-    """Asks one endpoint. For one thread at a time."""
+    """Asks one endpoint; to be used by one thread at a time."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Judge:
         return grade
 
     def _ask(self, key: str, question: Question, until: float) -> None:
-        """Ask until there is a score in the ledger."""
+        """Ask until the ledger has a score for the question."""
         if key in self._given_up:
             raise _NoScore(self._given_up[key])
         failures = unusable = 0
@@ -167,6 +167,7 @@ class Judge:
         )
 
     def _delay_s(self, failures: int) -> float:
-        """Grows, and is different for each, so that many do not come back together."""
+        """A growing delay with a random part, so that many callers do not come back at the same
+        time."""
         longest = min(FIRST_DELAY_S * 2.0 ** (failures - 1), LONGEST_DELAY_S)
         return longest * self._jitter.uniform(0.5, 1.0)

@@ -1,7 +1,7 @@
-"""Places among a judge's shared limits, each held under a lease that ends by itself.
+"""Slots in a judge's shared limits, each under a lease that expires.
 
-A killed process gives nothing back, and its places would be missing to whoever comes after it. So
-leases are as short as Prefect lets them be, and a thread renews those whose request takes longer.
+A killed process returns nothing, and its slots would be missing to the processes after it. So
+leases are short, and are renewed for as long as a request takes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import httpx
 logger = logging.getLogger(__name__)
 
 LEASE_S = 60.0
-"""After which a place is free again whose holder was killed; Prefect allows nothing shorter. The
-server looks for such places every 15 s."""
+"""Seconds after which the slot of a killed holder is free again. Prefect allows nothing shorter,
+and the server looks for such slots every 15 s."""
 RENEW_EVERY_S = 20.0
 
 
 class Leases:
-    """Those that this process holds, of limits that `client` speaks of."""
+    """The leases that this process holds, on limits of the server that `client` speaks to."""
 
     def __init__(self, client: httpx.Client, renew_every_s: float = RENEW_EVERY_S) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class Leases:
                 self._renewing.start()
 
     def give_back(self, lease: str) -> None:
-        """Let others have the place."""
+        """Return the slot to others."""
         with self._changing:
             self._held.discard(lease)
         self._tell("/decrement-with-lease", {"lease_id": lease}, "given back")

@@ -29,7 +29,7 @@ from mortal_steps.types import JudgeCosts
 
 FOLDER = "judge"
 ELSEWHERE = "elsewhere.json"
-"""What the files cost that are on a Volume alone, by their names."""
+"""File with the costs, by file name, of files that are only on a Volume."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,19 +39,19 @@ class Payment:
     question: str
     """Digest of what was asked."""
     score: float | None
-    """None: it holds no score."""
+    """The score; None if the answer holds none."""
     reason: str
-    """The judge's, or why its answer cannot be used."""
+    """The judge's reason, or why its answer cannot be used."""
     model: str
     prompt_tokens: int
     completion_tokens: int
     dollars: float
-    """0 where no prices are known."""
+    """Its price; 0 if no prices are known."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Spent:
-    """What a run's judges have cost."""
+    """The costs of a run's judges."""
 
     answers: int = 0
     prompt_tokens: int = 0
@@ -104,7 +104,7 @@ class PaymentFiles:
 
 
 class Spending:
-    """What the judges of a run have cost so far; asked again, it reads what is new alone."""
+    """The costs of a run's judges so far. Each call reads only what is new."""
 
     def __init__(self, run_dir: Path) -> None:
         self._folder = run_dir / FOLDER
@@ -112,20 +112,21 @@ class Spending:
         self._spent: dict[str, Spent] = {}
 
     def so_far(self) -> Spent:
-        """Over all attempts of the run, here and on the Volume."""
+        """The costs over all attempts of the run, on this machine and on the Volume."""
         total = Spent()
         for costs in {**self._told(), **self.by_file()}.values():
             total.add_costs(costs)
         return total
 
     def by_file(self) -> dict[str, JudgeCosts]:
-        """As the files tell that are here."""
+        """The costs in each file that is on this machine."""
         for name, payment in self._files.new_by_file():
             self._spent.setdefault(name, Spent()).add(payment)
         return {name: JudgeCosts(**asdict(spent)) for name, spent in self._spent.items()}
 
     def learn(self, costs: Mapping[str, JudgeCosts]) -> None:
-        """Count files that a worker elsewhere writes to; of one that is here, its lines count."""
+        """Count files that a worker elsewhere writes. For files that are here, their own lines
+        count."""
         news = {name: each for name, each in costs.items() if name not in self.by_file()}
         told = self._told()
         if any(told.get(name) != each for name, each in news.items()):
@@ -143,8 +144,8 @@ class Spending:
 
 
 class Ledger:
-    """The answers that a process knows and pays, for several threads. Without a run directory it
-    remembers them as long as it lives."""
+    """The answers that a process knows and pays for; it can be used by several threads. Without a
+    run directory it keeps them in memory."""
 
     def __init__(self, run_dir: Path | None) -> None:
         self._folder = None if run_dir is None else run_dir / FOLDER
@@ -154,17 +155,17 @@ class Ledger:
         self._writing = threading.Lock()
 
     def refresh(self) -> None:
-        """Learn what others have paid meanwhile."""
+        """Read the answers that others have paid for meanwhile."""
         if self._files is not None:
             for payment in self._files.new():
                 self._learn(payment)
 
     def find(self, question: str) -> Grade | None:
-        """The grade that is known for a question."""
+        """The known grade of a question."""
         return self._grades.get(question)
 
     def pay(self, payment: Payment) -> None:
-        """Keep an answer; raises `StoreError` where it cannot be written."""
+        """Store an answer; raises `StoreError` if it cannot be written."""
         with self._writing:
             if self._folder is not None:
                 self._write(self._folder, payment)

@@ -1,4 +1,4 @@
-"""How much a judge may be asked: at a time, and in any 60 seconds."""
+"""Limits on requests to a judge: how many at a time, and how much in any 60 seconds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MANY = 1_000_000
 
 
 class NoRoomError(Exception):
-    """The limits leave no room in time."""
+    """The limits do not allow the request in time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Clock:
-    """Time, and how to let it pass."""
+    """The time, and a way to wait."""
 
     now: Callable[[], float] = time.monotonic
     """Seconds since some moment."""
@@ -30,14 +30,14 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allowed:
-    """Limits of one model at one endpoint; None: no limit."""
+    """The limits for one model at one endpoint; None: no limit."""
 
     concurrency: int | None = None
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
 
     def shared_by(self, processes: int) -> Allowed:
-        """What each of so many processes may take of it; at least 1."""
+        """The part of each limit for one of so many processes; at least 1."""
 
         def part(limit: int | None) -> int | None:
             return None if limit is None else max(1, limit // processes)
@@ -51,7 +51,7 @@ class Allowed:
 
 @dataclass(slots=True)
 class Taken:
-    """A part of a window that a request has taken."""
+    """The part of a window that one request uses."""
 
     at: float
     amount: int
@@ -59,14 +59,14 @@ class Taken:
 
 @dataclass(slots=True)
 class Window:
-    """At most `limit` in any 60 seconds; for one thread at a time."""
+    """At most `limit` in any 60 seconds; to be used by one thread at a time."""
 
     limit: int | None
     """None: there is no limit."""
     _taken: deque[Taken] = field(default_factory=deque)
 
     def wait_s(self, amount: int, now: float) -> float:
-        """How long until there is room for `amount`; what is more than the limit is the limit."""
+        """Seconds until `amount` fits; an amount above the limit counts as the limit."""
         if self.limit is None:
             return 0.0
         while self._taken and self._taken[0].at <= now - WINDOW_S:
@@ -81,7 +81,7 @@ class Window:
         return wait
 
     def take(self, amount: int, now: float) -> Taken:
-        """Take it. The amount may be corrected later."""
+        """Use this amount. It can be corrected later."""
         taken = Taken(now, amount if self.limit is None else min(amount, self.limit))
         if self.limit is not None:
             self._taken.append(taken)
@@ -105,7 +105,7 @@ class Limits(Protocol):
 
 
 class ProcessLimits:
-    """The limits of one process, for several threads."""
+    """The limits of one process; they can be used by several threads."""
 
     def __init__(self, allowed: Allowed, clock: Clock) -> None:
         self.clock = clock

@@ -1,4 +1,5 @@
-"""Where the judges of this process work: the run that pays, and who else asks the same model."""
+"""What the judges of this process belong to: the run that pays, and the others that ask the same
+model."""
 
 from __future__ import annotations
 
@@ -12,19 +13,20 @@ from mortal_steps.rewards.judge.limits import Allowed, Clock, Limits, ProcessLim
 from mortal_steps.store.identity import IDENTITY_FILE
 
 SHARE = 0.8
-"""Of the time of a call, what a judge may use: it says itself what it waited for."""
+"""Part of a call's time limit that a judge may use, so that it can report itself what it waited
+for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgePlace:
-    """What a process is told of the run that it scores."""
+    """What a process is told about the run that it scores."""
 
     run_dir: str | None = None
-    """Keeps answers and what they cost, once the run is in it."""
+    """The run directory, which keeps answers and costs once the run exists."""
     call_timeout_s: float = 60.0
     """Time limit of one call of a reward function."""
     api_url: str | None = None
-    """Of a Prefect server, over whose runs limits are shared."""
+    """Address of a Prefect server. Limits are shared by all runs on it."""
     sharing: int = 1
     """Processes of the run that may ask the same model at a time. Where no server counts, each
     keeps to its part of the limits."""
@@ -42,7 +44,7 @@ _making = threading.Lock()
 
 
 def use_place(place: JudgePlace) -> None:
-    """Set it for this process."""
+    """Set the place of this process."""
     global _place, _ledger
     with _making:
         _place, _ledger = place, None
@@ -50,12 +52,12 @@ def use_place(place: JudgePlace) -> None:
 
 
 def place() -> JudgePlace:
-    """The one of this process."""
+    """The place of this process."""
     return _place
 
 
 def shared_ledger() -> Ledger:
-    """Of all judges of this process."""
+    """The ledger of all judges of this process."""
     global _ledger
     with _making:
         if _ledger is None:
@@ -66,7 +68,7 @@ def shared_ledger() -> Ledger:
 
 
 def limits_of(model: str, base_url: str, allowed: Allowed, clock: Clock) -> Limits:
-    """Of all judges of this process that ask this model, within the same limits."""
+    """The limits of all judges of this process that ask this model within the same limits."""
     # Here for its HTTP client: every reward host has a place, and few have a judge.
     from mortal_steps.rewards.judge.shared_limits import SharedLimits, orchestrator
 

@@ -1,4 +1,4 @@
-"""What a judge is asked."""
+"""The question to a judge about a completion."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SCHEMA = {
 
 CHARACTERS_PER_TOKEN = 4
 GUESSED_ANSWER = 256
-"""Tokens of an answer whose length nothing limits."""
+"""Estimated tokens of an answer whose length is not limited."""
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -53,7 +53,7 @@ class Question:
     messages: Sequence[Mapping[str, str]]
     low: float
     high: float
-    """The scores there are."""
+    """Scores go from `low` to this one."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the request, such as `temperature`."""
 
@@ -69,7 +69,7 @@ class Question:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def prompt_tokens(self) -> int:
-        """About how many the request has."""
+        """Approximate number of tokens in the request."""
         return sum(len(message["content"]) for message in self.messages) // CHARACTERS_PER_TOKEN
 
     def tokens(self) -> int:
@@ -81,10 +81,8 @@ class Question:
 def messages_for(
     *, rubric: str, prompt: str, low: float, high: float, values: Mapping[str, Any]
 ) -> list[dict[str, str]]:
-    """The chat that asks for a score; `values` take the places of `{name}` in `prompt`.
-
-    Raises `ValueError` for a place without a value.
-    """
+    """The chat that asks for a score; `values` replace `{name}` in `prompt`. Raises `ValueError`
+    for a name without a value."""
 
     def value_of(place: re.Match[str]) -> str:
         if place[1] not in values:

@@ -1,4 +1,4 @@
-"""From what a judge says to a score. Nothing is guessed: what is no score is no 0 either."""
+"""Reads a score from a judge's answer. Nothing is guessed: an answer without a score is not a 0."""
 
 from __future__ import annotations
 

@@ -36,18 +36,18 @@ from mortal_steps.rewards.judge.tls import trusted
 logger = logging.getLogger(__name__)
 
 ANSWER_S = 5.0
-"""How long the server may take."""
+"""Seconds that the server may take to answer."""
 
 LEFT_ALONE_S = 30.0
-"""How long a server that did not answer is not asked again."""
+"""Seconds for which a server that did not answer is not asked again."""
 
 LONGEST_WAIT_S = 5.0
-"""Between two requests for room; the server asks for more where many wait."""
+"""Longest time between two requests for room; if many wait, the server asks for longer times."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Orchestrator:
-    """A Prefect server; headers as its API wants them."""
+    """A Prefect server, with the headers that its API needs."""
 
     api_url: str
     headers: Mapping[str, str] = field(repr=False)
@@ -128,7 +128,7 @@ class SharedLimits:
 
     @property
     def _is_alone(self) -> bool:
-        """Whether the server was away just now."""
+        """Whether the server did not answer recently."""
         return self.clock.now() < self._alone_until
 
     def _ask_for_all(self, tokens: int, until: float) -> str | None:
@@ -196,7 +196,7 @@ class SharedLimits:
 
 
 def limit_name(model: str, base_url: str) -> str:
-    """How the limits of a model are called, without what Prefect takes in no name."""
+    """Name of a model's limit, without characters that Prefect does not allow in names."""
     name = f"mortal-judge {model} at {urlsplit(base_url).netloc}"
     return "".join("-" if character in "/%&<>" else character for character in name)
 

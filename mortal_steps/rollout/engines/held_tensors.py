@@ -13,6 +13,7 @@ import torch
 from blake3 import blake3
 from safetensors import safe_open
 
+from mortal_steps.rollout.engines.tensor_shapes import model_files
 from mortal_steps.rollout.weight_sync.shared_tensors import NAMES
 from mortal_steps.store.digests import BLAKE3, num_threads
 from mortal_steps.store.tensor_layout import Layout, layout_of
@@ -25,7 +26,7 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def tensors_in(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
     """Name and tensor out of a model folder's mapped files: never two sets of weights in memory."""
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in model_files(folder):
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118
                 yield name, file.get_tensor(name)

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from transformers import (
-    AutoModelForCausalLM,
     GenerationConfig,
     LogitsProcessorList,
     PreTrainedTokenizerBase,
@@ -31,12 +30,14 @@ from transformers import (
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
+from mortal_steps.models.model_class import load_model
 from mortal_steps.rollout.engines.adapter_files import is_adapter, read_adapter_config
 from mortal_steps.rollout.engines.base import SampledTokens, context_length
 from mortal_steps.rollout.engines.held_tensors import copy_tensors, read_files, tensors_in
 from mortal_steps.rollout.engines.seeded_draw import SeededDraw
 from mortal_steps.rollout.engines.tensor_shapes import tensor_shapes
 from mortal_steps.rollout.engines.transformers_adapter import AdaptedModel
+from mortal_steps.rollout.engines.transformers_padding import check_padding
 from mortal_steps.rollout.engines.transformers_tensors import ComparesTensors
 from mortal_steps.types import SamplingParams
 
@@ -68,6 +69,8 @@ class TransformersEngine(ComparesTensors):
         self.on_cpu = self._device == "cpu"
         self._base_path = model_path
         self._is_base = True
+        self._leaves_out_padding = False
+        """Whether that was found out."""
         self._adapted: AdaptedModel | None = None
         try:
             self._model = self._read_model(model_path)
@@ -167,6 +170,9 @@ class TransformersEngine(ComparesTensors):
         # A model's own generation settings (Qwen's repetition_penalty, top_k) would otherwise fill
         # what `generation` leaves open, and the tokens would come from another distribution.
         self._model.generation_config = generation
+        if not self._leaves_out_padding and not mask_BP.all():
+            check_padding(self._model, ids_BP, mask_BP, prompts_ids)
+            self._leaves_out_padding = True
         with torch.inference_mode():
             sequences = self._model.generate(
                 ids_BP,
@@ -199,7 +205,7 @@ class TransformersEngine(ComparesTensors):
             torch.cuda.empty_cache()
 
     def _read_model(self, path: str) -> Any:
-        model = AutoModelForCausalLM.from_pretrained(path, **self._options)
+        model = load_model(path, **self._options)
         return model.to(self._device).eval()
 
     def _pad(self, prompts_ids: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:

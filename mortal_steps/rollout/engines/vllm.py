@@ -22,13 +22,29 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig
-from mortal_steps.errors import EngineError, ModelError
+from mortal_steps.errors import EngineError
+from mortal_steps.rollout.engines import vllm_library
 from mortal_steps.rollout.engines.adapter_files import is_adapter
-from mortal_steps.rollout.engines.base import Engine, SampledTokens, context_length, other_tensors
-from mortal_steps.rollout.engines.tensor_shapes import check_shapes, tensor_shapes
+from mortal_steps.rollout.engines.base import (
+    Engine,
+    SampledTokens,
+    context_length,
+    other_tensors,
+    read_model_config,
+)
+from mortal_steps.rollout.engines.tensor_shapes import (
+    TensorShapes,
+    check_shapes,
+    find_tensor_shapes,
+    tensor_shapes,
+)
 from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
-from mortal_steps.rollout.engines.vllm_cpu import cpu_options, keep_weights_plain, require_libnuma
-from mortal_steps.rollout.engines.vllm_library import import_vllm, seed_worker
+from mortal_steps.rollout.engines.vllm_cpu import (
+    cpu_options,
+    fit_to_cpu,
+    keep_weights_plain,
+    require_libnuma,
+)
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
@@ -54,12 +70,12 @@ class VllmEngine(Engine):
         tokenizer: Callable[[], Any],
     ) -> None:
         """vLLM reads the tokenizer itself; `tokenizer` is not called."""
-        self._vllm = import_vllm()
+        self._vllm = vllm_library.import_vllm()
         self.on_cpu = self._vllm.platforms.current_platform.is_cpu()
         if self.on_cpu:
             require_libnuma()
             keep_weights_plain()
-        self._model_config = _read_model_config(model_path, model.trust_remote_code)
+        self._model_config = read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
         self.max_model_len = context_length(self._model_config, model.max_model_len)
         takes_adapters = bool(rollout.engine_options.get("enable_lora"))
@@ -79,9 +95,10 @@ class VllmEngine(Engine):
         from mortal_steps.rollout.engines import vllm_weights
 
         self._comparable = vllm_weights.comparable_tensors(self._llm, model_path)
-        self._shapes = tensor_shapes(Path(model_path))
-        dtype = self._llm.llm_engine.model_config.dtype
-        self.dtype = str(dtype).removeprefix("torch.")
+        self._shapes = find_tensor_shapes(Path(model_path))
+        self._is_published = False
+        """Whether these are a published version's, by the names that the actor gives."""
+        self.dtype = str(self._llm.llm_engine.model_config.dtype).removeprefix("torch.")
 
     def _options_for(
         self, model_path: str, model: ModelConfig, rollout: RolloutConfig
@@ -101,13 +118,7 @@ class VllmEngine(Engine):
             **rollout.engine_options,
         }
         if self.on_cpu:
-            options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
-            if options["enable_chunked_prefill"] and rollout.seeds == "request":
-                raise EngineError(
-                    "rollout.engine_options.enable_chunked_prefill = True: on a CPU, vLLM ends at "
-                    "the first chunk of a prompt whose completion has a seed of its own. Leave it "
-                    'out, or set rollout.seeds = "engine"'
-                )
+            fit_to_cpu(options, rollout)
         return options
 
     def check(self, folder: Path) -> None:
@@ -115,7 +126,7 @@ class VllmEngine(Engine):
         by vLLM itself."""
         if is_adapter(folder):
             return
-        check_shapes(tensor_shapes(folder), self._shapes, tied=self._tied, folder=folder)
+        self._check_shapes(tensor_shapes(folder), folder)
 
     def load(self, folder: Path) -> None:
         """Replace the weights, or the adapter beside those of the start, and forget what was
@@ -132,7 +143,7 @@ class VllmEngine(Engine):
     def load_tensors(self, tensors: Mapping[str, Any]) -> None:
         """Replace the weights, and forget what was computed with the old ones."""
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        check_shapes(shapes, self._shapes, tied=self._tied, folder="shared memory")
+        self._check_shapes(shapes, "shared memory")
         self._wake_up()
         iterator = iter(tensors.items())
         self._model_path = None
@@ -145,11 +156,12 @@ class VllmEngine(Engine):
         if is_adapter(folder):
             self._adapters.verify(self._llm, folder)
         else:
-            self._verify(str(folder), str(folder))
+            self._verify(str(folder), tensor_shapes(folder), str(folder))
 
     def verify_tensors(self, tensors: Mapping[str, Any], origin: str) -> None:
         """The same of tensors in memory."""
-        self._verify(tensors, origin)
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        self._verify(tensors, shapes, origin)
 
     def compared(self, names: Collection[str]) -> Collection[str]:
         """Those that vLLM has where `load_weights` puts them."""
@@ -215,9 +227,11 @@ class VllmEngine(Engine):
         ]
         self._reset_prefix_cache()
         if self._one_seed:
-            self._llm.collective_rpc(seed_worker, args=(derive_seed("engine", *seeds),))
+            self._llm.collective_rpc(
+                vllm_library.seed_worker, args=(derive_seed("engine", *seeds),)
+            )
         outputs = self._generate(prompts_ids, requests)
-        return [_sampled(output.outputs[0]) for output in outputs]
+        return [vllm_library.sampled_tokens(output.outputs[0]) for output in outputs]
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Logprobs at temperature 1 of tokens 1.. given all before."""
@@ -244,12 +258,19 @@ class VllmEngine(Engine):
             self._llm.wake_up()
             self._asleep = False
 
-    def _verify(self, given: str | Mapping[str, Any], origin: str) -> None:
+    def _check_shapes(self, found: TensorShapes, origin: Path | str) -> None:
+        by_name = self._is_published
+        check_shapes(found, self._shapes, tied=self._tied, folder=origin, by_name=by_name)
+
+    def _verify(self, given: str | Mapping[str, Any], shapes: TensorShapes, origin: str) -> None:
         from mortal_steps.rollout.engines import vllm_weights
 
+        if shapes.keys() - self._shapes.keys():  # the model that was read calls them otherwise
+            self._comparable |= vllm_weights.comparable_tensors(self._llm, given)
         other = vllm_weights.differing_tensors(self._llm, given, self._comparable)
         if other:
             raise other_tensors(origin, other)
+        self._shapes, self._is_published = shapes, True
 
     def _load_model(self, path: str) -> None:
         """Read a whole model over the weights; vLLM forgets adapters with that."""
@@ -282,22 +303,3 @@ class VllmEngine(Engine):
     def _reset_prefix_cache(self) -> None:
         if not self._llm.reset_prefix_cache():
             raise EngineError("vLLM did not empty its prefix cache: requests are still running")
-
-
-def _read_model_config(model_path: str, trust_remote_code: bool) -> Any:
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot read the model {model_path}: {error}") from error
-
-
-def _sampled(output: Any) -> SampledTokens:
-    token_ids, logprobs = list(output.token_ids), list(output.logprobs.logprobs)
-    if len(logprobs) != len(token_ids) or output.finish_reason not in ("stop", "length"):
-        raise EngineError(
-            f"vLLM gave {len(token_ids)} tokens with {len(logprobs)} logprobs and ended with "
-            f"{output.finish_reason!r}"
-        )
-    return SampledTokens(token_ids=token_ids, logprobs=logprobs, finish_reason=output.finish_reason)

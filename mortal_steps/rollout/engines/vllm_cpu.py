@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from mortal_steps.config import RolloutConfig
 from mortal_steps.errors import EngineError
+from mortal_steps.models.attention_cache import cache_bytes_per_token
 
 MIN_KV_CACHE_BYTES = 64 << 20
 KV_CACHE_SEQUENCES = 4
@@ -14,10 +16,7 @@ KV_CACHE_SEQUENCES = 4
 
 def cpu_options(model_config: Any, max_model_len: int) -> dict[str, Any]:
     """Options of an `LLM` for a model, by its transformers configuration."""
-    text = model_config.get_text_config()
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    num_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    per_token = 2 * text.num_hidden_layers * num_heads * head_dim * 4
+    per_token = cache_bytes_per_token(model_config.get_text_config().to_dict())
     return {
         "enforce_eager": True,
         "enable_chunked_prefill": False,
@@ -26,6 +25,20 @@ def cpu_options(model_config: Any, max_model_len: int) -> dict[str, Any]:
             MIN_KV_CACHE_BYTES, KV_CACHE_SEQUENCES * per_token * max_model_len
         ),
     }
+
+
+def fit_to_cpu(options: dict[str, Any], rollout: RolloutConfig) -> None:
+    """Take out of an `LLM`'s options what has no meaning on a CPU.
+
+    Raises `EngineError` for a combination at which vLLM would end.
+    """
+    options.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
+    if options["enable_chunked_prefill"] and rollout.seeds == "request":
+        raise EngineError(
+            "rollout.engine_options.enable_chunked_prefill = True: on a CPU, vLLM ends at the "
+            "first chunk of a prompt whose completion has a seed of its own. Leave it out, or set "
+            'rollout.seeds = "engine"'
+        )
 
 
 def require_libnuma() -> None:

@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 from mortal_steps.errors import EngineError
+from mortal_steps.rollout.engines.base import SampledTokens
 
 
 def import_vllm() -> Any:
@@ -39,3 +40,14 @@ def seed_worker(worker: Any, seed: int) -> None:
     from vllm.utils.torch_utils import set_random_seed
 
     set_random_seed(seed % 2**32)
+
+
+def sampled_tokens(output: Any) -> SampledTokens:
+    """A completion out of vLLM's; raises `EngineError` for one that is not whole."""
+    token_ids, logprobs = list(output.token_ids), list(output.logprobs.logprobs)
+    if len(logprobs) != len(token_ids) or output.finish_reason not in ("stop", "length"):
+        raise EngineError(
+            f"vLLM gave {len(token_ids)} tokens with {len(logprobs)} logprobs and ended with "
+            f"{output.finish_reason!r}"
+        )
+    return SampledTokens(token_ids=token_ids, logprobs=logprobs, finish_reason=output.finish_reason)

@@ -74,10 +74,10 @@ class _Comparison(TorchDispatchMode):  # type: ignore[misc]
         return operation(*args, **(kwargs or {}))
 
 
-def comparable_tensors(llm: Any, path: str) -> frozenset[str]:
-    """Names of the tensors that can be compared, asked of an engine that has just read `path`."""
+def comparable_tensors(llm: Any, given: Given) -> frozenset[str]:
+    """Names of the tensors that can be compared, asked of an engine that has just read them."""
     try:
-        return frozenset(name for name, same in _answers(llm, path).items() if same)
+        return frozenset(name for name, same in _answers(llm, given).items() if same)
     except Exception:
         # A layer whose weights have been packed takes no others; what it raises is its own.
         logger.warning(

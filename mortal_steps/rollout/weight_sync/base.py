@@ -1,7 +1,7 @@
-"""What a way of syncing weights is: how an engine takes a published version.
+"""What a way of syncing weights is: it decides how an engine loads a published version.
 
-Before it, the folder is compared with what was published and with the model; after it, the canary
-proves that the engine computes with it (canary.py).
+Before it is called, the folder is compared with what was published and with the model. After it,
+the canary proves that the engine computes with the new weights (canary.py).
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ logger = logging.getLogger(__name__)
 
 
 class WeightSync(Protocol):
-    """A way for an engine to take new weights. Made without arguments, once for each load."""
+    """A way for an engine to load new weights. An instance is made without arguments for each
+    load."""
 
     releases_memory: bool
-    """Whether it calls `Engine.release_memory`, which some engines have to know at their start."""
+    """Whether it calls `Engine.release_memory`. Some engines have to know this when they start."""
 
     def load(self, engine: Engine, folder: Path) -> None:
-        """Let the engine sample with the weights in a published version's folder.
+        """Make the engine sample with the weights in a published version's folder.
 
-        Raises `EngineError` where the engine cannot load them; its weights are then undefined.
+        Raises `EngineError` if the engine cannot load them; its weights are then undefined.
         """
         ...
 
 
 def weight_sync(rollout: RolloutConfig) -> WeightSync:
-    """The way that the configuration names; raises `ConfigError` where it cannot be imported."""
+    """The way of syncing that the configuration names; raises `ConfigError` if it cannot be
+    imported."""
     name = rollout.weight_sync
     made: WeightSync = import_named(WEIGHT_SYNC.get(name, name), "rollout.weight_sync")()
     return made
@@ -44,8 +46,8 @@ def weight_sync(rollout: RolloutConfig) -> WeightSync:
 
 @contextlib.contextmanager
 def restarted_on_failure(engine: Engine, folder: Path) -> Iterator[None]:
-    """Restart the engine with the folder where the block fails midway, which may leave an engine
-    unusable. A folder that does not fit the model stays an `EngineError`."""
+    """If the block fails midway, restart the engine with the folder, since a failure may leave the
+    engine unusable. A folder that does not fit the model still raises `EngineError`."""
     try:
         yield
     except EngineError:

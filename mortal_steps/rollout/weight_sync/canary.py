@@ -65,7 +65,7 @@ def load_weights(
         engine.verify(folder)
     if compared is not None and not is_adapter(folder):
         compared.tell(engine, layouts.values())
-    _check_probe_in(engine, folder, tolerance)
+    check_probe_in(engine, folder, tolerance)
 
 
 def _layouts(folder: Path) -> dict[str, Layout]:
@@ -77,17 +77,12 @@ def _layouts(folder: Path) -> dict[str, Layout]:
     return found
 
 
-def check_canary(engine: Engine, folder: Path, tolerance: float) -> None:
-    """Raise `WeightsMismatchError` unless the engine scores the probe as the actor did, with what
-    it finds in the folder (`Engine.verify`).
+def check_probe_in(engine: Engine, folder: Path, tolerance: float) -> None:
+    """Raise `WeightsMismatchError` unless the engine scores the folder's probe as the actor did.
 
-    `tolerance` is in nats, and at least 0.3 for models below single precision.
+    `tolerance` is in nats, and at least 0.3 for models below single precision. Raises
+    `CorruptFileError` for a folder without a probe.
     """
-    engine.verify(folder)
-    _check_probe_in(engine, folder, tolerance)
-
-
-def _check_probe_in(engine: Engine, folder: Path, tolerance: float) -> None:
     try:
         probe = (folder / PROBE_FILE).read_bytes()
     except OSError as error:
@@ -96,7 +91,8 @@ def _check_probe_in(engine: Engine, folder: Path, tolerance: float) -> None:
 
 
 def check_probe(engine: Engine, probe: bytes, tolerance: float, origin: str) -> None:
-    """The same with the content of the probe's file, of weights that lie at `origin`."""
+    """Check as `check_probe_in` does, with the content of the probe's file; `origin` names the
+    folder."""
     token_ids, expected = _read_probe(probe, f"{origin}/{PROBE_FILE}")
     if engine.dtype != "float32":
         tolerance = max(tolerance, HALF_PRECISION_TOLERANCE)

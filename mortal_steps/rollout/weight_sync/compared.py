@@ -1,7 +1,7 @@
-"""How much of a version is compared with what was published: told once, in the worker's log.
+"""Logs, once per worker, how many tensors of a version are compared with what was published.
 
-An engine may hold tensors by other names or in another form than they were published in. It cannot
-compare those; the probe's log-probabilities are then their proof.
+An engine may hold tensors under other names or in another form than they were published in. It
+cannot compare those; the log-probabilities of the probe are then their only proof.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class Compared:
-    """One worker's count, which is the same for all versions."""
+    """The count of one worker; it is the same for all versions."""
 
     def __init__(self) -> None:
         self._told = False

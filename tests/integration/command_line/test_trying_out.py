@@ -77,7 +77,7 @@ def test_a_model_leaves_the_cache_when_somebody_says_yes(mortal, tmp_path, monke
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "file").write_text("half")
     code, _, errors = mortal("clear-cache", "--model", "org/model")
-    assert code == 1 and "nobody can be asked here" in errors and "models--org--model" in errors
+    assert code == 1 and "no terminal to ask in" in errors and "models--org--model" in errors
     assert (tmp_path / "models--org--model").exists()
     code, output, _ = mortal("clear-cache", "--model", "org/model", "--yes")
     assert code == 0 and output == f"removed {tmp_path}/models--org--model\n"

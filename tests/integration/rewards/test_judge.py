@@ -114,7 +114,7 @@ def test_an_outage_stops_the_run_which_goes_on_from_what_is_paid(
 ) -> None:
     store = begin()
     stub.always = lambda body: Answer(status=503) if len(stub.paid) >= 2 else None
-    with pytest.raises(RewardError, match=r"got no score of its judge: .*4 of 6.*status 503"):
+    with pytest.raises(RewardError, match=r"got no score from its judge: .*4 of 6.*status 503"):
         make_worker(timeout_s=2.0).reward(request=request(store))
     stub.always = lambda body: None
     assert scores(rewards(make_worker(), store)) == SCORES

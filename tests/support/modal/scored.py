@@ -21,4 +21,4 @@ async def scored(run, completions, *, step=0):
     )
     async with driver.open_session(run) as session:
         answer = await session.reward(generation)
-        return run.store.read_record(answer.file, RewardedShard), session.spent()
+        return run.store.read_record(answer.file, RewardedShard), session.budget.spent()

@@ -10,7 +10,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from mortal_steps.policy.base_model import Base
+from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.policy.export import save_adapter
 from mortal_steps.rollout.engines.adapter_files import ADAPTER_WEIGHTS
 from mortal_steps.store import RunStore
@@ -44,7 +44,7 @@ def publish_adapter(store: RunStore, version: int, model: PeftModel) -> WeightsR
     """Commit `weights/v<version>`, with the probe's logprobs by the model that is not merged."""
     path = f"weights/v{version}"
     with store.committing_folder(path) as folder:
-        save_adapter(model, folder, Base(name="base"))
+        save_adapter(model, folder, AdapterBase(name="base"))
         probe = {"token_ids": PROBE_IDS, "logprobs": logprobs_of(model, PROBE_IDS)}
         (folder / "probe.json").write_text(json.dumps(probe))
     return WeightsRef(version=PolicyVersion(version), path=path, sha256=store.folder_digest(path))

@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config
 
 from mortal_steps.config import NewModelConfig
@@ -63,6 +64,25 @@ def build_tiny_model(
     model.save_pretrained(folder)
     settings = {"eos_token_id": 1, "pad_token_id": 0, **GENERATION_SETTINGS}
     (folder / "generation_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def with_tensors_to_spare(folder: Path) -> Path:
+    """The model as others save theirs: with a buffer that nobody reads, in two files with an index,
+    and an adapter beside them."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(16)
+    names = sorted(tensors)
+    files = {"model-00001-of-00002.safetensors": names[::2]}
+    files["model-00002-of-00002.safetensors"] = names[1::2]
+    for file, held in files.items():
+        save_file({name: tensors[name] for name in held}, folder / file, {"format": "pt"})
+    places = {name: file for file, held in files.items() for name in held}
+    index = json.dumps({"metadata": {}, "weight_map": places})
+    (folder / "model.safetensors.index.json").write_text(index)
+    save_file({"lora_A.weight": torch.ones(1)}, folder / "extra.safetensors", {"format": "pt"})
+    path.unlink()
     return folder
 
 

@@ -21,10 +21,10 @@ from mortal_steps.config.engines import VLLM_ADAPTERS
 from mortal_steps.errors import EngineError, MortalError, WeightsMismatchError
 from mortal_steps.rollout.engines.vllm import VllmEngine
 from mortal_steps.rollout.weight_sync.base import weight_sync
-from mortal_steps.rollout.weight_sync.canary import check_canary
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store.segments import SHARED_MEMORY, START
 from mortal_steps.types import GenerateRequest, SamplingParams, WeightsRef
+from tests.support.rollout.canary import check_canary
 from tests.support.rollout.cases import (
     ADAPTER_SYNCS,
     PARAMS,

@@ -1,7 +1,6 @@
 """The configuration: every shipped file loads, mistakes are named, defaults are the documented."""
 
 import math
-from typing import Any
 
 import pytest
 
@@ -220,116 +219,6 @@ def test_unreadable_files(tmp_path):
     (tmp_path / "bad.toml").write_text("a = = 1")
     with pytest.raises(ConfigError, match="is not valid TOML"):
         load_config(tmp_path / "bad.toml")
-
-
-def test_the_fingerprint_is_of_numbers_not_of_places():
-    begun = RunConfig().settled(cores=2)
-    same = [
-        {"runs_dir": "/elsewhere"},
-        {"run_id": "x"},
-        {"rollout": {"num_rollout_workers": 7}},
-        {"rollout": {"num_shards": 2}},  # what the default came to
-        {"compute": {"local": {"actor": {"threads": 2}, "reward": {"threads": 5}}}},
-        {"rewards": {"timeout_s": 1, "retries": 0, "on_error": "mask", "dry_run": False}},
-        {"rewards": {"num_reward_workers": 7}},
-    ]
-    for values in same:
-        assert parse_config(values).settled_like(begun).fingerprint() == begun.fingerprint()
-    others: list[dict[str, Any]] = [
-        {"seed": 1},
-        {"rollout": {"num_shards": 3}},
-        {"training": {"beta": 0.1}},
-        {"compute": {"local": {"actor": {"threads": 1}}}},
-        {"compute": {"local": {"rollout": {"threads": 2}}}},
-    ]
-    for values in others:
-        assert parse_config(values).settled_like(begun).fingerprint() != begun.fingerprint()
-
-
-@pytest.mark.parametrize(
-    ("values", "cores", "shards", "threads"),
-    [
-        ({}, 1, 2, (1, 1, 1)),
-        ({}, 2, 2, (2, 1, 1)),
-        ({"rollout": {"num_rollout_workers": 3}}, 64, 3, (4, 1, 1)),
-        ({"rollout": {"num_rollout_workers": 9}, "training": {"batch_size": 4}}, 2, 4, (2, 1, 1)),
-        ({"rollout": {"staleness": 1, "num_shards": 5}}, 2, 5, (1, 1, 1)),
-        ({"compute": {"mode": "single_node"}}, 2, 1, (2, 1, 1)),
-        (
-            {"compute": {"local": {"actor": {"threads": 7}, "rollout": {"threads": 3}}}},
-            2,
-            2,
-            (7, 3, 1),
-        ),
-    ],
-)
-def test_what_defaults_to_the_machine_is_settled_when_a_run_begins(values, cores, shards, threads):
-    config = parse_config(values).settled(cores=cores)
-    local = config.compute.local
-    assert config.rollout.num_shards == shards
-    assert (local.actor.threads, local.rollout.threads, local.reward.threads) == threads
-    assert config.settled(cores=cores + 1) == config
-    assert RunConfig().settled_like(config).compute.local == local
-
-
-@pytest.mark.parametrize(
-    ("engine", "published"),
-    [("vllm", "adapter"), ("transformers", "adapter"), ("engines:Own", "merged")],
-)
-def test_what_a_lora_run_publishes_is_settled_when_it_begins(engine, published):
-    config = parse_config({"rollout": {"engine": engine}, "training": {"use_lora": True}})
-    begun = config.settled(cores=2)
-    assert begun.training.lora.publish == published
-    assert begun.training.publishes_adapter == (published == "adapter")
-    assert config.settled_like(begun) == begun
-    assert "publish" not in RunConfig().settled(cores=2).identity()["training"]["lora"]
-
-
-def test_a_lora_run_that_began_without_a_word_of_it_publishes_whole_models():
-    """Its recorded configuration has no such key, and its fingerprint knows of none."""
-    config = parse_config({"training": {"use_lora": True}})
-    assert not config.training.publishes_adapter
-    begun = parse_config({"training": {"use_lora": True}, "rollout": {"engine": "transformers"}})
-    again = config.settled_like(begun)
-    assert not again.training.publishes_adapter
-    assert again.training.lora.publish is None
-    assert "publish" not in again.identity()["training"]["lora"]
-
-
-def test_room_is_made_for_adapters_where_they_travel():
-    lora = {"use_lora": True, "lora": {"r": 17}}
-    config = parse_config({"rollout": {"engine": "vllm"}, "training": lora}).settled(cores=2)
-    asked = config.with_room_for_adapters().rollout.engine_options
-    assert asked == {
-        "enable_lora": True,
-        "max_loras": 1,
-        "max_cpu_loras": 2,
-        "max_lora_rank": 32,
-    }
-    wider = {"engine": "vllm", "engine_options": {"max_lora_rank": 64}}
-    config = parse_config({"rollout": wider, "training": lora}).settled(cores=2)
-    assert config.with_room_for_adapters().rollout.engine_options["max_lora_rank"] == 64
-    merged = {**lora, "lora": {"publish": "merged"}}
-    config = parse_config({"rollout": {"engine": "vllm"}, "training": merged}).settled(cores=2)
-    assert config.with_room_for_adapters() == config
-
-
-def test_engine_and_max_tokens_are_settled_when_a_run_begins():
-    settled = RunConfig().settled(cores=2, engine="vllm", context=32768)
-    assert (settled.rollout.engine, settled.rollout.max_tokens) == ("vllm", 1024)
-    assert settled.corrects_importance
-    settled = RunConfig().settled(cores=2, engine="transformers", context=512)
-    assert (settled.rollout.engine, settled.rollout.max_tokens) == ("transformers", 256)
-    assert RunConfig().settled_like(settled).rollout == settled.rollout
-    chosen = {"engine": "vllm", "max_tokens": 8000}  # also what older runs have in config.toml
-    before = parse_config({"rollout": chosen}).settled(cores=2, context=512)
-    assert {key: getattr(before.rollout, key) for key in chosen} == chosen
-    assert RunConfig().settled_like(before).fingerprint() == before.fingerprint()
-
-
-def test_runs_begun_without_the_key_on_long_keep_their_fingerprint():
-    assert "on_long" not in RunConfig().identity()["data"]
-    assert parse_config({"data": {"on_long": "drop"}}).identity()["data"]["on_long"] == "drop"
 
 
 def test_the_home_folder_may_be_written_as_a_tilde(monkeypatch):

@@ -1,72 +1,23 @@
 """Records that travel with orders and outcomes: what is committed, and what is still owed."""
 
-import asyncio
 import pickle
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
-from mortal_steps.compute.modal import cargo, mirror
+from mortal_steps.compute.modal import cargo
 from mortal_steps.compute.modal.host import WorkerHost
-from mortal_steps.compute.modal.mirror import Mirror
 from mortal_steps.compute.modal.orders import Outcome
-from mortal_steps.errors import CorruptFileError, LeaseLostError, TransientError, WorkerError
-from mortal_steps.store import RunStore
+from mortal_steps.errors import CorruptFileError, LeaseLostError
 from mortal_steps.store.files import write_atomically
 from mortal_steps.types import (
-    FileRef,
     GenerateRequest,
     Problem,
     StageTiming,
     WeightsRef,
 )
 from tests.support.modal.orders import ORDER
-
-PROBLEMS = [Problem(id="train-0", prompt="ab=")]
-MADE = [Problem(id="train-0", prompt="made of it")]
-
-
-class Volume:
-    """A Volume that is a folder, as both sides see it; counts what is asked of it."""
-
-    name = "mortal-runs"
-
-    def __init__(self, root):
-        self.root = root
-        self.asked = []
-        self.away = None
-        self.leases = ["1"]
-
-    def reload(self):
-        self.asked.append("reload")
-
-    def commit(self):
-        self.asked.append("commit")
-
-    def listdir(self, path):
-        if self.away:
-            raise self.away
-        self.asked.append("listdir")
-        return [SimpleNamespace(path=f"{path}/{name}") for name in self.leases]
-
-    async def find(self, path):
-        file = self.root / path
-        return file.read_bytes() if file.exists() else None
-
-    async def read(self, path):
-        self.asked.append("read")
-        return (self.root / path).read_bytes()
-
-    async def upload(self, files):
-        if self.away:
-            raise self.away
-        self.asked.append("upload")
-        for path, content in files.items():
-            write_atomically(self.root / path, content)
-
-    async def files(self, folder):
-        return []
+from tests.support.modal.travel import MADE, PROBLEMS
 
 
 class Copies:
@@ -82,28 +33,6 @@ class Copies:
         assert self._store.read_record(batch, list[Problem]) == PROBLEMS
         made = self._store.write_record("steps/000000/made.json", MADE, list[Problem])
         return {"of": batch, "made": made}
-
-
-@pytest.fixture
-def volume(tmp_path):
-    return Volume(tmp_path / "volume")
-
-
-@pytest.fixture
-def there(volume):
-    """The run on the Volume."""
-    return RunStore(volume.root / "run")
-
-
-@pytest.fixture
-def here(tmp_path):
-    """The flow's run directory, with a batch in it."""
-    return RunStore(tmp_path / "here/run")
-
-
-@pytest.fixture
-def batch(here):
-    return here.write_record("steps/000000/batch.json", PROBLEMS, list[Problem])
 
 
 @pytest.fixture
@@ -263,87 +192,3 @@ def test_an_outcome_that_an_older_container_left_can_be_taken():
     older = StageTiming.__new__(StageTiming)
     older.__setstate__(["generate", 3, 0, 2.0, 0.0, {}])
     assert older == timing
-
-
-def write(store, name, body=MADE):
-    return store.write_record(f"steps/000000/{name}.json", body, list[Problem])
-
-
-async def test_what_no_container_has_committed_goes_with_the_next_order_that_does(
-    volume, here, there, batch, tmp_path
-):
-    mine = Mirror(volume, here)
-    sampled = write(RunStore(tmp_path / "container"), "sampled")
-    content = cargo.load(RunStore(tmp_path / "container"), [sampled], cargo.ROOM)
-    assert list(await mine.load({"problems": batch}, with_all=False)) == [batch]
-    await mine.pull(Outcome(value=sampled, files=content, is_committed=False))
-    assert here.read_record(sampled, list[Problem]) == MADE
-    scored = write(here, "scored")
-    mine.take_along(scored)
-    assert await mine.load({}, with_all=False) == {}
-
-    sent = await mine.load({"rewards": [scored]}, with_all=True)
-    assert set(sent) == {scored, sampled, batch}
-    assert await mine.load({"rewards": [scored]}, with_all=True) == sent, "if nobody answers"
-    await mine.pull(Outcome(on_volume=tuple(sent)))
-    assert await mine.load({"rewards": [scored, sampled]}, with_all=True) == {}
-    assert volume.asked == []
-
-
-async def test_a_flow_that_comes_back_uploads_what_the_one_before_had_not_sent(
-    volume, here, there, batch
-):
-    write_atomically(there.path("run.json"), b"{}")
-    scored = here.write_record("steps/000000/rewards-0.json", MADE, list[Problem])
-    mine = Mirror(volume, here)
-    await mine.begin()
-    await mine.push()
-    assert there.read_record(batch, list[Problem]) == PROBLEMS
-    assert there.read_record(scored, list[Problem]) == MADE
-
-
-async def test_what_is_larger_than_an_order_is_uploaded_before_it(
-    volume, here, there, batch, monkeypatch
-):
-    monkeypatch.setattr(cargo, "ROOM", 10)
-    assert await Mirror(volume, here).load({"problems": batch}, with_all=False) == {}
-    assert there.read_record(batch, list[Problem]) == PROBLEMS
-
-
-async def test_what_an_outcome_lacks_is_downloaded(volume, here, there):
-    made = write(there, "made")
-    await Mirror(volume, here).pull(Outcome(value=made))
-    assert here.read_record(made, list[Problem]) == MADE
-    with pytest.raises(CorruptFileError):
-        await Mirror(volume, here).pull(Outcome(value=FileRef(path=made.path, sha256="0" * 64)))
-
-
-async def test_the_volume_hears_where_the_run_stands_beside_the_calls(
-    volume, here, there, monkeypatch
-):
-    monkeypatch.setattr(mirror, "KEEP_UP_S", 0.01)
-    mine = Mirror(volume, here)
-    async with mine.keeping_up():
-        for step in (b"1", b"2"):
-            write_atomically(here.path("manifest.json"), step)
-            async with asyncio.timeout(5):
-                while (
-                    not (path := there.path("manifest.json")).exists() or path.read_bytes() != step
-                ):
-                    await asyncio.sleep(0.01)
-        assert volume.asked == ["upload", "upload"]
-        write_atomically(here.path("manifest.json"), b"three")
-        for away, told in (
-            (TransientError("Modal cannot be reached"), TransientError),
-            (RuntimeError("nobody has thought of this"), WorkerError),
-        ):
-            volume.away = away
-            with pytest.raises(told):
-                async with asyncio.timeout(5):
-                    while True:
-                        await mine.load({}, with_all=True)
-                        await asyncio.sleep(0.01)
-        volume.away = None
-        async with asyncio.timeout(5):
-            while there.path("manifest.json").read_bytes() != b"three":
-                await asyncio.sleep(0.01)

@@ -93,7 +93,8 @@ def test_what_is_asked_for_is_a_commit_in_the_end(cache):
     with pytest.raises(ModelError, match=r"'nobody/nothing': there is no such folder"):
         hub.find_commit(ModelConfig(name_or_path="nobody/nothing"))
     with pytest.raises(ModelError, match=r"does not give it"):
-        hub.find_commit(ModelConfig(name_or_path="no/model/name"))
+        hub.find_commit(ModelConfig(name_or_path="no model's name"))
+    assert hub.find_commit(ModelConfig(name_or_path="a/folder/of/mine")) is None
     with pytest.raises(ConfigError, match=r"model.revision = 'v1' is for a model of the hub"):
         hub.find_commit(ModelConfig(name_or_path=str(cache), revision="v1"))
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.config import RunConfig
+from mortal_steps.errors import ModelError
 from mortal_steps.orchestration.production_link import follow_as_before, follow_link
 
 
@@ -59,3 +60,11 @@ def test_another_link_is_not_followed(link):
     assert follow_link(beginning_with(elsewhere)) == beginning_with(elsewhere)
     begun = beginning_with("models/letters/versions/first")
     assert follow_as_before(beginning_with(elsewhere), begun) == beginning_with(elsewhere)
+
+
+def test_the_first_night_is_told_that_nothing_is_in_production(link):
+    with pytest.raises(ModelError, match=r"in production as words.*models/words/production"):
+        follow_link(beginning_with("models/words/production"))
+    assert follow_link(beginning_with("somebody/production")) == beginning_with(
+        "somebody/production"
+    ), "may be a model of the hub"

@@ -141,6 +141,16 @@ def test_a_chart_is_as_narrow_as_the_terminal():
     assert max(map(len, lines)) <= 50 and lines[-2].endswith("100")
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_curve_is_in_ascii_where_the_terminal_has_no_box_characters(encoding):
+    points = [(step, step / 10) for step in range(1, 11)]
+    plain = chart(points, [(5, 0.5)], fork=3)
+    lines = chart(points, [(5, 0.5)], fork=3, encoding=encoding)
+    assert "".join(lines).isascii() and not "".join(plain).isascii()
+    assert list(map(len, lines)) == list(map(len, plain))
+    assert lines[-1].split() == [".", "training", "o", "held-out", "problems", ":", "fork"]
+
+
 def test_a_chart_of_equal_rewards_is_a_line_and_of_few_steps_nothing():
     assert chart([(1, 0.5)] * 3, []) == []
     flat = chart([(step, 0.5) for step in range(1, 61)], [])

@@ -6,10 +6,11 @@ import pytest
 from mortal_steps.config import RolloutConfig
 from mortal_steps.errors import CorruptFileError, EngineError, WeightsMismatchError
 from mortal_steps.rollout.weight_sync.base import weight_sync
-from mortal_steps.rollout.weight_sync.canary import check_canary, load_weights
+from mortal_steps.rollout.weight_sync.canary import load_weights
 from mortal_steps.store import RunStore
 from tests.support.damage import flip_a_byte
 from tests.support.rollout.adapters import NEW, make_adapter, publish_adapter, without_one_tensor
+from tests.support.rollout.canary import check_canary
 from tests.support.rollout.cases import PROBE_IDS
 from tests.support.rollout.tiny_model import logprobs_of, publish
 

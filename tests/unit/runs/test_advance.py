@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from mortal_steps.config import RunConfig
 from mortal_steps.orchestration.session import Session
 from mortal_steps.runs.manifest import read_manifest
 from mortal_steps.runs.run import Run
@@ -93,7 +94,7 @@ def test_an_error_of_the_thread_is_the_callers():
 
 
 def test_a_stage_is_known_as_committed_by_its_file(tmp_path):
-    run = Run(RunStore(tmp_path), None, run_info(tmp_path))
+    run = Run(RunStore(tmp_path), RunConfig(), run_info(tmp_path))
     session = Session(run, None)
     (tmp_path / "steps" / "000003").mkdir(parents=True)
     for name in ("generations-1.parquet", "result.json"):

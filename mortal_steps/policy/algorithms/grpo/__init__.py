@@ -8,14 +8,12 @@ stepper   one train step at a time; how, is told in ../stepping
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.marks import Affects, Later
+from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.policy.algorithms.base import Algorithm, Stepper
-
-if TYPE_CHECKING:  # reading a configuration imports this module, and should import little
-    from mortal_steps.policy.base_model import Base
 
 
 class GRPO(Algorithm, extra="forbid"):
@@ -37,7 +35,7 @@ class GRPO(Algorithm, extra="forbid"):
         num_steps: int,
         output_dir: Path,
         autocast: bool | None = None,
-        base: Base | None = None,
+        base: AdapterBase | None = None,
     ) -> Stepper:
         """See `Algorithm.stepper`."""
         from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper

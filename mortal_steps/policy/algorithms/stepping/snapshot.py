@@ -22,13 +22,13 @@ from peft import PeftModel
 
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import digests
+from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
 from mortal_steps.policy.algorithms.stepping.state import (
     small_digests,
     write_counters,
     write_optimizer,
 )
-from mortal_steps.policy.base_model import Base
 from mortal_steps.policy.export import (
     link_model,
     published_tensors,
@@ -88,7 +88,7 @@ class Snapshot:
 
 
 def take_snapshot(
-    trainer: Stepped, base: Base, *, weights_digest: str, links: bool, may_share: bool
+    trainer: Stepped, base: AdapterBase, *, weights_digest: str, links: bool, may_share: bool
 ) -> Snapshot:
     """A snapshot of the trainer between two train steps, whose weights have this digest.
 
@@ -143,7 +143,7 @@ def _copied_weights(trainer: Stepped, *, links: bool) -> Mapping[str, torch.Tens
     return published_tensors(trainer.model, own_names=True)
 
 
-def _small_files(trainer: Stepped, base: Base) -> dict[str, bytes]:
+def _small_files(trainer: Stepped, base: AdapterBase) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if isinstance(trainer.model, PeftModel):

@@ -14,8 +14,8 @@ import torch
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
 from mortal_steps.policy import digests
+from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
-from mortal_steps.policy.base_model import Base
 from mortal_steps.policy.export import save_trained
 from mortal_steps.store.hashing_file import HashingFile
 
@@ -25,7 +25,7 @@ REFERENCE_FILE = "reference.safetensors"
 def save_state(
     trainer: Stepped,
     folder: Path,
-    base: Base,
+    base: AdapterBase,
     beside: Mapping[str, tuple[Path, str]] | None = None,
 ) -> dict[str, str]:
     """Write all that it takes to go on bit for bit, with the model as trained from `base`.

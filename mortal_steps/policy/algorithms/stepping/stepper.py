@@ -30,8 +30,10 @@ from transformers.utils.logging import disable_progress_bar
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.policy import digests
+from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
+from mortal_steps.policy.algorithms.stepping.padding import check_padding
 from mortal_steps.policy.algorithms.stepping.place import training_place
 from mortal_steps.policy.algorithms.stepping.randomness import (
     prefer_reproducible_kernels,
@@ -50,20 +52,19 @@ from mortal_steps.policy.algorithms.stepping.state import (
     save_state,
     state_digests,
 )
-from mortal_steps.policy.base_model import Base, named_base
+from mortal_steps.policy.base_model import named_base
 from mortal_steps.policy.export import (
     Settings,
     published_tensors,
     save_adapter,
     save_model,
-    save_tokenizer,
     save_trained,
     settings_of,
     write_settings,
 )
 from mortal_steps.policy.rounding import rounded
 from mortal_steps.policy.tensor_file import cast
-from mortal_steps.policy.tokenizer import load_tokenizer
+from mortal_steps.policy.tokenizer import load_tokenizer, save_tokenizer
 from mortal_steps.scores import reward_names
 from mortal_steps.types import RolloutBatch, TrainingPlace
 
@@ -84,7 +85,7 @@ class TrlStepper(ABC):
         num_steps: int,
         output_dir: Path,
         autocast: bool | None = None,
-        base: Base | None = None,
+        base: AdapterBase | None = None,
     ) -> None:
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
         disable_progress_bar()
@@ -197,6 +198,11 @@ class TrlStepper(ABC):
     def place(self) -> TrainingPlace:
         """Where and in which numbers training runs."""
         return training_place(self._trainer)
+
+    def warnings(self, probe: Sequence[int]) -> tuple[str, ...]:
+        """What a user should know before the first step, found out with the tokens of a probe."""
+        found = check_padding(self._trainer, probe)
+        return (found,) if found else ()
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability (nats) of each token but the first, given those before it.

@@ -27,12 +27,13 @@ class Costly:
 def test_a_budget_is_spent_by_judges_too(tmp_path: Path) -> None:
     config = RunConfig.model_validate({"compute": {"modal": {"max_cost": 2.0}}})
     session = Session(Run(RunStore(tmp_path), config, run_info(tmp_path)), Costly())
-    assert (session.spent_share(), session.overspent()) == (0.25, None)
+    budget = session.budget
+    assert (budget.spent_share(), budget.overspent()) == (0.25, None)
     ledger = Ledger(tmp_path)
     ledger.pay(payment("a", 1.0, dollars=1.0))
-    assert (session.spent_share(), session.overspent()) == (0.75, None)
+    assert (budget.spent_share(), budget.overspent()) == (0.75, None)
     ledger.pay(payment("b", None, dollars=0.5))
-    assert session.overspent() == "compute.modal.max_cost = 2 dollars (2.00 spent)"
+    assert budget.overspent() == "compute.modal.max_cost = 2 dollars (2.00 spent)"
 
 
 def test_the_report_adds_judges_to_containers(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""What the server is told in passing: a run neither waits for it nor ends with it."""
+"""Requests to the Prefect server that may fail: a run neither waits for them long nor ends with
+them."""
 
 from __future__ import annotations
 
@@ -13,22 +14,22 @@ from prefect.logging import get_run_logger
 T = TypeVar("T")
 
 PATIENCE_S = 5.0
-"""How long training waits for the server."""
-NOT_TOLD = (
+"""Seconds that training waits for the server."""
+UNANSWERED = (
     *(TimeoutError, httpx.HTTPError, PrefectHTTPStatusError),
     ObjectNotFound,  # somebody has deleted it
     AssertionError,
 )
-"""The last is Prefect's for a request whose retries `server_watch` takes away while it pauses."""
+"""Errors of such a request. The last is Prefect's error for a request whose retries `server_watch`
+has switched off while it pauses."""
 
 
-async def told(call: Awaitable[T], otherwise: str) -> T | None:
-    """What the server answers; None, and a line in the log that says `otherwise`, where it does
-    not."""
+async def best_effort(call: Awaitable[T], otherwise: str) -> T | None:
+    """The server's answer. If there is none, returns None and logs `otherwise`."""
     try:
         async with asyncio.timeout(PATIENCE_S):  # Prefect would try again for a minute
             return await call
-    except NOT_TOLD as error:
+    except UNANSWERED as error:
         reason = str(error) or f"no answer in {PATIENCE_S:g} s"
         get_run_logger().warning("%s: %s", otherwise, reason)
         return None

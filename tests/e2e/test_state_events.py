@@ -11,8 +11,8 @@ from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, tempor
 
 from mortal.server.api import wait_for_history
 from mortal_tasks.server_watch import watch_server
+from mortal_tasks.state_events import RUNNING_TOLD_AFTER_S
 from mortal_tasks.tags import tag_stage, tag_worker
-from mortal_tasks.telling import RUNNING_TOLD_AFTER_S
 from tests.support.task_runs import stages_shown
 
 SHORT_S = 0.2

@@ -11,7 +11,7 @@ from prefect.concurrency import _leases
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-from mortal_tasks import place
+from mortal_tasks import deployment_slot as slot
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def answers(monkeypatch):
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setattr(place, "RETRY_S", 0.01)
+    monkeypatch.setattr(slot, "RETRY_S", 0.01)
     url = f"http://127.0.0.1:{server.server_port}/api"
     once = {PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}
     with temporary_settings(once), get_client(sync_client=True) as client:
@@ -46,28 +46,28 @@ def answers(monkeypatch):
 def ours(monkeypatch):
     """The lease of this flow run."""
     lease_id = uuid4()
-    monkeypatch.setattr(place, "_ours", {lease_id})
+    monkeypatch.setattr(slot, "_ours", {lease_id})
     return lease_id
 
 
 def test_a_server_that_is_away_is_asked_again_until_it_renews(answers, ours):
     codes, client = answers
     codes += [503, 503, 204]
-    assert place.renew(client, ours, 300, threading.Event())
+    assert slot.renew(client, ours, 300, threading.Event())
     assert codes == []
 
 
 def test_a_place_that_is_lost_is_put_up_with(answers, ours):
     codes, client = answers
     codes += [410]
-    assert not place.renew(client, ours, 300, threading.Event())
+    assert not slot.renew(client, ours, 300, threading.Event())
 
 
 def test_a_flow_that_has_ended_renews_nothing(answers, ours):
     _, client = answers
     ended = threading.Event()
     ended.set()
-    assert not place.renew(client, ours, 300, ended)
+    assert not slot.renew(client, ours, 300, ended)
 
 
 def test_leases_of_others_are_renewed_as_prefect_does(answers, ours, monkeypatch):
@@ -75,13 +75,13 @@ def test_leases_of_others_are_renewed_as_prefect_does(answers, ours, monkeypatch
     codes += [410]
     monkeypatch.setattr(_leases, "_RENEWAL_MAX_ATTEMPTS", 1)
     with pytest.raises((PrefectHTTPStatusError, httpx.HTTPError)):
-        place.renew(client, uuid4(), 300, threading.Event())
+        slot.renew(client, uuid4(), 300, threading.Event())
 
 
 def test_prefect_renews_leases_in_this_way(answers, ours, monkeypatch):
-    """Its loop calls the function that `keep_place` replaces."""
+    """Its loop calls the function that `keep_slot` replaces."""
     codes, _ = answers
     codes += [410]
-    monkeypatch.setattr(_leases, "_renew_concurrency_lease_with_retries", place.renew)
+    monkeypatch.setattr(_leases, "_renew_concurrency_lease_with_retries", slot.renew)
     _leases._lease_renewal_loop(ours, 300, threading.Event())
     assert codes == []

@@ -1,10 +1,10 @@
-"""Which states of a task run the Prefect server is told of.
+"""Decides which states of a task run are sent to the Prefect server.
 
-Prefect sends an event for each: Pending, Running, and how it ended. The server writes every one
-down beside the task run itself, which is most of what a short stage costs it. But the last event
-says all that the pages show: name, tags, beginning, length. So a task run that ends soon is told of
-once, when it has ended; one that takes longer is shown as Running meanwhile. Of the shortest only
-the step is told that they belong to; see short_stages.py.
+Prefect sends an event for each state: Pending, Running, and the final one. The server stores each
+of them beside the task run itself, which is most of what a short stage costs it. But the last event
+contains all that the pages show: name, tags, beginning and duration. So a task run that ends soon
+is sent once, when it has ended; one that takes longer is shown as Running meanwhile. Of the
+shortest, only their step is shown; see short_stages.py.
 """
 
 from __future__ import annotations
@@ -24,27 +24,24 @@ from mortal_tasks.tags import tag_stage
 
 RUNNING_TOLD_AFTER_S = 1.0
 CACHED = "Cached"
-"""Prefect's name for Completed where it has called nothing."""
+"""Prefect's name for the state Completed of a task whose function was not called."""
 
 
-def tell(
+def send_state(
     task_run: TaskRun,
     initial_state: State[Any] | None,
     validated_state: State[Any],
     follows: Event | None = None,
 ) -> Event | None:
-    """Send a state's event now, later or never; returns what was sent now.
-
-    Of other flow runs than ours, everything is sent.
-    """
-    emit = emit_task_run_state_change_event
+    """Send the event of a state now, later or never; returns the event if it was sent now. For flow
+    runs that are not ours, everything is sent at once."""
     kept = history.get()
     if kept is None:
-        return emit(task_run, initial_state, validated_state, follows)
+        return emit_task_run_state_change_event(task_run, initial_state, validated_state, follows)
     # Where the result lies is of use to this process alone, and a quarter of what would be kept.
     without_result = copy(validated_state)  # the same id and time, unlike `model_copy`
     without_result.data = None
-    send = partial(emit, task_run, initial_state, without_result, follows)
+    send = partial(kept.send, task_run, initial_state, without_result, follows)
     kept.say_no_longer(task_run.id)
     if validated_state.is_pending():
         return None
@@ -62,7 +59,7 @@ def tell(
 
 
 def _link(task_run: TaskRun, kept: History) -> None:
-    """Link it to the task runs that the server is told, and say nothing of other inputs."""
+    """Link a task run to those whose results it uses, and send nothing about its other inputs."""
     # Unique among those of one name in one flow run; Prefect's has 36 characters, and an index.
     task_run.dynamic_key = task_run.id.hex[-12:]
     for name, inputs in list(task_run.task_inputs.items()):
@@ -72,6 +69,6 @@ def _link(task_run: TaskRun, kept: History) -> None:
             task_run.task_inputs[name] = [TaskRunResult(id=shown) for shown in linked]
 
 
-def tell_less() -> None:
-    """Let Prefect's engine, which has no setting for it, send what `tell` does."""
-    task_engine.emit_task_run_state_change_event = tell  # type: ignore[attr-defined]
+def send_fewer_events() -> None:
+    """Make Prefect's engine send events by `send_state`. The engine has no setting for this."""
+    task_engine.emit_task_run_state_change_event = send_state  # type: ignore[attr-defined]

@@ -1,9 +1,9 @@
-"""A flow run keeps its place among the runs of its deployment, and never dies of losing it.
+"""Keeps a flow run's slot in the concurrency limit of its deployment, and does not fail without it.
 
-The server lends a place for five minutes, and Prefect's engine renews it. Where that fails for some
-seconds, because the server is away, or once, because the server has given the place up with the
-run, the engine cancels the flow. But training needs no server, and a run that the server gave up
-goes on (server_watch.py). Here such a failure is waited for or put up with.
+The server lends a slot for five minutes, and Prefect's engine renews the loan. The engine cancels
+the flow if renewing fails for some seconds because the server is away, or once because the server
+has given up the run and its slot. But training needs no server, and a run that the server has given
+up continues (server_watch.py). So here such failures are waited out or ignored.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _prefects_renew = _leases._renew_concurrency_lease_with_retries
 _ours: set[UUID] = set()
 
 
-def keep_place() -> None:
-    """Let Prefect's engine, which has no setting for it, renew the lease of this flow run as
-    `renew` does."""
+def keep_slot() -> None:
+    """Make Prefect's engine renew this flow run's lease by calling `renew`. The engine has no
+    setting for this."""
     context = FlowRunContext.get()
     state = None if context is None or context.flow_run is None else context.flow_run.state
     lease_id = None if state is None else state.state_details.deployment_concurrency_lease_id
@@ -38,10 +38,8 @@ def keep_place() -> None:
 def renew(
     client: SyncPrefectClient, lease_id: UUID, lease_duration: float, stop_event: threading.Event
 ) -> bool:
-    """Renew a lease for `lease_duration` seconds; False when there is nothing to renew any more.
-
-    Leases that are not of our flow runs are renewed as Prefect does.
-    """
+    """Renew a lease for `lease_duration` seconds; returns False when there is nothing left to
+    renew. Other leases than those of our flow runs are renewed as Prefect does it."""
     if lease_id not in _ours:
         return _prefects_renew(client, lease_id, lease_duration, stop_event)
     while not stop_event.is_set():

@@ -1,0 +1,81 @@
+"""Can a model be trained that begins with the files of a folder? Asked before the first step.
+
+transformers makes up what the files lack: it draws the weights at random, says so in its log, and
+goes on. It has no opinion on what a model is trained for, either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging
+
+from mortal_steps.errors import ModelError
+from mortal_steps.models.model_class import trained_class
+
+
+def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> None:
+    """Raise `ModelError` unless the folder at `path` holds a language model that continues text,
+    with all of its weights as plain numbers. No tensor is read."""
+    place = f"model.name_or_path: {path}"
+    try:
+        config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{place}: its config.json cannot be read: {error}") from error
+    kind = trained_class(config)
+    _check_kind(kind, config, place)
+    try:
+        with _without_a_word():
+            loaded: Any = kind.from_pretrained(
+                path,
+                device_map="meta",
+                trust_remote_code=trust_remote_code,
+                output_loading_info=True,
+            )
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
+        raise ModelError(f"{place} cannot be loaded: {error}") from error
+    missing = sorted(loaded[1]["missing_keys"])
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ModelError(
+            f"{place}: its files lack the weights {missing[0]}{more}, for which transformers would "
+            "draw random numbers; copy the model again, or save it anew with model.save_pretrained"
+        )
+
+
+def _check_kind(kind: Any, config: Any, place: str) -> None:
+    quantized = getattr(config, "quantization_config", None)
+    if quantized:
+        method = quantized.get("quant_method") if isinstance(quantized, dict) else None
+        raise ModelError(
+            f"{place} is quantized ({method or 'quantization_config in its config.json'}), and "
+            "weights are trained in model.dtype; name the model that it was made of, or save it "
+            "dequantized"
+        )
+    if config.is_encoder_decoder:
+        raise ModelError(
+            f"{place} is an encoder-decoder ({config.model_type}), and TRL trains decoders alone; "
+            "name a causal language model"
+        )
+    if kind is not AutoModelForCausalLM and not kind.can_generate():
+        raise ModelError(
+            f"{place} is a {kind.__name__} (architectures in its config.json), which generates no "
+            "text; name a causal language model"
+        )
+
+
+@contextlib.contextmanager
+def _without_a_word() -> Iterator[None]:
+    """transformers reports what it loads, and warns of what it does not find."""
+    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,101 @@
+"""A run that is cancelled on the server, where no worker is there to tell its process, and one that
+is deleted there."""
+
+import asyncio
+from unittest.mock import patch
+from uuid import UUID
+
+import pytest
+from prefect import flow, task
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State, StateType
+from prefect.exceptions import Abort
+from prefect.runtime import flow_run
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Completed
+
+import mortal_tasks.history
+from mortal_flows.endings import ended_already
+from mortal_flows.lateness import LIMIT_REACHED
+from mortal_tasks.server_watch import POLL_S, ServerWatch, watch_server
+
+
+@flow(persist_result=False)
+async def night(state_type: str, message: str):
+    """Whether it hears of that state within two looks at the server."""
+    heard = asyncio.Event()
+    cancelled = State(type=StateType(state_type), message=message)
+    async with watch_server(60, lambda reason: heard.set()):
+        async with get_client() as client:
+            await client.set_flow_run_state(UUID(flow_run.id), cancelled)
+        try:
+            async with asyncio.timeout(2.5 * POLL_S):
+                await heard.wait()
+        except TimeoutError:
+            return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("state_type", "message", "stops"),
+    [
+        ("CANCELLING", "", True),
+        ("CANCELLED", "too long", True),
+        ("CANCELLED", f"{LIMIT_REACHED}.", False),
+    ],
+    ids=["the command flow-run cancel", "an automation", "a limit, while it was taken for dead"],
+)
+def test_a_cancelled_run_without_a_worker_stops(server, state_type, message, stops):
+    with temporary_settings({PREFECT_API_URL: server.api_url}):
+        assert asyncio.run(night(state_type, message)) is stops
+
+
+@task(name="generate", task_run_name="generate")
+async def stage():
+    pass
+
+
+@flow(persist_result=False)
+async def deleted_night():
+    """How many states the server is told of a stage before and after the flow run is deleted."""
+    sent = []
+    async with watch_server(60) as watch:
+        emit = mortal_tasks.history.emit_task_run_state_change_event
+        with patch.object(
+            mortal_tasks.history,
+            "emit_task_run_state_change_event",
+            side_effect=lambda *told: sent.append(told) or emit(*told),
+        ):
+            await stage()
+            before = len(sent)
+            async with get_client() as client:
+                await client.delete_flow_run(UUID(flow_run.id))
+            async with asyncio.timeout(5 * POLL_S):
+                while not watch.forgotten:
+                    await asyncio.sleep(0.1)
+            await stage()
+            async with asyncio.timeout(POLL_S):
+                await watch.written_down()
+    raise ended_already(Completed(data=(before, len(sent) - before)))
+
+
+def test_of_a_deleted_run_nothing_more_is_told(server):
+    """Prefect's server would try to write it down, and keep other runs' task runs waiting."""
+    with (
+        temporary_settings({PREFECT_API_URL: server.api_url}),
+        pytest.raises(Abort) as ended,
+    ):
+        asyncio.run(deleted_night())
+    assert ended.value.state.data == (1, 0)
+
+
+def test_a_worker_has_time_to_tell_the_process(monkeypatch):
+    watch = ServerWatch(None, None, 60, print)
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    cancelling = State(type=StateType.CANCELLING)
+    assert not watch._is_cancelled(cancelling, has_worker=True)
+    now += 31
+    assert watch._is_cancelled(cancelling, has_worker=True), "it is gone"
+    assert not watch._is_cancelled(State(type=StateType.RUNNING), has_worker=True)
+    assert not watch._is_cancelled(cancelling, has_worker=True)

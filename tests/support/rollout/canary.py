@@ -1,0 +1,13 @@
+"""The checks of `load_weights` without the loading: does an engine hold what is in a folder?"""
+
+from pathlib import Path
+
+from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.weight_sync.canary import check_probe_in
+
+
+def check_canary(engine: Engine, folder: Path, tolerance: float) -> None:
+    """Raise `WeightsMismatchError` unless the engine has the folder's tensors, and scores its probe
+    as the actor did."""
+    engine.verify(folder)
+    check_probe_in(engine, folder, tolerance)

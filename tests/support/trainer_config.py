@@ -1,0 +1,20 @@
+"""The configuration that `MortalTrainer` makes of its parameters."""
+
+from mortal import MortalTrainer
+
+ROWS = [{"prompt": "1 + 1 =", "answer": "2"}, {"prompt": "1 + 2 =", "answer": "3"}]
+NEW = {"model.new.max_position_embeddings": 64}
+
+
+def config_of(reward="sandbox", *, config=NEW, **given):
+    given.setdefault("train_dataset", ROWS)
+    return MortalTrainer("model", reward, config=config, **given).config
+
+
+def term_of(reward):
+    (term,) = config_of(reward).rewards.terms
+    return term
+
+
+def scaled(by):
+    return lambda completions, **kwargs: [by] * len(completions)

@@ -1,0 +1,104 @@
+"""Folders that transformers loads, but that hold no model to go on training."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2ForSequenceClassification,
+    Qwen2Model,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from mortal_steps.errors import ModelError
+from mortal_steps.policy.starting_weights import check_starting_weights
+
+SHAPE = {
+    "vocab_size": 16,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "intermediate_size": 8,
+}
+OTHERS = {
+    "a classifier": (Qwen2ForSequenceClassification, Qwen2Config(**SHAPE)),
+    "a model without its head": (Qwen2Model, Qwen2Config(**SHAPE)),
+    "an encoder-decoder": (
+        T5ForConditionalGeneration,
+        T5Config(vocab_size=16, d_model=8, d_kv=8, d_ff=8, num_layers=1, num_heads=1),
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    Qwen2ForCausalLM(Qwen2Config(**SHAPE)).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def edit(folder, change):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, {"format": "pt"})
+
+
+def test_a_whole_model_may_hold_more_than_it_needs_and_tie_its_head(folder, tmp_path):
+    check_starting_weights(str(folder))
+    edit(folder, lambda tensors: tensors.update({"mtp.weight": torch.zeros(1)}))
+    check_starting_weights(str(folder))
+    tied = tmp_path / "tied"
+    Qwen2ForCausalLM(Qwen2Config(**SHAPE, tie_word_embeddings=True)).save_pretrained(tied)
+    check_starting_weights(str(tied))
+
+
+def test_weights_that_would_be_drawn_at_random_are_named(folder):
+    edit(folder, lambda tensors: tensors.pop("lm_head.weight"))
+    with pytest.raises(ModelError, match=r"lack the weights lm_head\.weight, for which"):
+        check_starting_weights(str(folder))
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_what_continues_no_text_is_refused_by_name(what, tmp_path):
+    kind, config = OTHERS[what]
+    kind(config).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="name a causal language model"):
+        check_starting_weights(str(tmp_path))
+
+
+def test_quantized_weights_are_refused_with_their_method(folder):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+    path.write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=r"is quantized \(gptq\)"):
+        check_starting_weights(str(folder))
+
+
+def test_a_shape_that_is_not_the_configurations_is_refused(folder, tmp_path):
+    other = tmp_path / "other"
+    Qwen2ForCausalLM(Qwen2Config(**{**SHAPE, "vocab_size": 12})).save_pretrained(other)
+    shutil.copy(other / "config.json", folder)
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        check_starting_weights(str(folder))
+
+
+def test_a_model_that_only_reads_is_told_apart(tmp_path):
+    config = BertConfig(
+        vocab_size=16,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+    )
+    BertForMaskedLM(config).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="generates no text"):
+        check_starting_weights(str(tmp_path))
