@@ -111,12 +111,14 @@ def test_a_disk_that_is_full_is_heard_of_at_the_next_step(run, monkeypatch):
     actor = run.actor()
     actor.prepare(step=0)
     run.train(actor, [0])
+    sharing = actor._memory._publisher._sharing
+    sharing.join()  # v1 is on disk before it is full
 
     def full(relative, files, digests):
         raise DiskFullError(f"cannot write {relative}: the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(actor._memory._publisher._sharing._store, "commit_folder", full)
+        patch.setattr(sharing._store, "commit_folder", full)
         run.train(actor, [1])
         with pytest.raises(DiskFullError, match="weights/v2: the disk is full"):
             run.train(actor, [2])
