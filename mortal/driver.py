@@ -16,6 +16,7 @@ from mortal.beside import PrefectBeside
 from mortal.server.files import Server
 from mortal.terminal.display import is_shown, show_outcome
 from mortal.terminal.output import checking, run_argument, say
+from mortal.terminal.streams import losing_what_cannot_be_printed
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.head_start import model_beside
@@ -130,4 +131,5 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
 def _report(run: Run, seconds: float) -> None:
     summary = summarize(run)
     spinner.stop()
-    show_outcome(summary, seconds, server_runs=is_shown(summary.ui_url))
+    with losing_what_cannot_be_printed():
+        show_outcome(summary, seconds, server_runs=is_shown(summary.ui_url))

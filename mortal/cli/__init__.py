@@ -17,6 +17,7 @@ from mortal.terminal.output import (
     wants_tracebacks,
     warn_in_plain_lines,
 )
+from mortal.terminal.streams import open_closed_streams
 from mortal_steps import __version__
 from mortal_steps.errors import MortalError
 from mortal_steps.report.spinner import spinner
@@ -80,6 +81,7 @@ def main() -> NoReturn:
     SIGTERM ends a command as Ctrl-C does, and so does its terminal when it goes away, so that
     workers and server go in order.
     """
+    open_closed_streams()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # which is what `nohup` is for

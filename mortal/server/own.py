@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import http.client
 import os
 import subprocess
 import sys
@@ -38,13 +37,13 @@ from mortal.server.files import (
     try_lock,
     write_record,
 )
+from mortal.server.health import answers
 from mortal_steps.errors import ServerError
 
 START_TIMEOUT_S = 600.0
 """How long a living server may take until it answers: a slow machine needs minutes for the first
 start."""
 GONE_TIMEOUT_S = END_S + 10.0
-ANSWER_TIMEOUT_S = 20.0
 LOOK_EVERY_S = 0.5
 LONGEST_PAUSE_S = 60.0
 """Between two starts of a server that does not stay."""
@@ -230,22 +229,10 @@ def _did_not_start(home: Path) -> ServerError:
 
 def _wait_until_it_answers(home: Path, record: ServerRecord) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not _answers(record):
+    while not answers(record.port):
         if not record.process.lives() or time.monotonic() > deadline:
             raise _did_not_start(home)
         time.sleep(0.1)
-
-
-def _answers(record: ServerRecord) -> bool:
-    """Whether it is healthy. Prefect's client would take longer to make than the server to say."""
-    connection = http.client.HTTPConnection("127.0.0.1", record.port, timeout=ANSWER_TIMEOUT_S)
-    try:
-        connection.request("GET", "/api/health")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 @contextlib.contextmanager

@@ -35,6 +35,7 @@ def worker_specs(
 ) -> dict[Role, WorkerSpec]:
     """One actor, the rollout workers and the reward workers of a run on this machine."""
     common = {"run_dir": str(run_dir), "config": config}
+    of_model = {**common, "model_path": model_path}
     local = config.compute.local
     engine = engine_kind(config.rollout.engine or ALWAYS_THERE)
     shares = config.compute.backend == "local"  # else there is one worker to a machine
@@ -42,23 +43,14 @@ def worker_specs(
         "actor": _spec(
             "actor",
             local.actor,
-            {
-                **common,
-                "fingerprint": fingerprint,
-                "model_path": model_path,
-                "num_steps": num_steps,
-            },
+            {**of_model, "fingerprint": fingerprint, "num_steps": num_steps},
             preload=TRAINING_MODULES if shares else (),
             rounding=rounding,
         ),
         "rollout": _spec(
             "rollout",
             local.rollout,
-            {
-                **common,
-                "config": sharing_gpus(config) if shares else config,
-                "model_path": model_path,
-            },
+            {**of_model, "config": sharing_gpus(config) if shares else config},
             count=config.num_rollout_workers,
             prepare="start",
             preload=engine.preload if shares else (),

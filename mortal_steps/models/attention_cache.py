@@ -12,6 +12,10 @@ HEAD_WIDTH = ("head_dim", "global_head_dim")
 """Layers may differ, and say so in `per_layer_config`: the widest counts."""
 
 
+RECURRENT = ("mamba_", "ssm_", "linear_", "conv_L_")
+"""What names begin with that only models with recurrent layers have."""
+
+
 def cache_bytes_per_token(settings: Mapping[str, Any]) -> int:
     """Bytes in float32, at most, of one token in all layers.
 
@@ -26,6 +30,13 @@ def cache_bytes_per_token(settings: Mapping[str, Any]) -> int:
     head_width = max(widths) or width // heads
     kept = text.get("num_key_value_heads") or heads
     return int(2 * (_first(text, LAYERS) or 1) * kept * head_width * 4)
+
+
+def is_recurrent(settings: Mapping[str, Any]) -> bool:
+    """Whether some layers have a state in place of keys and values, as those of Jamba, Falcon-H1 or
+    Qwen3-Next."""
+    text = settings.get("text_config") or settings
+    return any(name.startswith(RECURRENT) for name in text)
 
 
 def _first(text: Mapping[str, Any], names: tuple[str, ...]) -> int | None:

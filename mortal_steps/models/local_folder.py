@@ -47,6 +47,12 @@ def check_folder(folder: Path, *, called: str = "model.name_or_path", whole: boo
     place = f"{called}: {folder}"
     if not folder.is_dir():
         raise ModelError(f"{called}: no such folder: {folder}")
+    if not (folder / "config.json").exists() and (folder / "adapter_config.json").exists():
+        raise ModelError(
+            f"{place} is a PEFT adapter, which a run cannot begin with: add it to its base with "
+            "AutoPeftModelForCausalLM.from_pretrained(...).merge_and_unload(), save that with its "
+            "tokenizer, and name the new folder"
+        )
     if not (folder / "config.json").exists():
         raise ModelError(f"{place} has no config.json; it is no model folder")
     if _read_settings(folder / "config.json") is None:
@@ -109,6 +115,23 @@ def read_context(path: Path) -> int | None:
     text = settings.get("text_config")
     found = (text if isinstance(text, dict) else settings).get("max_position_embeddings")
     return found if isinstance(found, int) and found > 0 else None
+
+
+def takes_pictures(path: Path) -> bool:
+    """Whether a model looks at pictures as well, by its config.json."""
+    return "vision_config" in (_read_settings(path) or {})
+
+
+def read_type(path: Path) -> str | None:
+    """Type that a model's weights were saved in, such as `bfloat16`, by its config.json; None where
+    that does not tell."""
+    settings = _read_settings(path) or {}
+    text = settings.get("text_config")
+    for place in (settings, text if isinstance(text, dict) else {}):
+        for name in ("dtype", "torch_dtype"):
+            if isinstance(place.get(name), str):
+                return str(place[name])
+    return None
 
 
 def _read_settings(path: Path) -> dict[str, Any] | None:

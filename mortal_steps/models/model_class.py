@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from mortal_steps.errors import ModelError
 
 
 def trained_class(config: Any) -> Any:
@@ -28,3 +31,16 @@ def load_model(path: str, **options: Any) -> Any:
         if kind is AutoModelForCausalLM:
             raise
         return kind.from_pretrained(path, **options)
+
+
+def check_known(token_ids: Sequence[int], model: Any) -> None:
+    """Raise `ModelError` for a token that the model has no embedding of: torch would only say that
+    an index is out of range, and a GPU be of no use afterwards."""
+    known, largest = model.get_input_embeddings().weight.shape[0], max(token_ids)
+    if largest >= known:
+        raise ModelError(
+            f"the tokenizer makes the token {largest} of a prompt, and {model.config.model_type} "
+            f"has embeddings of the tokens 0 to {known - 1}: tokens were added to the tokenizer "
+            "alone. Save the model anew after model.resize_token_embeddings(len(tokenizer)), or "
+            "with the tokenizer that it was trained with"
+        )

@@ -29,6 +29,7 @@ from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, check_listed_weights, read_context
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.engine_checks import check_adapter, check_engine
+from mortal_steps.orchestration.pictures import check_pictures
 from mortal_steps.orchestration.room_for_weights import check_room_for_weights
 from mortal_steps.orchestration.settling import lacks, rollout_interpreter
 from mortal_steps.rewards.code_execution.environment import COLUMNS
@@ -87,6 +88,7 @@ def check(
             "evaluation.eval_steps is set, but there are no held-out problems; set "
             "data.eval_samples, data.eval_split or data.eval_source"
         )
+    check_pictures(config, train[0])
     check_engine(config)
     check_adapter(config)
     check_room_for_weights(config)

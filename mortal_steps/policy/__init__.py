@@ -24,5 +24,6 @@ Models:
     exporting                    a checkpoint as a model folder
     adapter_base, tokenizer      an adapter's base; the tokenizer
     prompt_lengths               do the prompts fit the model?
+    starting_weights             can a folder's model be trained?
     transformers_models          importing transformers faster
 """

@@ -24,6 +24,11 @@ def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> Non
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
+        if "trust_remote_code" in str(error):
+            raise ModelError(
+                f"{place} comes with code of its own (auto_map in its config.json); read it, and "
+                "set model.trust_remote_code = true to let it run"
+            ) from error
         raise ModelError(f"{place}: its config.json cannot be read: {error}") from error
     kind = trained_class(config)
     _check_kind(kind, config, place)

@@ -29,6 +29,11 @@ def last_written(run: Run) -> float:
     return run.manifest.updated_at if begun else run.info.created_at
 
 
+def _counts_from(run: Run) -> float:
+    """What its age counts from: a clock that was set back meanwhile makes no run older."""
+    return max(last_written(run), run.info.created_at)
+
+
 def _known(
     run: Run, by_uid: Mapping[str, str], keep_days: float | None, keep_rollouts: int | None
 ) -> KnownRun:
@@ -38,7 +43,7 @@ def _known(
     except MortalError as error:
         return KnownRun(
             run_id=root.name,
-            updated_at=last_written(run),
+            updated_at=_counts_from(run),
             complete=False,
             goes_back_to=frozenset(_parent(run, by_uid)),
             untouchable=f"its settings cannot be read: {error}",
@@ -47,7 +52,7 @@ def _known(
     complete = run.manifest.status == "completed" and run.manifest.final is not None
     return KnownRun(
         run_id=root.name,
-        updated_at=last_written(run),
+        updated_at=_counts_from(run),
         complete=complete,
         goes_back_to=frozenset(_goes_back_to(run, config, by_uid)) - {root.name},
         untouchable=_why_untouchable(run, config, complete),

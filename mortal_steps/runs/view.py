@@ -29,6 +29,9 @@ from mortal_steps.types.identity import RunInfo
 
 logger = logging.getLogger(__name__)
 
+MOST_NAMED = 20
+"""Runs that an error names."""
+
 
 class RunView:
     """A run directory with its identity, its manifest and its logs."""
@@ -97,8 +100,14 @@ def opened(runs_dir: Path, run_id: str, make: Callable[[RunStore, RunInfo], Foun
             f"run {run_id} in {runs_dir} cannot be read: {error.filename}: {error.strerror}"
         ) from error
     check_never_begun(store.root)
-    known = ", ".join(run.info.run_id for run in view_runs(runs_dir)) or "none"
-    raise RunNotFoundError(f"no run {run_id!r} in {runs_dir} (runs there: {known})")
+    raise RunNotFoundError(f"no run {run_id!r} in {runs_dir} (runs there: {_known(runs_dir)})")
+
+
+def _known(runs_dir: Path) -> str:
+    """The runs of a folder, the last ones where there are many."""
+    known = [run.info.run_id for run in view_runs(runs_dir)]
+    left_out = f"{len(known) - MOST_NAMED} older ones, " if len(known) > MOST_NAMED else ""
+    return left_out + ", ".join(known[-MOST_NAMED:]) or "none"
 
 
 def every(runs_dir: Path, find: Callable[[Path, str], Found]) -> list[Found]:

@@ -14,7 +14,7 @@ from typing import Any
 from mortal_steps.config import ModelConfig
 from mortal_steps.config.engines import VLLM_ADAPTERS
 from mortal_steps.errors import ConfigError
-from mortal_steps.models.attention_cache import cache_bytes_per_token
+from mortal_steps.models.attention_cache import cache_bytes_per_token, is_recurrent
 from mortal_steps.models.local_folder import read_context
 from mortal_steps.serving.folder import ServedModel
 
@@ -154,16 +154,14 @@ def url_of(endpoint: Endpoint) -> str:
 
 def _cpu_options(config: Path, length: int) -> Sequence[str]:
     """As the rollout workers' engine has them; rollout/engines/vllm.py says why."""
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    cache = max(MIN_CACHE_BYTES, CACHED_SEQUENCES * cache_bytes_per_token(settings) * length)
     return [
         *("--enforce-eager", "--no-enable-chunked-prefill"),
+        *(("--no-enable-prefix-caching",) if is_recurrent(settings) else ()),
         *("--max-num-batched-tokens", str(max(length, SHORTEST_BATCH))),
-        *("--kv-cache-memory-bytes", str(_cache_bytes(config, length))),
+        *("--kv-cache-memory-bytes", str(cache)),
     ]
-
-
-def _cache_bytes(config: Path, length: int) -> int:
-    settings = json.loads(config.read_text(encoding="utf-8"))
-    return max(MIN_CACHE_BYTES, CACHED_SEQUENCES * cache_bytes_per_token(settings) * length)
 
 
 def _rank(adapter: Path) -> int:

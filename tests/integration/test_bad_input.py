@@ -3,14 +3,12 @@
 import json
 import logging
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from mortal.driver import drive
 from mortal_steps.config import NewModelConfig, RunConfig
 from mortal_steps.config.loader import load_config, parse_config
 from mortal_steps.data import dataset_fingerprint
@@ -21,7 +19,6 @@ from mortal_steps.errors import (
     ModelError,
     MortalError,
     RewardError,
-    ServerError,
     StoreError,
 )
 from mortal_steps.orchestration import preflight
@@ -255,43 +252,6 @@ def test_a_run_id_belongs_to_one_configuration(tmp_path, monkeypatch):
         open_run(changed.model_copy(update={"run_id": "same"}))
     with pytest.raises(MortalError, match=r"no run 'other' in runs \(runs there: same\)"):
         find_run(Path("runs"), "other")
-
-
-def test_a_port_in_use_is_named(tmp_path, monkeypatch):
-    from mortal.server.choice import prefect_server
-
-    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-        with (
-            pytest.raises(ServerError, match=f"port {port} is in use"),
-            prefect_server(port=port, keep=False, say=print),
-        ):
-            pytest.fail("started on a taken port")
-
-
-def test_a_server_that_is_not_there_is_named_before_anything_is_made(tmp_path, monkeypatch):
-    write_project(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    with pytest.raises(ServerError, match="does not answer"):
-        drive(load_config(Path("tiny.toml")), port=0, keep_server=False)
-    assert not Path("runs").exists()
-
-
-def test_a_configured_server_must_answer(monkeypatch):
-    from mortal.server.choice import prefect_server
-
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    with (
-        pytest.raises(
-            ServerError, match=r"PREFECT_API_URL = http://127.0.0.1:9/api does not answer"
-        ),
-        prefect_server(port=0, keep=False, say=print),
-    ):
-        pytest.fail("accepted a server that is not there")
 
 
 @pytest.mark.parametrize("name", SURROUNDINGS)

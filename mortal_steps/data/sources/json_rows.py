@@ -11,10 +11,13 @@ from typing import Any
 from mortal_steps.data.sources.base import Row
 from mortal_steps.errors import DataError
 
+WITH_ITS_MARK = "utf-8-sig"
+"""UTF-8, with the byte order mark that some editors begin a file with, or without."""
+
 
 def json_lines(path: Path, place: str) -> Iterator[Row]:
     """One object per line; empty lines do not count."""
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding=WITH_ITS_MARK) as lines:
         for number, line in enumerate(lines, start=1):
             row = _plain_line(line)
             if row is not None:
@@ -37,7 +40,7 @@ def _without_line(error: Exception) -> str:
 
 def json_rows(path: Path, place: str) -> Iterator[Row]:
     """A list of objects, which is read whole."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding=WITH_ITS_MARK)
     try:
         values = _parse_json(text)
     except (ValueError, RecursionError) as error:

@@ -22,16 +22,9 @@ def model_files(folder: Path) -> list[Path]:
     return [whole] if whole.exists() else sorted(folder.glob("*.safetensors"))
 
 
-def tensor_shapes(folder: Path) -> TensorShapes:
-    """Name and shape of every tensor in the model's safetensors; raises `EngineError`."""
-    shapes = find_tensor_shapes(folder)
-    if not shapes:
-        raise EngineError(f"{folder} has no *.safetensors; save the model in that format")
-    return shapes
-
-
-def find_tensor_shapes(folder: Path) -> TensorShapes:
-    """The same; empty for a model in another format."""
+def tensor_shapes(folder: Path, *, required: bool = True) -> TensorShapes:
+    """Name and shape of every tensor in the model's safetensors; raises `EngineError`, for a model
+    in another format only where one is `required`."""
     from safetensors import SafetensorError, safe_open
 
     shapes: TensorShapes = {}
@@ -42,6 +35,8 @@ def find_tensor_shapes(folder: Path) -> TensorShapes:
                 shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in names}
         except (OSError, SafetensorError) as error:
             raise EngineError(f"{path} is no readable safetensors file: {error}") from error
+    if required and not shapes:
+        raise EngineError(f"{folder} has no *.safetensors; save the model in that format")
     return shapes
 
 

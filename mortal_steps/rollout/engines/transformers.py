@@ -30,7 +30,7 @@ from transformers import (
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, ModelError
-from mortal_steps.models.model_class import load_model
+from mortal_steps.models.model_class import check_known, load_model
 from mortal_steps.rollout.engines.adapter_files import is_adapter, read_adapter_config
 from mortal_steps.rollout.engines.base import SampledTokens, context_length
 from mortal_steps.rollout.engines.held_tensors import copy_tensors, read_files, tensors_in
@@ -155,6 +155,8 @@ class TransformersEngine(ComparesTensors):
         params: SamplingParams,
     ) -> list[SampledTokens]:
         """One completion per entry, in one batch, padded on the left."""
+        for prompt_ids in prompts_ids:
+            check_known(prompt_ids, self._model)
         ids_BP, mask_BP = self._pad(prompts_ids)
         draw = SeededDraw(seeds, params)
         watches = []

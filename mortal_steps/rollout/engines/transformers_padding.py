@@ -42,7 +42,7 @@ def check_padding(
             ids_BP[rows], attention_mask=mask_BP[rows], generation_config=generation
         ).logits[0][0]
         ids_1P = torch.tensor([list(prompts_ids[short])], device=ids_BP.device)
-        alone = model(ids_1P, use_cache=False).logits[0, -1]
+        alone = model(ids_1P, attention_mask=torch.ones_like(ids_1P), use_cache=False).logits[0, -1]
     alone, beside = (logits.float().log_softmax(-1) for logits in (alone, beside.to(alone.device)))
     likeliest = alone.topk(min(LIKELIEST, len(alone))).indices
     found = (alone - beside)[likeliest].abs().max().item()

@@ -23,7 +23,7 @@ from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError
-from mortal_steps.rollout.engines import vllm_library
+from mortal_steps.rollout.engines import vllm_cpu, vllm_library
 from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.rollout.engines.base import (
     Engine,
@@ -32,19 +32,8 @@ from mortal_steps.rollout.engines.base import (
     other_tensors,
     read_model_config,
 )
-from mortal_steps.rollout.engines.tensor_shapes import (
-    TensorShapes,
-    check_shapes,
-    find_tensor_shapes,
-    tensor_shapes,
-)
+from mortal_steps.rollout.engines.tensor_shapes import TensorShapes, check_shapes, tensor_shapes
 from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
-from mortal_steps.rollout.engines.vllm_cpu import (
-    cpu_options,
-    fit_to_cpu,
-    keep_weights_plain,
-    require_libnuma,
-)
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
@@ -73,8 +62,8 @@ class VllmEngine(Engine):
         self._vllm = vllm_library.import_vllm()
         self.on_cpu = self._vllm.platforms.current_platform.is_cpu()
         if self.on_cpu:
-            require_libnuma()
-            keep_weights_plain()
+            vllm_cpu.require_libnuma()
+            vllm_cpu.keep_weights_plain()
         self._model_config = read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
         self.max_model_len = context_length(self._model_config, model.max_model_len)
@@ -95,7 +84,7 @@ class VllmEngine(Engine):
         from mortal_steps.rollout.engines import vllm_weights
 
         self._comparable = vllm_weights.comparable_tensors(self._llm, model_path)
-        self._shapes = find_tensor_shapes(Path(model_path))
+        self._shapes = tensor_shapes(Path(model_path), required=False)
         self._is_published = False
         """Whether these are a published version's, by the names that the actor gives."""
         self.dtype = str(self._llm.llm_engine.model_config.dtype).removeprefix("torch.")
@@ -112,13 +101,13 @@ class VllmEngine(Engine):
             "logprobs_mode": "processed_logprobs",
             "disable_log_stats": True,
             "use_tqdm_on_load": False,
-            **(cpu_options(self._model_config, self.max_model_len) if self.on_cpu else {}),
+            **(vllm_cpu.cpu_options(self._model_config, self.max_model_len) if self.on_cpu else {}),
             "enable_sleep_mode": (self._sleeps or rollout.sleep_while_training) and not self.on_cpu,
             "worker_extension_cls": WITNESS,
             **rollout.engine_options,
         }
         if self.on_cpu:
-            fit_to_cpu(options, rollout)
+            vllm_cpu.fit_to_cpu(options, rollout)
         return options
 
     def check(self, folder: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any
 
 from mortal_steps.config import RolloutConfig
 from mortal_steps.errors import EngineError
-from mortal_steps.models.attention_cache import cache_bytes_per_token
+from mortal_steps.models.attention_cache import cache_bytes_per_token, is_recurrent
 
 MIN_KV_CACHE_BYTES = 64 << 20
 KV_CACHE_SEQUENCES = 4
@@ -16,8 +17,11 @@ KV_CACHE_SEQUENCES = 4
 
 def cpu_options(model_config: Any, max_model_len: int) -> dict[str, Any]:
     """Options of an `LLM` for a model, by its transformers configuration."""
-    per_token = cache_bytes_per_token(model_config.get_text_config().to_dict())
+    settings = model_config.get_text_config().to_dict()
+    per_token = cache_bytes_per_token(settings)
     return {
+        # Of recurrent layers vLLM caches prefixes only in chunks.
+        **({"enable_prefix_caching": False} if is_recurrent(settings) else {}),
         "enforce_eager": True,
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(max_model_len, 2048),
@@ -66,3 +70,23 @@ def keep_weights_plain() -> None:
     torch._dynamo.config.disable = True
     _custom_ops._supports_onednn = False
     utils.check_cpu_sgl_kernel = lambda *args: False
+    _pack_experts_at_each_load()
+
+
+def _pack_experts_at_each_load() -> None:
+    """Let experts be packed for their kernel again when new weights are loaded: vLLM packs those
+    that a CPU engine starts with alone, and would compute with new ones as if they were packed."""
+    from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import (
+        UnquantizedFusedMoEMethod,
+    )
+
+    set_up = UnquantizedFusedMoEMethod._setup_kernel
+    if hasattr(set_up, "__wrapped__"):
+        return
+
+    @functools.wraps(set_up)
+    def set_up_anew(self: Any, *args: Any, **options: Any) -> None:
+        self.moe_kernel = None
+        set_up(self, *args, **options)
+
+    UnquantizedFusedMoEMethod._setup_kernel = set_up_anew

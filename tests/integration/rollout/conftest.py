@@ -8,7 +8,12 @@ from mortal_steps.store import RunStore
 from mortal_steps.types import GenerateRequest, Problem, SamplingParams
 from tests.support.paths import VLLM_PYTHON
 from tests.support.rollout.fixtures import engine, model_a, model_b, other_shape, tokenizer
-from tests.support.rollout.tiny_model import build_tiny_model, publish, with_tensors_to_spare
+from tests.support.rollout.tiny_model import (
+    build_tiny_mixture,
+    build_tiny_model,
+    publish,
+    with_tensors_to_spare,
+)
 
 __all__ = ["engine", "model_a", "model_b", "other_shape", "tokenizer"]
 
@@ -33,6 +38,8 @@ def folders(model_a, model_b, other_shape, tmp_path_factory):
         "model_b": model_b,
         "untied_a": with_tensors_to_spare(build_tiny_model(make("untied_a"), seed=4, tied=False)),
         "untied_b": build_tiny_model(make("untied_b"), seed=5, tied=False),
+        "experts_a": build_tiny_mixture(make("experts_a"), seed=6),
+        "experts_b": build_tiny_mixture(make("experts_b"), seed=7),
         "other_shape": other_shape,
         "empty": make("empty"),
     }

@@ -105,6 +105,7 @@ def assert_logprobs(model_folder, sampled, params, prompts_ids=PROMPTS_IDS):
     [
         ("volume", ["model_a", "model_b", "model_a"]),
         ("untied", ["untied_a", "untied_b"]),
+        ("experts", ["experts_a", "experts_b"]),
     ],
 )
 def test_logprobs_are_transformers_before_and_after_a_sync(found, folders, method, loaded):

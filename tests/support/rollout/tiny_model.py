@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config
+from transformers import AutoModelForCausalLM, MixtralConfig, PreTrainedModel, Qwen3Config
 
 from mortal_steps.config import NewModelConfig
 from mortal_steps.policy.new_model import build_tokenizer
@@ -64,6 +64,31 @@ def build_tiny_model(
     model.save_pretrained(folder)
     settings = {"eos_token_id": 1, "pad_token_id": 0, **GENERATION_SETTINGS}
     (folder / "generation_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def build_tiny_mixture(folder: Path, *, seed: int) -> Path:
+    """The same of a mixture of experts, of a size that vLLM packs for its kernel on a CPU."""
+    tokenizer = build_tokenizer(NewModelConfig())
+    tokenizer.save_pretrained(folder)
+    config = MixtralConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        max_position_embeddings=512,
+        initializer_range=0.15,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return folder
 
 

@@ -230,6 +230,9 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     engine = start(folders["untied_a"], "reload")
     found["untied"] = check_sync("reload", engine, folders["untied_b"])
     engine.close()
+    engine = start(folders["experts_a"], "reload")
+    found["experts"] = check_sync("reload", engine, folders["experts_b"])
+    engine.close()
     chunked = {"enable_chunked_prefill": True}
     found["chunked_prefill"] = refusal(start, a, "volume", chunked)
     found["one_seed"] = check_one_seed(a)

@@ -151,3 +151,18 @@ def test_problems_survive_the_store(tmp_path: Path) -> None:
     restored = store.read_record(store.write_record("p.json", train, list[Problem]), list[Problem])
     assert restored == train
     assert dataset_fingerprint(restored) == dataset_fingerprint(train)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv"])
+def test_a_byte_order_mark_is_no_part_of_the_rows(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": "ä", "answer": "1"}, {"prompt": "b", "answer": "2"}]
+    write_lines("rows.jsonl", rows)
+    save_json(rows)
+    save_csv(rows)
+    path = Path(f"rows.{kind}")
+    plain = load_problems(DataConfig(source=str(path)), 1)[0]
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    marked = load_problems(DataConfig(source=str(path)), 1)[0]
+    assert [(p.prompt, str(p.columns["answer"])) for p in marked] == [("ä", "1"), ("b", "2")]
+    assert marked == plain

@@ -3,7 +3,7 @@
 import pytest
 from transformers import AutoConfig
 
-from mortal_steps.models.attention_cache import cache_bytes_per_token
+from mortal_steps.models.attention_cache import cache_bytes_per_token, is_recurrent
 
 SHAPES = {
     "llama": {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2},
@@ -24,3 +24,11 @@ def test_by_the_names_of_each_kind(kind):
     layers = config.num_hidden_layers
     assert cache_bytes_per_token(settings) == FLOATS[kind] * layers * 4
     assert cache_bytes_per_token({"text_config": settings}) == FLOATS[kind] * layers * 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "recurrent"),
+    [("jamba", True), ("qwen3_next", True), ("lfm2", True), ("qwen3_moe", False), ("gpt2", False)],
+)
+def test_layers_with_a_state_are_told_by_their_settings(kind, recurrent):
+    assert is_recurrent(AutoConfig.for_model(kind).to_dict()) is recurrent

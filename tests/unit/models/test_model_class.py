@@ -12,7 +12,8 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from mortal_steps.models.model_class import load_model
+from mortal_steps.errors import ModelError
+from mortal_steps.models.model_class import check_known, load_model
 from mortal_steps.policy.exporting import Export, export_model
 
 TEXT = {
@@ -64,3 +65,10 @@ def test_one_of_no_known_kind_is_still_an_error(folder):
 def test_a_causal_model_is_one(tmp_path):
     Qwen2ForCausalLM(Qwen2Config(**TEXT)).save_pretrained(tmp_path)
     assert type(load_model(str(tmp_path))) is Qwen2ForCausalLM
+
+
+def test_a_token_without_an_embedding_is_named_with_the_remedy(tmp_path):
+    model = Qwen2ForCausalLM(Qwen2Config(**TEXT))
+    check_known([0, 15], model)
+    with pytest.raises(ModelError, match=r"the token 16 of a prompt, .*resize_token_embeddings"):
+        check_known([3, 16], model)

@@ -8,7 +8,7 @@ import pytest
 from mortal_steps.config import ModelConfig, NewModelConfig, RunConfig
 from mortal_steps.errors import ModelError
 from mortal_steps.models import local_folder
-from mortal_steps.models.local_folder import describe_model
+from mortal_steps.models.local_folder import check_folder, describe_model
 from mortal_steps.orchestration.opening import create_run, open_run
 from mortal_steps.runs.run import find_run
 from mortal_steps.types import FinalModel
@@ -86,3 +86,9 @@ def test_a_complete_run_needs_its_model_no_more(config):
     )
     Path("model/model.safetensors").unlink()
     open_run(config)
+
+
+def test_an_adapter_is_refused_with_the_way_to_a_model(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"is a PEFT adapter, .*merge_and_unload"):
+        check_folder(tmp_path)

@@ -83,6 +83,15 @@ def test_quantized_weights_are_refused_with_their_method(folder):
         check_starting_weights(str(folder))
 
 
+def test_code_of_its_own_is_named_with_the_key_that_allows_it(folder):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    kinds = {"AutoConfig": "mine.Mine", "AutoModelForCausalLM": "mine.MineForCausalLM"}
+    path.write_text(json.dumps({**config, "model_type": "mine", "auto_map": kinds}))
+    with pytest.raises(ModelError, match=r"set model\.trust_remote_code = true"):
+        check_starting_weights(str(folder))
+
+
 def test_a_shape_that_is_not_the_configurations_is_refused(folder, tmp_path):
     other = tmp_path / "other"
     Qwen2ForCausalLM(Qwen2Config(**{**SHAPE, "vocab_size": 12})).save_pretrained(other)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import json
 from fnmatch import fnmatchcase
 
 import pytest
@@ -133,6 +134,14 @@ def test_a_model_is_loaded_as_the_run_says(model_path, tmp_path):
     }
     stepper = GRPOStepper(eager, model_path=model_path, num_steps=1, output_dir=tmp_path)
     assert stepper._trainer.model.config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize(("saved", "said"), [("bfloat16", True), ("float32", False)])
+def test_they_are_told_of_where_the_model_decides_on_its_type(saved, said, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": {"dtype": saved}}))
+    model = {"dtype": "auto", "name_or_path": str(tmp_path)}
+    warnings = check_trl_options(make_config(learning_rate=1e-6, model=model))
+    assert ["model.dtype = 'auto', here bfloat16" in text for text in warnings] == [True] * said
 
 
 def test_updates_that_bfloat16_weights_would_lose_are_told_of():

@@ -4,13 +4,13 @@ import pytest
 
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.held_tensors import tensors_in
-from mortal_steps.rollout.engines.tensor_shapes import check_shapes, find_tensor_shapes
+from mortal_steps.rollout.engines.tensor_shapes import check_shapes, tensor_shapes
 from tests.support.rollout.tiny_model import build_tiny_model, with_tensors_to_spare
 
 
 def test_an_index_says_which_files_are_the_model(tmp_path):
-    whole = find_tensor_shapes(build_tiny_model(tmp_path, seed=1, tied=False))
-    split = find_tensor_shapes(with_tensors_to_spare(tmp_path))
+    whole = tensor_shapes(build_tiny_model(tmp_path, seed=1, tied=False))
+    split = tensor_shapes(with_tensors_to_spare(tmp_path))
     buffer = {"model.layers.0.self_attn.rotary_emb.inv_freq": (16,)}
     assert split == {**whole, **buffer}
     assert {name for name, _ in tensors_in(tmp_path)} == split.keys()
@@ -23,4 +23,6 @@ def test_an_index_says_which_files_are_the_model(tmp_path):
 
 
 def test_a_folder_in_another_format_has_none(tmp_path):
-    assert find_tensor_shapes(tmp_path) == {}
+    assert tensor_shapes(tmp_path, required=False) == {}
+    with pytest.raises(EngineError, match="save the model in that format"):
+        tensor_shapes(tmp_path)

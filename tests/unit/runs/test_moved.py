@@ -1,14 +1,18 @@
-"""A run directory that its owner renames, copies, or goes on with in another environment."""
+"""A run directory that its owner renames or copies, or whose machine is not as it was."""
 
 import asyncio
 import shutil
+import time
 
 import pytest
 
 from mortal_steps.compute.local_container import worker_environment
-from mortal_steps.errors import ComputeError
+from mortal_steps.errors import ComputeError, RunNotFoundError
 from mortal_steps.orchestration.driver import open_session
+from mortal_steps.runs.manifest import RunManifest
+from mortal_steps.runs.retention import what_may_go
 from mortal_steps.runs.run import find_run, list_runs
+from mortal_steps.runs.survey import survey
 from tests.support.begun_runs import make_run
 
 
@@ -17,6 +21,21 @@ def test_a_run_has_the_name_of_its_folder(tmp_path):
     shutil.copytree(tmp_path / "begun", tmp_path / "copied")
     (tmp_path / "begun").rename(tmp_path / "renamed")
     assert [run.info.run_id for run in list_runs(tmp_path)] == ["copied", "renamed"]
+
+
+def test_of_many_runs_an_error_names_the_last_ones(tmp_path):
+    make_run(tmp_path, "run")
+    for number in range(24):
+        shutil.copytree(tmp_path / "run", tmp_path / f"run-{number:02d}")
+    with pytest.raises(RunNotFoundError, match=r"\(runs there: 5 older ones, run-04, .*, run-23\)"):
+        find_run(tmp_path, "missing")
+
+
+def test_a_run_that_ended_while_the_clock_was_wrong_is_not_old(tmp_path):
+    store = make_run(tmp_path, "run")
+    store.write_record("manifest.json", RunManifest(status="stopped", updated_at=0.0), RunManifest)
+    (known,) = survey(list_runs(tmp_path), keep_days=30)
+    assert what_may_go([known], now=time.time()).remove == ()
 
 
 def workers_of(run):

@@ -1,5 +1,6 @@
 """Objects that scripts gave to a trainer: they go when no run names them."""
 
+import dataclasses
 import os
 import time
 
@@ -13,7 +14,9 @@ from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.objects import BEFORE_A_RUN_S, remove_object
 from mortal_steps.store import RunStore
+from mortal_steps.store.identity import IDENTITY_FILE
 from mortal_steps.types import Problem
+from mortal_steps.types.identity import RunInfo
 
 LONG_AGO = time.time() - 2 * BEFORE_A_RUN_S
 
@@ -34,7 +37,9 @@ def given(rows, *, at=LONG_AGO):
 def begun(runs, run_id, source, updated_at=None):
     store = RunStore(runs / run_id)
     config = parse_config({"run_id": run_id, "data": {"source": source}})
-    write_identity(store, config, [Problem(id="p", prompt="a")], [])
+    info = write_identity(store, config, [Problem(id="p", prompt="a")], [])
+    info = dataclasses.replace(info, created_at=updated_at or info.created_at)
+    store.write_record(IDENTITY_FILE, info, RunInfo)
     manifest = RunManifest(status="stopped", updated_at=updated_at or time.time())
     store.write_record(MANIFEST_FILE, manifest, RunManifest)
 

@@ -23,7 +23,7 @@ from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, FinalModel, Problem, StageTiming
-from mortal_steps.types.identity import Parent
+from mortal_steps.types.identity import Parent, RunInfo
 from tests.support.registry import model_files
 
 NOW = 1_000 * DAY_S
@@ -91,7 +91,9 @@ def begun(folder, run_id, days=0.0, parent=None, **settings):
     origin = parent and Parent(
         run_id=parent.info.run_id, uid=parent.info.uid, step=4, state_id="s", fingerprint="f"
     )
-    write_identity(store, config, [Problem(id="p", prompt="a")], [], origin)
+    info = write_identity(store, config, [Problem(id="p", prompt="a")], [], origin)
+    info = dataclasses.replace(info, created_at=info.created_at - days * DAY_S)
+    store.write_record("run.json", info, RunInfo)
     for step in range(STEPS):
         store.path(f"steps/{step:06d}").mkdir(parents=True)
         for name in ("batch.json", "journal.json", "result.json"):

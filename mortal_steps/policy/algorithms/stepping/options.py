@@ -17,7 +17,9 @@ from transformers.utils import is_liger_kernel_available, is_torch_bf16_gpu_avai
 from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import trl_values
 from mortal_steps.config.loader import in_plain_words
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.models.hub import tokenizer_folder
+from mortal_steps.models.local_folder import read_type
 from mortal_steps.policy.algorithms.stepping.refusals import (
     check_names,
     idle_options,
@@ -29,6 +31,7 @@ Built = TypeVar("Built", bound=TrainingArguments)
 
 WORTH_A_WARNING = 0.9
 """Share of weights that an update changes below which a warning is due."""
+FRACTION_BITS = {"bfloat16": 7, "float16": 10}
 NOT_INSTALLED = re.compile("install|import")
 """In what transformers says of an optimizer whose package is missing."""
 
@@ -115,24 +118,37 @@ def our_options(
 
 
 def _lost_updates(config: RunConfig) -> tuple[str, ...]:
-    """A warning for weights in bfloat16, which most updates of Adam's size do not change.
+    """A warning for weights in half precision, which most updates of Adam's size do not change.
 
     A weight changes if the update is half its spacing or more; the spacing of a weight between 2^e
-    and 2^(e+1) is 2^(e-7). Weights are taken to be normal with a standard deviation of 0.02.
+    and 2^(e+1) is 2^(e-7) in bfloat16. Weights are taken to be normal with a standard deviation of
+    0.02.
     """
     rate = config.training.learning_rate
-    if config.model.dtype != "bfloat16" or not rate:
+    dtype = _saved_type(config) if config.model.dtype == "auto" else config.model.dtype
+    if dtype not in FRACTION_BITS or not rate:
         return ()
-    largest = 2.0 ** (math.floor(math.log2(rate)) + 9)
+    largest = 2.0 ** (math.floor(math.log2(rate)) + FRACTION_BITS[dtype] + 2)
     changed = math.erf(largest / (0.02 * math.sqrt(2)))
     if changed > WORTH_A_WARNING:
         return ()
+    stands = "" if dtype == config.model.dtype else f", here {dtype}"
     return (
-        f"model.dtype = 'bfloat16': at training.learning_rate = {rate:g}, an update of Adam's "
-        f"changes only about {changed:.0%} of typical weights; the others are rounded back to what "
-        "they were. Leave model.dtype out: weights are then float32, and a GPU still multiplies "
-        "in bfloat16",
+        f"model.dtype = {config.model.dtype!r}{stands}: at training.learning_rate = {rate:g}, an "
+        f"update of Adam's changes only about {changed:.0%} of typical weights; the others are "
+        "rounded back to what they were. Leave model.dtype out: weights are then float32, and "
+        "a GPU still multiplies in bfloat16",
     )
+
+
+def _saved_type(config: RunConfig) -> str | None:
+    """What `model.dtype = "auto"` stands for; None where that is not known here."""
+    if config.model.new is not None:
+        return None
+    try:
+        return read_type(Path(tokenizer_folder(config.model)) / "config.json")
+    except ModelError:
+        return None
 
 
 def _construct(kind: type[Built], options: dict[str, Any]) -> Built:

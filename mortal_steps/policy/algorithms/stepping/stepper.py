@@ -9,8 +9,8 @@ One train step with 8 rows, gradient_accumulation_steps=2, num_iterations=2 (4 m
     rows         0..3 *        4..7          0..3          4..7        * TRL takes and shuffles them
     update                     1st                         2nd
 
-Private names used here: transformers `Trainer.current_gradient_accumulation_steps`; accelerate's
-`_original_forward` of a model; TRL `_name`, what it calls its method.
+Private names used here: transformers `Trainer.current_gradient_accumulation_steps`; TRL `_name`,
+what it calls its method.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.policy import digests
 from mortal_steps.policy.adapter_base import AdapterBase
+from mortal_steps.policy.algorithms.stepping import state
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
 from mortal_steps.policy.algorithms.stepping.padding import check_padding
@@ -41,16 +42,12 @@ from mortal_steps.policy.algorithms.stepping.randomness import (
     streams_digest,
 )
 from mortal_steps.policy.algorithms.stepping.recorded import columns, no_rows, recorded_reward
+from mortal_steps.policy.algorithms.stepping.scoring import logprobs_of
 from mortal_steps.policy.algorithms.stepping.snapshot import (
     Snapshot,
     published_as_trained,
     take_snapshot,
     why_none,
-)
-from mortal_steps.policy.algorithms.stepping.state import (
-    restore_reference,
-    save_state,
-    state_digests,
 )
 from mortal_steps.policy.base_model import named_base
 from mortal_steps.policy.export import (
@@ -62,7 +59,6 @@ from mortal_steps.policy.export import (
     settings_of,
     write_settings,
 )
-from mortal_steps.policy.rounding import rounded
 from mortal_steps.policy.tensor_file import cast
 from mortal_steps.policy.tokenizer import load_tokenizer, save_tokenizer
 from mortal_steps.scores import reward_names
@@ -94,8 +90,7 @@ class TrlStepper(ABC):
         self._config = config
         self._base = base or named_base(config, model_path)
         self._observer = Observer()
-        sampled_in = config.sampling_type
-        self._published_in = getattr(torch, sampled_in) if sampled_in else None
+        self._published_in = getattr(torch, config.sampling_type or "", None)
         self.tokenizer = load_tokenizer(model_path, config.model.trust_remote_code)
         arguments = self._arguments(num_steps=num_steps, output_dir=output_dir, autocast=autocast)
         # transformers would deal the batch out to every GPU it sees, and TRL knows of one.
@@ -154,7 +149,7 @@ class TrlStepper(ABC):
             self._config.training.gradient_accumulation_steps
         )
         if resume_from:
-            restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
+            state.restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
 
     def train_step(self, batch: RolloutBatch, *, seed: int) -> dict[str, float]:
         """Train on one batch; a pure function of the state held, the batch and `seed`.
@@ -201,8 +196,7 @@ class TrlStepper(ABC):
 
     def warnings(self, probe: Sequence[int]) -> tuple[str, ...]:
         """What a user should know before the first step, found out with the tokens of a probe."""
-        found = check_padding(self._trainer, probe)
-        return (found,) if found else ()
+        return tuple(filter(None, [check_padding(self._trainer, probe)]))
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability (nats) of each token but the first, given those before it.
@@ -211,17 +205,7 @@ class TrlStepper(ABC):
         no part in the trainer's autocast. Where they are published in another type, with weights
         rounded as they are there. Leaves training mode and random streams as they are.
         """
-        model = self._trainer.model
-        forward = getattr(model, "_original_forward", model)  # what accelerate put autocast around
-        was_training = model.training
-        ids = torch.tensor([list(token_ids)], device=model.device)
-        model.eval()
-        try:
-            with torch.no_grad(), rounded(model, self._published_in):
-                logits = forward(input_ids=ids, use_cache=False).logits[0, :-1].float()
-        finally:
-            model.train(was_training)
-        return logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1).tolist()
+        return logprobs_of(self._trainer.model, token_ids, self._published_in)
 
     def save_state(
         self, folder: Path, beside: Mapping[str, tuple[Path, str]] | None = None
@@ -230,7 +214,7 @@ class TrlStepper(ABC):
         `export.save_trained`."""
         # What was cast for the engines is not what is trained.
         shared = beside if self._published_in is None else None
-        return save_state(self._trainer, folder, self._base, shared)
+        return state.save_state(self._trainer, folder, self._base, shared)
 
     def why_no_snapshot(self, *, is_published: bool) -> str | None:
         """Why `snapshot` cannot be called; None where it can."""
@@ -263,7 +247,7 @@ class TrlStepper(ABC):
 
     def digests(self) -> dict[str, str]:
         """Digest of each part of the state that `save_state` writes and `begin` restores."""
-        return state_digests(self._trainer)
+        return state.state_digests(self._trainer)
 
     def export_weights(self, folder: Path) -> dict[str, str]:
         """Write the policy for engines to sample with: a plain `from_pretrained` folder, or a LoRA

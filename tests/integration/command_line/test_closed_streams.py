@@ -1,0 +1,48 @@
+"""A command whose standard streams were closed before it began, or lead to a full disk."""
+
+import subprocess
+import sys
+
+import pytest
+
+SOURCE = """
+import os, sys
+from mortal.terminal.streams import open_closed_streams
+open_closed_streams()
+with open(sys.argv[1], "w") as file:
+    print("to standard output", flush=True)
+    sys.stderr.write("to standard error")
+    os.write(1, b"as libraries write")
+    os.write(2, b"as libraries write")
+    assert sys.stdin.read() == "" or sys.argv[2]
+    file.write(str(file.fileno()))
+"""
+
+
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&-", "2>&- <&-"])
+def test_no_file_takes_the_place_of_a_closed_stream(tmp_path, closed):
+    file = tmp_path / "file"
+    started = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", SOURCE, file, closed],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    assert started.returncode == 0, started.stderr
+    assert int(file.read_text()) > 2
+
+
+def test_a_summary_that_nobody_can_read_is_no_failure():
+    source = (
+        "from mortal.terminal.streams import losing_what_cannot_be_printed\n"
+        "with losing_what_cannot_be_printed():\n    print('completed')\nprint('more')"
+    )
+    with open("/dev/full", "w") as full:
+        started = subprocess.run(
+            [sys.executable, "-c", source],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (started.returncode, started.stderr) == (0, "")

@@ -1,0 +1,23 @@
+"""Pictures are not left out without a word."""
+
+import json
+
+import pytest
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.pictures import check_pictures
+from mortal_steps.types import Problem
+
+
+@pytest.mark.parametrize("column", ["image", "images"])
+def test_a_column_of_pictures_is_refused_for_a_model_that_takes_them(column, tmp_path):
+    config = RunConfig(model={"name_or_path": str(tmp_path)}, data={"source": "rows.jsonl"})
+    with_one = Problem(id="train-0", prompt="abc", columns={column: "cat.png"})
+    settings = tmp_path / "config.json"
+    settings.write_text(json.dumps({"text_config": {}}))
+    check_pictures(config, with_one)
+    settings.write_text(json.dumps({"text_config": {}, "vision_config": {}}))
+    check_pictures(config, Problem(id="train-0", prompt="abc", columns={"answer": "4"}))
+    with pytest.raises(ConfigError, match=f"has a column '{column}', and .* takes pictures"):
+        check_pictures(config, with_one)
