@@ -56,7 +56,7 @@ def test_a_model_goes_to_production_and_back(mortal, tmp_path):
 
 
 def test_where_nobody_can_be_asked_something_has_to_decide(mortal):
-    with pytest.raises(ConfigError, match=r"say --yes, or --min-gain"):
+    with pytest.raises(ConfigError, match=r"use --yes, or --min-gain"):
         mortal("promote", "first")
     with pytest.raises(ConfigError, match="leave out --min-gain"):
         mortal("promote", "first", "--yes", "--min-gain", "0")
