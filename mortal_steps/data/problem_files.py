@@ -23,7 +23,7 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, overload
 
@@ -75,21 +75,27 @@ class ProblemFile(Sequence[Problem]):
 
     def __getitem__(self, index: int | slice) -> Problem | list[Problem]:
         if isinstance(index, slice):
-            return [self[row] for row in range(*index.indices(len(self)))]
+            return self.at(range(*index.indices(len(self))))
         if not -len(self) <= index < len(self):
             raise IndexError(f"{self.path} has no row {index}")
-        row = index % len(self)
-        if self._chosen is not None:
-            row = self._chosen[row]
-        group = bisect_right(self._starts, row) - 1
-        table = self._group(group)
-        (found,) = self._rows(table.slice(row - self._starts[group], 1))
-        return Problem(id=found[0], prompt=found[1], columns=found[2])
+        (problem,) = self.at([index % len(self)])
+        return problem
 
     def __iter__(self) -> Iterator[Problem]:
         for table in self._tables():
             for problem_id, prompt, columns in self._rows(table):
                 yield Problem(id=problem_id, prompt=prompt, columns=columns)
+
+    def at(self, positions: Sequence[int]) -> list[Problem]:
+        """The problems at these positions, in their order; each group is decoded once."""
+        rows = positions if self._chosen is None else [self._chosen[each] for each in positions]
+        found: dict[int, Row] = {}
+        for group, inside in groupby(sorted(set(rows)), self._group_of):
+            wanted = list(inside)
+            table = self._group(group).take([row - self._starts[group] for row in wanted])
+            found |= zip(wanted, self._rows(table), strict=True)
+        chosen = (found[row] for row in rows)
+        return [Problem(id=known, prompt=prompt, columns=own) for known, prompt, own in chosen]
 
     def prompts(self) -> Iterator[Prompt]:
         """The prompt of every problem, in order."""
@@ -170,6 +176,9 @@ class ProblemFile(Sequence[Problem]):
         sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         return [0, *accumulate(sizes)]
 
+    def _group_of(self, row: int) -> int:
+        return bisect_right(self._starts, row) - 1
+
     def _group(self, group: int, columns: list[str] | None = None) -> Any:
         try:
             with self._reading:  # steps that overlap draw their problems in threads of their own
@@ -190,6 +199,13 @@ def prompts_of(problems: Sequence[Problem]) -> Iterator[Prompt]:
     if isinstance(problems, ProblemFile):
         return problems.prompts()
     return (problem.prompt for problem in problems)
+
+
+def at(problems: Sequence[Problem], positions: Sequence[int]) -> list[Problem]:
+    """The problems at these positions, in their order."""
+    if isinstance(problems, ProblemFile):
+        return problems.at(positions)
+    return [problems[each] for each in positions]
 
 
 def select(problems: Sequence[Problem], rows: array[int]) -> Sequence[Problem]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mortal_steps.config import DataConfig
-from mortal_steps.data.problem_files import ProblemFile
+from mortal_steps.data.problem_files import ProblemFile, at
 from mortal_steps.data.problem_writer import ProblemWriter
 from mortal_steps.data.row_text import encode_json
 from mortal_steps.data.sources import Row, check_options, read_rows
@@ -88,7 +88,7 @@ def get_batch(
     indices = problem_indices(
         len(problems), batch_size=batch_size, step=step, seed=seed, shuffle=config.shuffle
     )
-    return [problems[index] for index in indices]
+    return at(problems, indices)
 
 
 def _eval_origin(config: DataConfig) -> str:

@@ -159,6 +159,20 @@ def test_reading_a_row_decodes_its_group_alone() -> None:
         list(ProblemFile(found.path))
 
 
+def test_rows_of_a_batch_come_in_its_order_and_each_group_is_decoded_once(monkeypatch) -> None:
+    problems, decoded, group = many(), [], ProblemFile._group
+    monkeypatch.setattr(
+        ProblemFile, "_group", lambda self, number: (decoded.append(number), group(self, number))[1]
+    )
+    found = written(problems)
+    rows = [MANY - 1, 5, ROWS_PER_GROUP + 3, 0, 5, MANY - 2]
+    assert found.at(rows) == [problems[row] for row in rows]
+    assert decoded == [0, 1, 3]
+    odd = found.select(array("L", range(1, MANY, 2)))
+    assert odd.at([4, 0, 4]) == [problems[9], problems[1], problems[9]]
+    assert found.at([]) == []
+
+
 def test_threads_read_one_file_at_once() -> None:
     """As steps do that overlap: pyarrow's reader is not made for it."""
     problems = [Problem(id=f"train-{n}", prompt=str(n)) for n in range(64)]
