@@ -31,7 +31,6 @@ class Budget:
 
     def overspent(self) -> str | None:
         """Why the run has to stop, if it has cost as much as it may."""
-        spent = self.spent()
-        if self._limit is None or spent < self._limit:
+        if self._limit is None or (spent := self.spent()) < self._limit:
             return None
         return f"compute.modal.max_cost = {self._limit:g} dollars ({spent:.2f} spent)"
