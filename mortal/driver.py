@@ -119,13 +119,16 @@ def _run_flow(config: RunConfig, server: Server) -> None:
 def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> ServerError:
     """The error for a run whose server is away: the run's own reason, if it has recorded one since
     it began."""
-    ended = find_run(Path(config.runs_dir), str(config.run_id)).manifest
+    run = find_run(Path(config.runs_dir), str(config.run_id))
+    ended, lost = run.manifest, f"the Prefect server at {server.api_url} went away ({error})"
     if ended.error and ended.updated_at >= began:
         return ServerError(ended.error)
-    return ServerError(
-        f"the Prefect server at {server.api_url} went away ({error}); once it is back, continue "
-        f"with `mortal resume {config.run_id}`"
-    )
+    if run.is_complete():
+        return ServerError(
+            f"{lost} and may show run {config.run_id} as running, which has completed; `mortal "
+            f"show {config.run_id}` tells how"
+        )
+    return ServerError(f"{lost}; once it is back, continue with `mortal resume {config.run_id}`")
 
 
 def _report(run: Run, seconds: float) -> None:

@@ -14,7 +14,7 @@ from tests.support.project import write_project
 from tests.support.task_runs import stages_of_step, stages_shown
 from tests.support.undisturbed import assert_same, begun, undisturbed
 
-STEPS = 14
+STEPS = 30
 
 
 @pytest.fixture(scope="module")

@@ -121,6 +121,6 @@ def test_a_model_of_the_hub_answers_a_prompt_until_the_cache_is_cleared(
     [began] = plane.events("container_started", function="sample_with_transformers")
     assert began["gpu"] == "L4"
     clear = ("-m", "mortal_deployments.modal_app::clear_cache", "--model", MODEL)
-    assert "nobody can be asked here" in modal_run(*clear).stdout
+    assert "there is no terminal to ask in" in modal_run(*clear).stdout
     assert "removed mortal-hub:/hub/models--org--model" in modal_run(*clear, "--yes").stdout
     assert asyncio.run(volume.files("hub/models--org--model")) == []
