@@ -30,11 +30,11 @@ from prefect.states import Cancelled, Scheduled
 from mortal_flows.endings import ended_already
 
 LIMIT_REACHED = "Deployment concurrency limit reached"
-"""With what the message begins when Prefect cancels a run, where the deployment says CANCEL_NEW."""
+"""How the message begins when Prefect cancels a flow run of a deployment with CANCEL_NEW."""
 RETRIED = "AwaitingRetry"
 """Prefect's name for the state that a Retry sets."""
 NEWEST = 50
-"""So many cancelled runs of the deployment are looked through."""
+"""The number of cancelled flow runs of the deployment that are searched."""
 
 
 def missed_its_time(skip_after_min: float | None) -> str | None:
@@ -61,10 +61,10 @@ def why_skipped(flow_run: FlowRun, skip_after_min: float, now: datetime) -> str 
 
 
 async def skip(missed: str) -> None:
-    """End this flow run Cancelled, unless somebody has asked for it since it was due. Where its
-    place has kept a later run of its deployment from beginning, that one begins now.
+    """Set this flow run to Cancelled, unless somebody has retried it. If a later run of its
+    deployment was cancelled because this one had the slot, that one begins now.
 
-    Raises Prefect's `Abort`, which leaves the flow run as it is then.
+    Raises Prefect's `Abort`, so that the engine leaves the state as it is.
     """
     context = FlowRunContext.get()
     assert context is not None and context.flow_run is not None
@@ -84,8 +84,9 @@ def was_retried(states: Iterable[State[Any]]) -> bool:
 
 
 async def give_place(client: PrefectClient, skipped: FlowRun, ended: State[Any]) -> FlowRun | None:
-    """End a flow run, and schedule the one again that its place has kept out, if any."""
-    await client.set_flow_run_state(skipped.id, ended)  # first: from now on it keeps none out
+    """Set a flow run to the state `ended`, and schedule the flow run again that was cancelled
+    because this one had the slot, if there is one. Returns that one."""
+    await client.set_flow_run_state(skipped.id, ended)  # first: this frees the slot
     kept_out = await _kept_out_by(client, skipped)
     if kept_out is not None:
         again: State[Any] = Scheduled(message="The run that had its place came too late.")
@@ -94,8 +95,8 @@ async def give_place(client: PrefectClient, skipped: FlowRun, ended: State[Any])
 
 
 async def _kept_out_by(client: PrefectClient, skipped: FlowRun) -> FlowRun | None:
-    """The newest run of its deployment that was cancelled because of this flow run's place, and is
-    still in time."""
+    """The newest flow run of the deployment that was cancelled because this one had the slot, and
+    that is still in time."""
     deployment = DeploymentFilterId(any_=[skipped.deployment_id])
     cancelled = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.CANCELLED]))
     found = await client.read_flow_runs(
@@ -105,12 +106,13 @@ async def _kept_out_by(client: PrefectClient, skipped: FlowRun) -> FlowRun | Non
         limit=NEWEST,
     )
     states = await client.read_flow_run_states(skipped.id)
-    took_place = min(state.timestamp for state in states if state.type == StateType.PENDING)
-    return newest_kept_out(found, took_place, datetime.now(UTC))
+    now = datetime.now(UTC)
+    pending = (state.timestamp for state in states if state.type == StateType.PENDING)
+    return newest_kept_out(found, since=min(pending, default=now), now=now)
 
 
 def newest_kept_out(cancelled: Iterable[FlowRun], since: datetime, now: datetime) -> FlowRun | None:
-    """The first of these that a schedule made, that the limit has cancelled `since` then before it
+    """The first of these that a schedule made, that the limit cancelled after `since` and before it
     began, and that is not too late itself."""
     for flow_run in cancelled:
         state, skip_after_min = flow_run.state, flow_run.parameters.get("skip_after_min")

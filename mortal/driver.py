@@ -125,14 +125,15 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
         return ServerError(ended.error)
     if run.is_complete():
         return ServerError(
-            f"{lost} and may show run {config.run_id} as running, which has completed; `mortal "
-            f"show {config.run_id}` tells how"
+            f"run {config.run_id} has completed, but {lost} before it was told, and may show the "
+            f"run as running. `mortal show {config.run_id}` shows the result"
         )
     return ServerError(f"{lost}; once it is back, continue with `mortal resume {config.run_id}`")
 
 
 def _report(run: Run, seconds: float) -> None:
     summary = summarize(run)
+    server_runs = is_shown(summary.ui_url)
     spinner.stop()
     with losing_what_cannot_be_printed():
-        show_outcome(summary, seconds, server_runs=is_shown(summary.ui_url))
+        show_outcome(summary, seconds, server_runs=server_runs)

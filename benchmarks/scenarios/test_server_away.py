@@ -78,6 +78,19 @@ def assert_it_knows_everything(mortal, run_id):
         assert stages_of_step(step) <= told and told["sync_weights", step] >= 1
 
 
+def test_a_run_that_completes_without_its_server_says_so(folder, killable):
+    mortal = Mortal(folder, killable.api_url)
+    process = start(mortal, "untold", patience_s=2, save_steps=STEPS)
+    wait_for_step(mortal, "untold", STEPS, process)
+    killable.kill()
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1, output
+    error = output[output.index("error: ") :]
+    assert "run untold has completed, but the Prefect server at" in error
+    assert find_run(folder / "runs", "untold").is_complete()
+    killable.start()
+
+
 def test_without_its_server_a_run_checkpoints_and_ends(folder, whole, killable):
     mortal = Mortal(folder, killable.api_url)
     process = start(mortal, "alone", patience_s=2, save_steps=STEPS)

@@ -130,9 +130,9 @@ def schedule(
             say(f"Prefect UI: {running.ui_url}  (Ctrl-C ends this)")
             start = f"PREFECT_API_URL={running.api_url} prefect deployment run"
             say(f"start a run there, or with   {start} grpo-train/{deployed}")
-            say(f"what {config} says now counts until this is started again")
+            say(f"{config} was read now; after an edit, start this command again")
             if settings.run_id is not None:
-                say(f"run_id = {settings.run_id}: all its runs go on with that one")
+                say(f"run_id = {settings.run_id} is fixed: each start continues that same run")
             scheduled.serve(settings, name=deployed, schedule=times, say=say)
 
 

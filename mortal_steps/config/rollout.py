@@ -13,6 +13,10 @@ from mortal_steps.config.section import Options, Section
 from mortal_steps.config.weight_sync import WeightSyncName
 
 SamplingType = Literal["float32", "bfloat16", "float16"]
+TOLERANCE = 1e-3
+"""Nats by which log-probabilities of the same tokens and weights may differ in float32."""
+HALF_PRECISION_TOLERANCE = 0.3
+"""Two correct implementations differ by as much in bfloat16."""
 """Data type of a sampler's weights."""
 
 
@@ -75,7 +79,7 @@ class RolloutConfig(Section):
     """Publish new weights to the rollout workers every N steps."""
     staleness: Annotated[int, Affects.TRAINING] = Field(0, ge=0)
     """Number of steps by which generation runs ahead of training; 0: they alternate."""
-    canary_tolerance: Annotated[float, Affects.FINGERPRINT] = Field(1e-3, gt=0)
+    canary_tolerance: Annotated[float, Affects.FINGERPRINT] = Field(TOLERANCE, gt=0)
     """Largest allowed difference, in nats, between a rollout worker's and the actor's
     log-probabilities of the probe tokens."""
     engine_options: Annotated[Options, Affects.SAMPLING] = Field(default_factory=dict)

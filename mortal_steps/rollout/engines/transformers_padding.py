@@ -13,11 +13,9 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
+from mortal_steps.config.rollout import HALF_PRECISION_TOLERANCE, TOLERANCE
 from mortal_steps.errors import EngineError
 
-TOLERANCE = 1e-3
-HALF_PRECISION_TOLERANCE = 0.3
-"""Nats, as in the canary."""
 LIKELIEST = 10
 """Tokens whose log-probabilities are compared."""
 

@@ -19,6 +19,7 @@ import contextlib
 import json
 from pathlib import Path
 
+from mortal_steps.config.rollout import HALF_PRECISION_TOLERANCE
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
 from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.rollout.engines.base import Engine, other_tensors
@@ -30,8 +31,6 @@ from mortal_steps.store.tensor_layout import Layout, layout_of
 from mortal_steps.types import WeightsRef
 
 PROBE_FILE = "probe.json"
-HALF_PRECISION_TOLERANCE = 0.3
-"""Two correct implementations differ by as much (nats) in bfloat16."""
 
 
 def load_weights(

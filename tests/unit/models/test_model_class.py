@@ -15,16 +15,9 @@ from transformers import (
 from mortal_steps.errors import ModelError
 from mortal_steps.models.model_class import check_known, load_model
 from mortal_steps.policy.exporting import Export, export_model
+from tests.support.smallest import SMALLEST
 
-TEXT = {
-    "vocab_size": 16,
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 1,
-    "num_key_value_heads": 1,
-    "intermediate_size": 8,
-    "head_dim": 8,
-}
+TEXT = {**SMALLEST, "head_dim": 8}
 VISION = {**TEXT, "model_type": "pixtral", "image_size": 8, "patch_size": 4}
 
 

@@ -6,6 +6,7 @@ import pytest
 from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
 from mortal_steps.policy.export import save_model, settings_of
+from tests.support.smallest import SMALLEST
 
 SETTINGS = {
     "plain": {"eos_token_id": [1, 3], "do_sample": True, "top_k": 20, "temperature": 0.6},
@@ -16,14 +17,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("which", SETTINGS)
 def test_they_are_saved_as_they_are_read(which, tmp_path):
-    shape = Qwen2Config(
-        vocab_size=16,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        intermediate_size=8,
-    )
-    Qwen2ForCausalLM(shape).save_pretrained(tmp_path / "base")
+    Qwen2ForCausalLM(Qwen2Config(**SMALLEST)).save_pretrained(tmp_path / "base")
     (tmp_path / "base/generation_config.json").write_text(json.dumps(SETTINGS[which]))
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     held = model.generation_config

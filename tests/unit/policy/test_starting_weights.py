@@ -19,18 +19,11 @@ from transformers import (
 
 from mortal_steps.errors import ModelError
 from mortal_steps.policy.starting_weights import check_starting_weights
+from tests.support.smallest import SMALLEST
 
-SHAPE = {
-    "vocab_size": 16,
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 1,
-    "num_key_value_heads": 1,
-    "intermediate_size": 8,
-}
 OTHERS = {
-    "a classifier": (Qwen2ForSequenceClassification, Qwen2Config(**SHAPE)),
-    "a model without its head": (Qwen2Model, Qwen2Config(**SHAPE)),
+    "a classifier": (Qwen2ForSequenceClassification, Qwen2Config(**SMALLEST)),
+    "a model without its head": (Qwen2Model, Qwen2Config(**SMALLEST)),
     "an encoder-decoder": (
         T5ForConditionalGeneration,
         T5Config(vocab_size=16, d_model=8, d_kv=8, d_ff=8, num_layers=1, num_heads=1),
@@ -40,7 +33,7 @@ OTHERS = {
 
 @pytest.fixture
 def folder(tmp_path):
-    Qwen2ForCausalLM(Qwen2Config(**SHAPE)).save_pretrained(tmp_path)
+    Qwen2ForCausalLM(Qwen2Config(**SMALLEST)).save_pretrained(tmp_path)
     return tmp_path
 
 
@@ -56,7 +49,7 @@ def test_a_whole_model_may_hold_more_than_it_needs_and_tie_its_head(folder, tmp_
     edit(folder, lambda tensors: tensors.update({"mtp.weight": torch.zeros(1)}))
     check_starting_weights(str(folder))
     tied = tmp_path / "tied"
-    Qwen2ForCausalLM(Qwen2Config(**SHAPE, tie_word_embeddings=True)).save_pretrained(tied)
+    Qwen2ForCausalLM(Qwen2Config(**SMALLEST, tie_word_embeddings=True)).save_pretrained(tied)
     check_starting_weights(str(tied))
 
 
@@ -94,20 +87,13 @@ def test_code_of_its_own_is_named_with_the_key_that_allows_it(folder):
 
 def test_a_shape_that_is_not_the_configurations_is_refused(folder, tmp_path):
     other = tmp_path / "other"
-    Qwen2ForCausalLM(Qwen2Config(**{**SHAPE, "vocab_size": 12})).save_pretrained(other)
+    Qwen2ForCausalLM(Qwen2Config(**{**SMALLEST, "vocab_size": 12})).save_pretrained(other)
     shutil.copy(other / "config.json", folder)
     with pytest.raises(ModelError, match="cannot be loaded"):
         check_starting_weights(str(folder))
 
 
 def test_a_model_that_only_reads_is_told_apart(tmp_path):
-    config = BertConfig(
-        vocab_size=16,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        intermediate_size=8,
-    )
-    BertForMaskedLM(config).save_pretrained(tmp_path)
+    BertForMaskedLM(BertConfig(**SMALLEST)).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="generates no text"):
         check_starting_weights(str(tmp_path))

@@ -14,11 +14,8 @@ from typing import Any
 
 import torch
 
+from mortal_steps.config.rollout import HALF_PRECISION_TOLERANCE, TOLERANCE
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
-
-TOLERANCE = 1e-3
-LOW_PRECISION_TOLERANCE = 0.3
-"""Nats, as in the canary: kernels may round differently for another length."""
 
 
 def check_padding(trainer: Stepped, token_ids: Sequence[int]) -> str | None:
@@ -35,7 +32,7 @@ def check_padding(trainer: Stepped, token_ids: Sequence[int]) -> str | None:
         model.train(was_training)
     found = (alone - padded).abs().max().item()
     precise = model.dtype == torch.float32 and not (trainer.args.bf16 or trainer.args.fp16)
-    if found <= (TOLERANCE if precise else LOW_PRECISION_TOLERANCE):
+    if found <= (TOLERANCE if precise else HALF_PRECISION_TOLERANCE):
         return None
     return (
         f"padding changes the log-probabilities that {model.config.model_type} is trained with, "
