@@ -10,11 +10,17 @@ from tests.support.modal.project import SHORT, project
 
 SLOW, STALE = 11, 12
 HANGS = f'''
+import statistics
 import time
 
+CALLS = []
+
 def lottery(completions, answer, trainer_state, **kwargs):
-    """Other for nearly every completion; once a judge is slow."""
-    time.sleep(4.0 if trainer_state.global_step == {SLOW - 1} else 0.0)
+    """Other for nearly every completion; once a judge is slow, however slow the machine is."""
+    CALLS.append(time.monotonic())
+    if trainer_state.global_step == {SLOW - 1}:
+        usual = statistics.median(later - call for call, later in zip(CALLS, CALLS[1:]))
+        time.sleep(max(4.0, 10 * usual))
     return [sum(map(ord, text + right)) % 11 / 10 for text, right in zip(completions, answer)]
 '''
 FORGETS = f'''
