@@ -19,6 +19,7 @@ from trl import SFTConfig, SFTTrainer
 
 from mortal_steps.config import WarmStartConfig
 from mortal_steps.errors import DataError, ModelError
+from mortal_steps.policy.algorithms.stepping.randomness import reproducible_kernels
 from mortal_steps.policy.export import any_generation_settings
 from mortal_steps.policy.tokenizer import save_tokenizer
 from mortal_steps.types import Problem
@@ -67,8 +68,11 @@ def warm_start(
             disable_tqdm=True,
             dataloader_pin_memory=torch.cuda.is_available(),
         )
+        # transformers would deal the batch out to every GPU that it sees, which TRL refuses.
+        args._n_gpu = min(args.n_gpu, 1)
         trainer = _make_trainer(str(model_folder), args, examples, tokenizer)
-        trainer.train()
+        with reproducible_kernels():
+            trainer.train()
     with any_generation_settings(trainer.model, out_folder):
         trainer.model.save_pretrained(out_folder)
     save_tokenizer(tokenizer, out_folder)
