@@ -67,6 +67,15 @@ def sharing_gpus(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"rollout": rollout})
 
 
+def measures_memory(config: RunConfig) -> bool:
+    """Whether a rollout worker of this machine measures, while it starts, how much memory is free
+    on a GPU that it shares with the actor or with others."""
+    if not any(map(os.path.exists, GPUS)):
+        return False
+    kind = engine_kind(config.rollout.engine or ALWAYS_THERE)
+    return kind.memory_option is not None and _share(config) is not None
+
+
 def have_bfloat16(config: RunConfig) -> bool:
     """Whether actor and rollout workers compute on GPUs that support bfloat16."""
     if config.compute.backend == "modal":
