@@ -19,6 +19,7 @@ from trl import SFTConfig, SFTTrainer
 
 from mortal_steps.config import WarmStartConfig
 from mortal_steps.errors import DataError, ModelError
+from mortal_steps.policy.algorithms.stepping.place import on_one_gpu
 from mortal_steps.policy.algorithms.stepping.randomness import reproducible_kernels
 from mortal_steps.policy.export import any_generation_settings
 from mortal_steps.policy.tokenizer import save_tokenizer
@@ -58,7 +59,11 @@ def warm_start(
             per_device_train_batch_size=config.batch_size,
             completion_only_loss=True,
             max_length=None,
-            model_init_kwargs={"dtype": dtype, "trust_remote_code": trust_remote_code},
+            model_init_kwargs={
+                "dtype": dtype,
+                "trust_remote_code": trust_remote_code,
+                **on_one_gpu(),
+            },
             bf16=False,
             gradient_checkpointing=False,
             use_cache=True,  # it goes into the saved config, where sampling needs it
