@@ -53,6 +53,12 @@ PARTS: Mapping[str, Callable[[Path, Options], Iterator[Checked]]] = {
 def main() -> int:
     args = _parse()
     device = describe_device()
+    if device["why_no_gpu"]:
+        console.print(
+            f"This machine has a GPU, and torch cannot use it ({device['why_no_gpu']}).\n"
+            "CUDA_VISIBLE_DEVICES= checks the CPU"
+        )
+        return 1
     console.print(f"on {device['name']}, torch {device['torch']}")
     options = Options(args.count, _engines(args.vllm_python), args.large)
     began = time.perf_counter()
