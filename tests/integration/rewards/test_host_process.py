@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.host_process: whatever a function does to its process, its owner lives."""
+"""mortal_steps.rewards.host.process: whatever a function does to its process, its owner lives."""
 
 import os
 import signal
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from mortal_steps.errors import RewardError, TransientError, WorkerLostError
-from mortal_steps.rewards import host_process
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.calls import CallFailure, CallScores, arguments_of
-from mortal_steps.rewards.host_process import HostProcess
+from mortal_steps.rewards.calling.calls import CallFailure, CallScores, arguments_of
+from mortal_steps.rewards.host import process
+from mortal_steps.rewards.host.process import HostProcess
 from tests.support.rewards import failing
 from tests.support.rewards.calling import term
 from tests.support.rewards.processes import assert_ends, is_alive
@@ -30,7 +30,7 @@ PATIENCE_S = 30.0
 @pytest.fixture(autouse=True)
 def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(host_process, "GRACE_S", 0.1)
+    monkeypatch.setattr(process, "GRACE_S", 0.1)
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from mortal.cli import app
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.fork import fork_run
-from mortal_steps.policy import checkpoints
-from mortal_steps.policy.weights import weights_digest
+from mortal_steps.policy.on_disk import checkpoints
+from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store.files import digest_file

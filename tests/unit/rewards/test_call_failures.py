@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.dispatch: functions are never believed; what fails is named."""
+"""mortal_steps.rewards.calling.dispatch: functions are never believed; what fails is named."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mortal_steps.errors import TransientError
-from mortal_steps.rewards.calls import CallFailure, CallScores
+from mortal_steps.rewards.calling.calls import CallFailure, CallScores
 from tests.support.rewards.calling import call, slow
 
 
