@@ -160,9 +160,8 @@ def test_another_machine_is_believed_for_as_long_as_it_renews(store, monkeypatch
     monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.02)
     store.write_record("lease.json", foreign(age_s=20), LeaseRecord)
     assert is_driven(store)
-    with pytest.raises(
-        StoreError, match=r"by process 7 on elsewhere, which renewed its lease 2\d s ago.* in [34]\d s"
-    ):
+    told = r"by process 7 on elsewhere, which renewed its lease 2\d s ago.* in [34]\d s"
+    with pytest.raises(StoreError, match=told):
         acquire(store)
     store.write_record("lease.json", foreign(age_s=61), LeaseRecord)
     assert not is_driven(store)
