@@ -64,7 +64,7 @@ def main(job: dict[str, Any]) -> dict[str, dict[str, int]]:
     from transformers import AutoModelForCausalLM
 
     from mortal_steps.policy.algorithms.stepping.randomness import reproducible_kernels
-    from mortal_steps.policy.new_model import build_model
+    from mortal_steps.policy.starting_model.new_model import build_model
 
     folder, tokens = Path(job["folder"]) / "model", job["tokens"]
     shape = NewModelConfig(
@@ -88,7 +88,7 @@ def main(job: dict[str, Any]) -> dict[str, dict[str, int]]:
 def _num_gradients(model: Any, tokens: int, *, is_padded: bool) -> int:
     import torch
 
-    from mortal_steps.policy.digests import digest
+    from mortal_steps.policy.algorithms.stepping.digests import digest
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model.to(device)
