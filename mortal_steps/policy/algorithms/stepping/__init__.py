@@ -10,6 +10,7 @@ scoring   rounding   log-probabilities, as an engine computes them with rounded 
 padding              whether padded rows train as the same rows without padding
 place                where it trains, and in which numbers
 randomness           its seeds, its random streams, kernels that repeat themselves
+attention            those of attention, on a GPU
 
 What single trainers have of their own stands in their folders (grpo, rloo).
 """
