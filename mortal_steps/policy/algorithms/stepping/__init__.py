@@ -9,6 +9,7 @@ digests              digests of the weights and of the optimizer's state
 scoring   rounding   log-probabilities, as an engine computes them with rounded weights
 padding              whether padded rows train as the same rows without padding
 place                where it trains, and in which numbers
+attention            attention on a GPU that computes the same bits again
 randomness           its seeds, its random streams, kernels that repeat themselves
 attention            those of attention, on a GPU
 
