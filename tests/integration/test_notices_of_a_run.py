@@ -1,5 +1,7 @@
 """What goes wrong in a run that really trains is noted, with its step."""
 
+import asyncio
+
 import pytest
 
 from mortal_steps.errors import WeightsMismatchError
@@ -36,6 +38,16 @@ class Forgetful:
 '''
 
 
+called = bare_flow.InProcess.call
+
+
+async def call_beside(compute, role, method, **asked):
+    """The flow goes on while rewards are computed, as it does beside a process."""
+    if role != "reward":
+        return await called(compute, role, method, **asked)
+    return await asyncio.to_thread(lambda: asyncio.run(called(compute, role, method, **asked)))
+
+
 def test_a_slow_step_and_weights_that_never_arrived_are_noted(tmp_path):
     settings = {
         "compute.backend": "local",
@@ -50,6 +62,7 @@ def test_a_slow_step_and_weights_that_never_arrived_are_noted(tmp_path):
     (tmp_path / "forgets.py").write_text(FORGETS)
     with bare_flow.bare_in(tmp_path) as patch:
         patch.syspath_prepend(tmp_path)
+        patch.setattr(bare_flow.InProcess, "call", call_beside)
         told = rf"does not hold the tensors of .*v{STALE} "
         with pytest.raises(WeightsMismatchError, match=told):
             bare_flow.go_on(config)
