@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.errors import StoreError
-from mortal_steps.policy import checkpoints
-from mortal_steps.policy.exporting import Export, export_in_process
+from mortal_steps.policy.model_files.exporting import Export, export_in_process
+from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run
 from mortal_steps.runs.starting_model import base_folder, tokenizer_files

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mortal_steps.errors import CorruptFileError, StoreError
-from mortal_steps.policy import checkpoints, weights
+from mortal_steps.policy.on_disk import checkpoints, weights
 from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.runs.run import Run
 

@@ -11,7 +11,7 @@ from mortal import MortalTrainer
 from mortal_steps.config.model import NewModelConfig
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models.local_folder import check_folder
-from mortal_steps.policy.new_model import build_model
+from mortal_steps.policy.starting_model.new_model import build_model
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from mortal_steps.rewards.kinds.function import FunctionTerm
 from mortal_steps.rewards.kinds.pickled import PickledTerm
 from mortal_steps.rewards.pickles.files import write_pickle
 from mortal_steps.rewards.pickles.object_digest import digest_of, is_imported
-from mortal_steps.rewards.project import find_in, is_protected
+from mortal_steps.rewards.users_code.project import find_in, is_protected
 
 Reward = str | Callable[..., Any] | RewardTerm
 """A name, a function or environment, or a kind of reward with its settings."""

@@ -1,4 +1,4 @@
-"""mortal_steps.policy.warm_start and base_model: the model a run begins with."""
+"""mortal_steps.policy.starting_model.warm_start and base_model: the model a run begins with."""
 
 import shutil
 from pathlib import Path
@@ -16,9 +16,13 @@ from mortal_steps.config import (
 )
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import DataError, ModelError
-from mortal_steps.policy.base_model import base_model_path, keep_base_model, make_base_model
-from mortal_steps.policy.new_model import build_model
-from mortal_steps.policy.warm_start import warm_start
+from mortal_steps.policy.starting_model.base_model import (
+    base_model_path,
+    keep_base_model,
+    make_base_model,
+)
+from mortal_steps.policy.starting_model.new_model import build_model
+from mortal_steps.policy.starting_model.warm_start import warm_start
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.types import Problem

@@ -19,9 +19,9 @@ from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import NoIsolationError, RewardError, SandboxError
 from mortal_steps.rewards import environments
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.calls import CallFailure, CallScores, arguments_of
-from mortal_steps.rewards.host_process import HostProcess
-from mortal_steps.rewards.loading import load_term
+from mortal_steps.rewards.calling.calls import CallFailure, CallScores, arguments_of
+from mortal_steps.rewards.host.process import HostProcess
+from mortal_steps.rewards.users_code.loading import load_term
 from tests.support.docs_examples import settings, write_modules
 from tests.support.rewards.calling import call, scored
 from tests.support.rewards.shards import CHAT, make_shard

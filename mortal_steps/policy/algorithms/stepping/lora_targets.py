@@ -62,7 +62,7 @@ def _without_weights(model: ModelConfig) -> PreTrainedModel:
     remote = model.trust_remote_code
     if model.new is not None:
         # Imported where used: few models are new.
-        from mortal_steps.policy.new_model import shape_of
+        from mortal_steps.policy.starting_model.new_model import shape_of
 
         shape: Any = shape_of(model.new)
     else:

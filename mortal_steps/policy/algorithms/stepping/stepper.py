@@ -29,9 +29,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError
-from mortal_steps.policy import digests
-from mortal_steps.policy.adapter_base import AdapterBase
-from mortal_steps.policy.algorithms.stepping import state
+from mortal_steps.policy.algorithms.stepping import digests, state
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
 from mortal_steps.policy.algorithms.stepping.padding import check_padding
@@ -49,8 +47,10 @@ from mortal_steps.policy.algorithms.stepping.snapshot import (
     take_snapshot,
     why_none,
 )
-from mortal_steps.policy.base_model import named_base
-from mortal_steps.policy.export import (
+from mortal_steps.policy.model_files.adapter_base import AdapterBase
+from mortal_steps.policy.model_files.tensor_file import cast
+from mortal_steps.policy.model_files.tokenizer import load_tokenizer, save_tokenizer
+from mortal_steps.policy.model_files.writing import (
     Settings,
     published_tensors,
     save_adapter,
@@ -59,8 +59,7 @@ from mortal_steps.policy.export import (
     settings_of,
     write_settings,
 )
-from mortal_steps.policy.tensor_file import cast
-from mortal_steps.policy.tokenizer import load_tokenizer, save_tokenizer
+from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.scores import reward_names
 from mortal_steps.types import RolloutBatch, TrainingPlace
 
