@@ -71,7 +71,7 @@ def test_environments_as_users_write_them(caplog: pytest.LogCaptureFixture) -> N
     with caplog.at_level(logging.WARNING):
         assert scored(NumpyTestEnv(), shard).scores == [1.0, 0.0, 1.0, 0.0]
     (record,) = caplog.records
-    assert "NumpyTest: sandbox_config.image is for Modal" in record.message
+    assert "NumpyTest: sandbox_config.image applies to Modal only" in record.message
 
 
 def test_results_say_what_became_of_each_program() -> None:

@@ -276,11 +276,11 @@ def test_a_probe_that_failed_is_tried_again_and_going_without_a_box_is_told(
         way_to_run(allow_unisolated=False)
     assert way_to_run(allow_unisolated=True) == "bare"
     (record,) = caplog.records
-    assert "it was full; as allow_unisolated allows" in record.message
+    assert "it was full; because of allow_unisolated" in record.message
     assert [way_to_run(allow_unisolated=True) for _ in range(2)] == ["user", "user"]
 
 
 def test_the_level_is_found_by_trying() -> None:
     level = reached_level()
     assert level.way in ("root", "user"), level.told
-    assert "shut in" in level.told
+    assert "run isolated" in level.told

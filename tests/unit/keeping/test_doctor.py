@@ -34,7 +34,7 @@ def test_a_machine_without_a_server_is_well(state, capsys):
     assert doctor.examine(state / "runs")
     told = capsys.readouterr().out
     assert "  ok       packages: the " in told
-    assert "  ok       sandbox: programs of a model run shut in" in told
+    assert "  ok       sandbox: programs that a model wrote run isolated" in told
     assert "  ok       database: SQLite, 0 kB" in told
     assert "  ok       server: none runs" in told
 
