@@ -1,10 +1,12 @@
 """`training.lora.target_modules` is held against the model before a worker starts."""
 
 import pytest
+from transformers import Qwen3MoeConfig
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
 from tests.support.policy.rollouts import make_config
+from tests.support.smallest import SMALLEST
 
 LAYERS = "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"
 
@@ -50,6 +52,18 @@ def test_the_model_may_be_a_folder(model_path):
     assert check_targets(targeting(["q_proj"], {"name_or_path": str(model_path)})) == ()
     with pytest.raises(ConfigError, match="fits no layer"):
         check_targets(targeting(["c_attn"], {"name_or_path": str(model_path)}))
+
+
+def test_names_that_stand_for_experts_are_taken(tmp_path):
+    """transformers keeps all experts of a layer in one parameter, which PEFT finds for them."""
+    small = SMALLEST | {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 8}
+    Qwen3MoeConfig(**small, architectures=["Qwen3MoeForCausalLM"]).save_pretrained(tmp_path)
+    config = targeting(["q_proj", "gate_proj", "up_proj"], {"name_or_path": str(tmp_path)})
+    with pytest.raises(ConfigError, match=r"training\.lora\.dropout = 0\.05: .* adapts experts"):
+        check_targets(config)
+    lora = config.training.lora.model_copy(update={"dropout": 0.0})
+    training = config.training.model_copy(update={"lora": lora})
+    assert check_targets(config.model_copy(update={"training": training})) == ()
 
 
 def test_whole_models_are_not_looked_at():

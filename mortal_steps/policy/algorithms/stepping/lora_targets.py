@@ -43,18 +43,25 @@ def check_targets(config: RunConfig) -> tuple[str, ...]:
         with torch.device("meta"):
             inject_adapter_in_model(adapter, model)
     except ValueError as error:
+        if "lora_dropout" in str(error):
+            raise ConfigError(
+                f"training.lora.dropout = {config.training.lora.dropout}: {KEY} = {wanted!r} "
+                "adapts experts, which PEFT does with a dropout of 0 alone; set it to 0, or name "
+                "other layers"
+            ) from error
         raise ConfigError(f"{KEY} = {wanted!r}: {_reason(error, targets)}; {remedy}") from error
     if isinstance(model.get_output_embeddings(), BaseTunerLayer):
         raise ConfigError(
             f"{KEY} = {wanted!r} adapts the output embeddings, whose adapter TRL would never train "
             f"(it multiplies with their weights directly); {remedy}"
         )
+    left = adapter.target_modules or ()  # without the names that PEFT takes for those of experts
     paths = [name for name, each in model.named_modules() if isinstance(each, BaseTunerLayer)]
     return tuple(
         f"{KEY}: the model has no layer {name!r}, which therefore gets no adapter; "
         f"there are {', '.join(layers)}"
         for name in (targets if isinstance(targets, tuple) else ())
-        if not _has(paths, name)
+        if name in left and not _has(paths, name)
     )
 
 
