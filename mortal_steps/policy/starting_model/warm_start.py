@@ -19,6 +19,8 @@ from trl import SFTConfig, SFTTrainer
 
 from mortal_steps.config import WarmStartConfig
 from mortal_steps.errors import DataError, ModelError
+from mortal_steps.policy.algorithms.stepping.place import on_one_gpu
+from mortal_steps.policy.algorithms.stepping.randomness import reproducible_kernels
 from mortal_steps.policy.model_files.tokenizer import save_tokenizer
 from mortal_steps.policy.model_files.writing import any_generation_settings
 from mortal_steps.types import Problem
@@ -57,7 +59,11 @@ def warm_start(
             per_device_train_batch_size=config.batch_size,
             completion_only_loss=True,
             max_length=None,
-            model_init_kwargs={"dtype": dtype, "trust_remote_code": trust_remote_code},
+            model_init_kwargs={
+                "dtype": dtype,
+                "trust_remote_code": trust_remote_code,
+                **on_one_gpu(),
+            },
             bf16=False,
             gradient_checkpointing=False,
             use_cache=True,  # it goes into the saved config, where sampling needs it
@@ -67,8 +73,11 @@ def warm_start(
             disable_tqdm=True,
             dataloader_pin_memory=torch.cuda.is_available(),
         )
+        # transformers would deal the batch out to every GPU that it sees, which TRL refuses.
+        args._n_gpu = min(args.n_gpu, 1)
         trainer = _make_trainer(str(model_folder), args, examples, tokenizer)
-        trainer.train()
+        with reproducible_kernels():
+            trainer.train()
     with any_generation_settings(trainer.model, out_folder):
         trainer.model.save_pretrained(out_folder)
     save_tokenizer(tokenizer, out_folder)

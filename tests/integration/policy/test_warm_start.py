@@ -84,6 +84,14 @@ def test_the_same_seed_gives_the_same_bits(start: Path, tmp_path: Path) -> None:
     assert weights(tmp_path / "one") != weights(start)
 
 
+def test_several_gpus_change_nothing(start: Path, tmp_path: Path, monkeypatch) -> None:
+    config = WarmStartConfig(steps=2, batch_size=8)
+    warm_start(start, tmp_path / "one", TEXT, config, seed=0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)  # TRL would refuse to train
+    warm_start(start, tmp_path / "several", TEXT, config, seed=0)
+    assert weights(tmp_path / "one") == weights(tmp_path / "several")
+
+
 def test_all_but_the_weights_stays(start: Path, tmp_path: Path) -> None:
     warm_start(start, tmp_path, TEXT, WarmStartConfig(steps=1), seed=0)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(p.name for p in start.iterdir())

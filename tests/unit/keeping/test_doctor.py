@@ -64,6 +64,12 @@ def test_a_gpu_that_torch_is_not_built_for_is_a_warning():
     assert levels == ["ok", "warning", "ok"]
 
 
+def test_a_gpu_whose_driver_is_too_old_is_a_problem():
+    old = "torch 2.13.0: The NVIDIA driver on your system is too old (found version 12020)"
+    found = machine.torch_and_gpus("13.0", ["NVIDIA A10"], old)
+    assert (found.level, found.word) == ("problem", f"NVIDIA A10, which cannot be used: {old}")
+
+
 @pytest.mark.parametrize(("free", "level"), [(20, "ok"), (5, "warning"), (0.5, "problem")])
 def test_a_disk_that_is_nearly_full_is_told(tmp_path, monkeypatch, free, level):
     use = SimpleNamespace(free=int(free * GB))

@@ -33,7 +33,7 @@ from mortal_steps.policy.algorithms.stepping import digests, state
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
 from mortal_steps.policy.algorithms.stepping.padding import check_padding
-from mortal_steps.policy.algorithms.stepping.place import training_place
+from mortal_steps.policy.algorithms.stepping.place import on_cpu_beside_gpu, training_place
 from mortal_steps.policy.algorithms.stepping.randomness import (
     prefer_reproducible_kernels,
     seed_everything,
@@ -195,7 +195,7 @@ class TrlStepper(ABC):
 
     def warnings(self, probe: Sequence[int]) -> tuple[str, ...]:
         """What a user should know before the first step, found out with the tokens of a probe."""
-        return tuple(filter(None, [check_padding(self._trainer, probe)]))
+        return tuple(filter(None, [on_cpu_beside_gpu(), check_padding(self._trainer, probe)]))
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability (nats) of each token but the first, given those before it.
