@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import IO
 
 from mortal.server.database import DATABASE, own_sqlite
-from mortal_steps.errors import ServerError
-from mortal_steps.store.files import write_json, writing
+from mortal_steps.errors import ServerError, StoreError
+from mortal_steps.store.files import failed_write, is_full_disk, write_json, writing
 from mortal_steps.system.processes import ProcessId
 
 LOG = "server.log"
@@ -75,8 +75,16 @@ def state_dir() -> Path:
 def server_home() -> Path:
     """The folder of the server's files, which other users cannot enter. Raises `StoreError`."""
     home = (state_dir() / "prefect").absolute()
-    with writing(home):
+    try:
         home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if is_full_disk(error):
+            raise failed_write(home, error) from error
+        raise StoreError(
+            f"cannot make {home} for the Prefect server: {error.strerror}; set MORTAL_STATE_DIR to "
+            "a folder that you can write to"
+        ) from error
+    with writing(home):
         home.chmod(0o700)
         # SQLite gives the files that it makes beside the database the same mode.
         os.close(os.open(home / DATABASE, os.O_CREAT | os.O_RDWR, 0o600))

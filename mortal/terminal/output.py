@@ -13,6 +13,7 @@ from pathlib import Path
 
 import typer
 
+from mortal.terminal.streams import lead_nowhere
 from mortal_steps.report.printable import printable
 from mortal_steps.report.spinner import spinner
 
@@ -28,9 +29,12 @@ DEBUG = "MORTAL_DEBUG"
 
 
 def say(text: str) -> None:
-    """A line for the user."""
+    """A line for the user, who may read no more; that is no reason to end what is going on."""
     with spinner.aside():
-        typer.echo(printable(text))
+        try:
+            typer.echo(printable(text))
+        except BrokenPipeError:
+            lead_nowhere(sys.stdout)
 
 
 def complain(text: str) -> None:

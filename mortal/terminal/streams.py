@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from typing import IO
 
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
@@ -35,15 +36,20 @@ def losing_what_cannot_be_printed() -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # the interpreter's last flush fails nowhere, either
-        os.close(nowhere)
+    except (OSError, SystemExit):  # the latter is rich's word for a reader that is gone
+        lead_nowhere(sys.stdout)
+
+
+def lead_nowhere(stream: IO[str]) -> None:
+    """From now on, what is written to the stream is lost; what it still holds is flushed there."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def _is_open(number: int) -> bool:
     try:
         os.fstat(number)
-    except OSError:
+    except (OSError, SystemExit):
         return False
     return True

@@ -29,16 +29,17 @@ def perform(request: Request) -> Any:
     """
     reads, writes = os.pipe()
     shown = in_notebook()
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "mortal.trainer", str(writes)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE if shown else None,
-        stderr=subprocess.STDOUT if shown else None,
-        pass_fds=(writes,),
-        start_new_session=True,
-        env=_in_notebook() if shown else None,
-    )
-    os.close(writes)
+    with _holding_back_interrupts():
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "mortal.trainer", str(writes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE if shown else None,
+            stderr=subprocess.STDOUT if shown else None,
+            pass_fds=(writes,),
+            start_new_session=True,
+            env=_in_notebook() if shown else None,
+        )
+        os.close(writes)
     assert process.stdin is not None
     with open(reads, "rb") as answers, process, process.stdin:
         with contextlib.suppress(BrokenPipeError):  # the process ended before it read the request
@@ -47,6 +48,8 @@ def perform(request: Request) -> Any:
         with _watching(process, request, shown) as cell:
             interrupted = _wait(process, cell)
         content = answers.read()
+    if not content and interrupted:  # more than once, so that it ended without a word
+        raise KeyboardInterrupt
     if not content:
         raise WorkerLostError(
             f"the process that did `{request.action}` ended without an error message (exit code "
@@ -58,6 +61,17 @@ def perform(request: Request) -> Any:
     if answer.error is not None:
         raise answer.error
     return answer.value
+
+
+@contextlib.contextmanager
+def _holding_back_interrupts() -> Iterator[None]:
+    """A process that is started meanwhile gets no Ctrl-C before it asks for one (process.py): one
+    that came while it imports would end it with a traceback, and without an answer."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _in_notebook() -> dict[str, str]:

@@ -26,9 +26,14 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     answers = int(sys.argv[1])
     os.set_inheritable(answers, False)
-    request: Request = pickle.load(sys.stdin.buffer)
+    try:
+        request: Request = pickle.load(sys.stdin.buffer)
+    except EOFError:  # the owner has ended before it asked
+        return
     threading.Thread(target=_watch_owner, daemon=True).start()
     try:
+        # The owner has begun this process with it held back: from here on it is answered.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         answer = Answer(value=_perform(request))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the boundary: all are sent on
         if not isinstance(error, MortalError):

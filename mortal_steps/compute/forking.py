@@ -25,6 +25,7 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.forkserver import STATUS, ForkOrder
 from mortal_steps.errors import ComputeError, WorkerLostError
 from mortal_steps.system.gpus import GPUS
+from mortal_steps.system.processes import ending
 
 MOST_SERVERS = 3
 """Fork servers that are kept, at most one per role. Further ones are closed when none of their
@@ -172,9 +173,12 @@ class ForkServer:
         return worker
 
     def _lost(self, name: str) -> WorkerLostError:
+        how = ""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            how = f" ({ending(self._process.wait(STATUS_WITHIN_S))})"
         return WorkerLostError(
             f"{name} could not be started: the process {self._process.pid}, from which it is "
-            "forked, has ended"
+            f"forked, has ended{how}"
         )
 
 

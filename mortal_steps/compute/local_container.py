@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from mortal_steps.compute.forking import fork_server
 from mortal_steps.errors import MortalError, WorkerLostError
 from mortal_steps.store.files import writing
 from mortal_steps.system.frames import Answer, Construct, Frames, Request, encode_frame
+from mortal_steps.system.processes import ending
 from mortal_steps.system.rounding import decides_rounding
 from mortal_steps.system.scratch import Scratch
 
@@ -238,10 +238,7 @@ class LocalContainer:
         scratch.remove()
 
     def _epitaph(self, pid: int, code: int | None) -> str:
-        how = f"exit code {code}" if code is not None else "its exit code is not known"
-        if code is not None and code < 0:
-            with contextlib.suppress(ValueError):
-                how = signal.Signals(-code).name
+        how = ending(code) if code is not None else "its exit code is not known"
         ended = f"{self.name} (process {pid}) ended: {how}"
         if self._log_path is None:
             return ended

@@ -64,7 +64,8 @@ class LoraConfig(Section):
     target_modules: Annotated[str | tuple[str, ...], Affects.TRAINING | Affects.STATE] = (
         "all-linear"
     )
-    """Modules that get an adapter: `all-linear`, or their names."""
+    """Layers that get an adapter: `all-linear`, a list of their names, or, as a text, a regular
+    expression that fits their whole paths."""
     publish: Annotated[Published | None, Affects.SAMPLING | Affects.STATE, Later()] = None
     """What the rollout workers receive. `adapter`: the adapter alone, which they compute beside its
     base; `merged`: the whole model, the adapter added to its weights. Default: adapter; merged for

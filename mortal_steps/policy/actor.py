@@ -93,14 +93,25 @@ class Actor:
         needs no weights and no GPU.
 
         Returns a sentence for each option that has no effect, and the lengths. Raises
-        `ConfigError` and, for a model in a local folder, the `ModelError` of
-        `check_starting_weights`.
+        `ConfigError`, also as `check_targets` does, and, for a model in a local folder, the
+        `ModelError` of `check_starting_weights`.
         """
         if not is_hub_model(self._config.model):
             self._check_model(self._config.model.name_or_path)
         prompts = chain(prompts_of(train), prompts_of(held_out))
         idle = algorithm_of(self._config).check(self._config)
-        return idle, prompt_lengths.measure(self._config, prompts)
+        lengths = prompt_lengths.measure(self._config, prompts)
+        if lengths is None:  # the model's files are on Modal alone
+            return idle, None
+        return idle + self._check_adapter(), lengths
+
+    def _check_adapter(self) -> tuple[str, ...]:
+        if not self._config.training.use_lora:
+            return ()
+        # Imported where used: imports peft.
+        from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
+
+        return check_targets(self._config)
 
     def _check_model(self, path: str) -> None:
         # Imported where used: imports torch.

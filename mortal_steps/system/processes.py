@@ -43,6 +43,16 @@ class ProcessId:
         return False
 
 
+def ending(code: int) -> str:
+    """What is told of a process that has ended with this exit code, below zero for a signal."""
+    if code == -signal.SIGXCPU:
+        return "SIGXCPU: it has used up its processor time, see `ulimit -t`"
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"exit code {code}"
+
+
 def boot_id() -> str:
     """Empty where there is no such thing."""
     path = Path("/proc/sys/kernel/random/boot_id")

@@ -34,6 +34,11 @@ def read_file(path: Path, place: str) -> Iterator[Row]:
         raise DataError(f"{place}: no such file{nearest_path(path)}")
     try:
         yield from FILE_TYPES[path.suffix](path, place)
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{place} is no text in UTF-8 ({error.reason}: {error.object[error.start]:#04x}); save "
+            "it in UTF-8, for example with `iconv --to-code=utf-8`"
+        ) from error
     except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
         raise DataError(f"{place}: cannot be read: {error}") from error
 

@@ -40,7 +40,15 @@ def read_dataset(
             f"local cache, and the hub cannot be reached ({error})"
         ) from error
     except Exception as error:
-        raise DataError(f"{place} cannot be read: {type(error).__name__}: {error}") from error
+        cause = _cause(error)
+        raise DataError(f"{place} cannot be read: {type(cause).__name__}: {cause}") from error
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What began it: of a broken file `datasets` says no more than that there was an error."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _as_text(folder: Path) -> dict[str, Any]:

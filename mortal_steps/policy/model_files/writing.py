@@ -15,10 +15,12 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import split_torch_state_dict_into_shards
 from peft import PeftModel, get_peft_model_state_dict
+from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
@@ -274,16 +276,28 @@ def merged_state_dict(model: PeftModel) -> dict[str, torch.Tensor]:
     back would not restore their bits.
 
         layers.0.q_proj.base_layer.weight  +  B @ A * scaling  ->  layers.0.q_proj.weight
+
+    Experts, whose weights are several parameters of one module, have an adapter around another:
+
+        layers.0.experts.base_layer.base_layer.down_proj  ->  layers.0.experts.down_proj
     """
     base, adapter = model.get_base_model(), model.active_adapter
     merged: dict[str, torch.Tensor] = {}
     for name, tensor in base.state_dict().items():
-        layer, is_adapted, leaf = name.rpartition(".base_layer.")
-        if is_adapted:
-            if leaf == "weight":
-                delta = base.get_submodule(layer).get_delta_weight(adapter)
+        if ".lora_" in name:
+            continue
+        published = ".".join(part for part in name.split(".") if part != "base_layer")
+        if published != name:
+            layer, _, leaf = published.rpartition(".")
+            for delta in _deltas(base.get_submodule(layer), leaf, adapter):
                 tensor = (tensor + delta.to(tensor.dtype)).cpu()
-            merged[f"{layer}.{leaf}"] = tensor
-        elif ".lora_" not in name:
-            merged[name] = tensor
+        merged[published] = tensor
     return merged
+
+
+def _deltas(layer: Any, leaf: str, adapter: str) -> Iterator[torch.Tensor]:
+    """What an adapter adds to the parameter `leaf` of a layer."""
+    while isinstance(layer, BaseTunerLayer):
+        if leaf == getattr(layer, "parameter_name", "weight"):
+            yield layer.get_delta_weight(adapter)
+        layer = layer.base_layer

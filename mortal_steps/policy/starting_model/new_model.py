@@ -40,7 +40,7 @@ def build_model(folder: Path, config: NewModelConfig, seed: int) -> None:
     that cannot be built.
     """
     tokenizer = build_tokenizer(config)
-    shape = _qwen3_shape(config, tokenizer)
+    shape = shape_of(config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3ForCausalLM(shape)
@@ -86,7 +86,10 @@ def _check_alphabet(alphabet: str) -> None:
         )
 
 
-def _qwen3_shape(config: NewModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
+def shape_of(config: NewModelConfig) -> Qwen3Config:
+    """The model's configuration as transformers has it; raises `ModelError` as `build_model`
+    does."""
+    tokenizer = build_tokenizer(config)
     if config.head_dim % 2:
         raise ModelError(
             f"model.new.head_dim = {config.head_dim} is odd; rotary positions need pairs, so "

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-
 from mortal_steps.rewards.calling import dispatch
 from mortal_steps.rewards.calling.calls import CallFailure
 from mortal_steps.rewards.calling.dispatch import timed_out
+from mortal_steps.system.processes import ending
 
 SPOILT = "wrote into the connection of its process"
 
@@ -24,14 +22,9 @@ class HostLost(Exception):
         """Where in its code it was, as far as known."""
 
 
-def ending(code: int | None) -> str:
-    """What is told of a process with this exit code; None: it has not ended."""
-    if code is None:
-        return "it closed its connection"
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return signal.Signals(-code).name
-    return f"exit code {code}"
+def told_ending(code: int | None) -> str:
+    """What is told of a host with this exit code; None: it has not ended."""
+    return "it closed its connection" if code is None else ending(code)
 
 
 def failure(lost: HostLost, timeout_s: float) -> CallFailure:

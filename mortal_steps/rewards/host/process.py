@@ -23,7 +23,7 @@ from typing import Any
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.errors import MortalError, RewardError, WorkerLostError
 from mortal_steps.rewards.calling.calls import CallArguments, CallFailure, Outcome
-from mortal_steps.rewards.host.loss import SPOILT, HostLost, ending, failure, stack_of
+from mortal_steps.rewards.host.loss import SPOILT, HostLost, failure, stack_of, told_ending
 from mortal_steps.rewards.host.visible import visible_environment
 from mortal_steps.rewards.host.wire import (
     LARGEST_ANSWER,
@@ -275,7 +275,7 @@ class HostProcess:
         if ended is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 ended.wait(EXIT_S)
-            how = ending(ended.returncode)
+            how = told_ending(ended.returncode)
         stack = stack_of(os.pread(self._stacks.fileno(), 1 << 20, 0).decode(errors="replace"))
         self.close()
         return HostLost(how, stack)

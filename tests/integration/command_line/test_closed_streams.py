@@ -46,3 +46,48 @@ def test_a_summary_that_nobody_can_read_is_no_failure():
             check=False,
         )
     assert (started.returncode, started.stderr) == (0, "")
+
+
+def test_a_reader_that_goes_away_ends_nothing():
+    """As `tee` does at a Ctrl-C, while the run is still to be saved."""
+    source = (
+        "import sys\n"
+        "from rich.console import Console\n"
+        "from mortal.terminal.console import console\n"
+        "from mortal.terminal.output import say\n"
+        "from mortal.terminal.prefect_logs import outlive_its_reader\n"
+        "from mortal.terminal.streams import losing_what_cannot_be_printed\n"
+        "progress = Console(file=sys.stderr)\n"
+        "outlive_its_reader(progress)\n"
+        "assert sys.stdin.read() == ''\n"
+        "for step in range(2):\n    progress.print(step)\n"
+        "for text in ('saved', 'server left running'):\n    say(text)\n"
+        "with losing_what_cannot_be_printed():\n    console.print('summary')\n"
+        "raise SystemExit(7)"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", source],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    started.stdout.close()
+    started.stdin.close()
+    assert started.wait() == 7
+
+
+def test_a_summary_that_nobody_reads_any_more_is_no_failure():
+    source = (
+        "import sys\n"
+        "from mortal.terminal.console import console\n"
+        "from mortal.terminal.streams import losing_what_cannot_be_printed\n"
+        "assert sys.stdin.read() == ''\n"
+        "with losing_what_cannot_be_printed():\n    console.print('summary')\n"
+        "raise SystemExit(7)"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    started.stdout.close()
+    started.stdin.close()
+    assert started.wait() == 7

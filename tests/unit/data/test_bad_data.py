@@ -29,6 +29,14 @@ def empty_folder() -> dict[str, Any]:
     return {"source": "empty"}
 
 
+def folder_with(name: str, text: str) -> dict[str, Any]:
+    """A file that is broken, beside one that is not."""
+    Path("several").mkdir()
+    Path("several", f"a.{name.rpartition('.')[2]}").write_text('{"prompt": "a"}')
+    Path("several", name).write_text(text)
+    return {"source": "several"}
+
+
 def two_splits() -> dict[str, Any]:
     saved = DatasetDict({name: Dataset.from_list([{"prompt": name}]) for name in ("train", "test")})
     saved.save_to_disk("splits")
@@ -173,7 +181,7 @@ BAD = {
     "not utf-8": (
         lambda: {"source": str(Path("a.jsonl").write_bytes(b"\xff\xfe") and "a.jsonl")},
         {},
-        ["'a.jsonl': cannot be read"],
+        ["'a.jsonl' is no text in UTF-8", "0xff", "iconv"],
     ),
     "broken csv": (
         lambda: text_file("a.csv", 'a,b\n1\n"'),
@@ -204,6 +212,16 @@ BAD = {
         lambda: text_file("a.parquet", "x"),
         {},
         ["'a.parquet': cannot be read"],
+    ),
+    "a broken file of several": (
+        lambda: folder_with("b.jsonl", '{"prompt": '),
+        {},
+        ["data.source = 'several'", "JSON parse error: Invalid value"],
+    ),
+    "other columns in one file of several": (
+        lambda: folder_with("b.jsonl", '{"prompt": "a", "other": 3}'),
+        {},
+        ["data.source = 'several'", "column names don't match"],
     ),
     "other file": (lambda: text_file("a.txt", "x"), {}, ["'a.txt'", ".jsonl, .json"]),
     "all held out": (

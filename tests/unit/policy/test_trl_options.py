@@ -5,6 +5,7 @@ import importlib.util
 import json
 from fnmatch import fnmatchcase
 
+import datasets
 import pytest
 import torch
 from trl import GRPOConfig
@@ -171,6 +172,12 @@ def test_updates_that_bfloat16_weights_would_lose_are_told_of():
     assert check_trl_options(make_config(learning_rate=1e-6)) == ()
 
 
+def test_an_adapters_shape_without_an_adapter_is_told_of():
+    [told] = check_trl_options(make_config(lora={"r": 8}))
+    assert told.startswith("[training.lora] changes nothing") and "use_lora = true" in told
+    assert check_trl_options(make_config(use_lora=True, lora={"r": 8})) == ()
+
+
 def test_an_option_without_effect_is_told_of():
     chosen = {"save_total_limit": 2, "ddp_timeout": 5, "adam_beta2": 0.9, "eval_delay": 1}
     told = check_trl_options(make_config(trl=chosen))
@@ -278,3 +285,9 @@ def test_reward_names_are_unique():
 
     assert names("a:exact", "path/b.py:length") == ("exact", "length")
     assert names("a:exact", "b:exact", "b:length") == ("a:exact", "b:exact", "length")
+
+
+def test_training_needs_no_folder_in_the_users_home(model_path, tmp_path, monkeypatch):
+    (tmp_path / "home").touch()
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "home" / "datasets")
+    GRPOStepper(make_config(), model_path=model_path, num_steps=1, output_dir=tmp_path).begin()

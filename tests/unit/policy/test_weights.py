@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from mortal_steps.config import NewModelConfig
 from mortal_steps.data.kept import keep_problems
@@ -126,6 +126,33 @@ def test_merging_an_adapter_equals_its_forward_and_leaves_the_live_model(model_p
     theirs = adapted.merge_and_unload().state_dict()
     ours = merged.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize(
+    "targets", [("gate_proj", "up_proj"), ("q_proj", "gate_proj", "up_proj", "down_proj")]
+)
+def test_so_does_merging_one_of_experts(model_path, tmp_path, targets):
+    """PEFT adapts one or two parameters of the same module, the one around the other."""
+    base = tmp_path / "base"
+    shutil.copytree(model_path, base)
+    shape = AutoConfig.from_pretrained(model_path).to_dict()
+    experts = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 8}
+    del shape["model_type"], shape["architectures"]
+    torch.manual_seed(0)
+    Qwen3MoeForCausalLM(Qwen3MoeConfig(**shape, **experts)).save_pretrained(base)
+    lora = {"dropout": 0.0, "target_modules": targets}
+    stepper = make_stepper(str(base), tmp_path / "out", use_lora=True, lora=lora)
+    stepper.save_final(tmp_path / "adapter")
+    stepper.save_merged(tmp_path / "merged")
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    adapted = PeftModel.from_pretrained(
+        AutoModelForCausalLM.from_pretrained(base), tmp_path / "adapter"
+    )
+    assert (logprobs_of(adapted, PROBE) - logprobs_of(merged, PROBE)).abs().max() < 1e-5
+    untrained = AutoModelForCausalLM.from_pretrained(base)
+    assert (logprobs_of(untrained, PROBE) - logprobs_of(merged, PROBE)).abs().max() > 1e-3
+    theirs = adapted.merge_and_unload().state_dict()
+    assert all(torch.equal(each, theirs[name]) for name, each in merged.state_dict().items())
 
 
 @pytest.mark.parametrize("training", [{}, LORA, ADAPTER], ids=["full", "lora", "adapter"])

@@ -48,7 +48,7 @@ def check_options(config: RunConfig, build: Callable[..., TrainingArguments]) ->
     built = build(config, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere)
     if not away:
         _check_packages(built)
-    return idle_options(config.training.trl) + _lost_updates(config)
+    return idle_options(config.training.trl) + _idle_lora(config) + _lost_updates(config)
 
 
 def build_options(
@@ -117,6 +117,17 @@ def our_options(
     }
     known = options_of(kind)
     return {option: value for option, value in decided.items() if option in known}
+
+
+def _idle_lora(config: RunConfig) -> tuple[str, ...]:
+    """A sentence for a shape of an adapter where there is none."""
+    lora = config.training.lora
+    if config.training.use_lora or lora == type(lora)():
+        return ()
+    return (
+        "[training.lora] changes nothing: the whole model is trained unless "
+        "training.use_lora = true",
+    )
 
 
 def _lost_updates(config: RunConfig) -> tuple[str, ...]:

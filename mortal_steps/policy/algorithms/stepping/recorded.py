@@ -7,6 +7,10 @@ from typing import Any
 
 from mortal_steps.types import RolloutBatch
 
+NO_ROWS = [{"prompt": ""}]
+"""TRL wants a dataset. This one is in memory: `datasets` makes a folder for one that it generates,
+in the user's home, which may be read-only in a container."""
+
 
 def recorded_reward(name: str) -> Callable[..., list[float | None]]:
     """A reward function, as TRL sees it, that returns the recorded score `name` of each row."""
@@ -41,7 +45,3 @@ def columns(batch: RolloutBatch, max_completion_length: int) -> dict[str, list[A
     if any(completion.num_sampled < len(completion.token_ids) for completion in completions):
         recorded["env_mask"] = [completion.loss_mask[:end] for completion in completions]
     return recorded
-
-
-def no_rows() -> Any:
-    yield {"prompt": ""}

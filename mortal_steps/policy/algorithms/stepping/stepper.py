@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import IterableDataset
+from datasets import Dataset
 from transformers import PrinterCallback, TrainingArguments
 from transformers.utils.logging import disable_progress_bar
 
@@ -39,7 +39,7 @@ from mortal_steps.policy.algorithms.stepping.randomness import (
     seed_everything,
     streams_digest,
 )
-from mortal_steps.policy.algorithms.stepping.recorded import columns, no_rows, recorded_reward
+from mortal_steps.policy.algorithms.stepping.recorded import NO_ROWS, columns, recorded_reward
 from mortal_steps.policy.algorithms.stepping.scoring import logprobs_of
 from mortal_steps.policy.algorithms.stepping.snapshot import (
     Snapshot,
@@ -101,7 +101,7 @@ class TrlStepper(ABC):
                 reward_funcs=[recorded_reward(name) for name in reward_names(config)],
                 # Never read: `begin` ends before the first row. Without a length, transformers has
                 # no epochs to run out of, so that even a finished run can be resumed.
-                train_dataset=IterableDataset.from_generator(no_rows),
+                train_dataset=Dataset.from_list(NO_ROWS).to_iterable_dataset(),
                 processing_class=self.tokenizer,
                 peft_config=lora_config(config),
                 callbacks=[self._observer],

@@ -1,0 +1,101 @@
+"""Which layers `training.lora.target_modules` adapts, found out on a model without weights.
+
+PEFT finds the same out when the actor has loaded the model: too late for somebody who rents a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from peft import inject_adapter_in_model
+from peft.tuners.tuners_utils import BaseTunerLayer
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from mortal_steps.config import ModelConfig, RunConfig
+from mortal_steps.errors import ConfigError
+from mortal_steps.models.hub import tokenizer_folder
+from mortal_steps.models.model_class import trained_class
+from mortal_steps.policy.algorithms.stepping.lora import lora_config
+
+KEY = "training.lora.target_modules"
+
+
+def check_targets(config: RunConfig) -> tuple[str, ...]:
+    """A sentence for each name in `training.lora.target_modules` that no layer of the model has,
+    where others have; PEFT leaves it out without a word.
+
+    Raises `ConfigError` where nothing can be adapted, or something that cannot be, and `ModelError`
+    where the model's configuration is not to be had.
+    """
+    adapter = lora_config(config)
+    if adapter is None:
+        return ()
+    model = _without_weights(config.model)
+    layers = sorted(
+        {name.rpartition(".")[2] for name, each in model.named_modules() if _is_linear(model, each)}
+    )
+    targets = config.training.lora.target_modules
+    wanted = list(targets) if isinstance(targets, tuple) else targets
+    remedy = f"name layers in a list, of {', '.join(layers)}"
+    try:
+        with torch.device("meta"):
+            inject_adapter_in_model(adapter, model)
+    except ValueError as error:
+        if "lora_dropout" in str(error):
+            raise ConfigError(
+                f"training.lora.dropout = {config.training.lora.dropout}: {KEY} = {wanted!r} "
+                "adapts experts, which PEFT does with a dropout of 0 alone; set it to 0, or name "
+                "other layers"
+            ) from error
+        raise ConfigError(f"{KEY} = {wanted!r}: {_reason(error, targets)}; {remedy}") from error
+    if isinstance(model.get_output_embeddings(), BaseTunerLayer):
+        raise ConfigError(
+            f"{KEY} = {wanted!r} adapts the output embeddings, whose adapter TRL would never train "
+            f"(it multiplies with their weights directly); {remedy}"
+        )
+    left = adapter.target_modules or ()  # without the names that PEFT takes for those of experts
+    paths = [name for name, each in model.named_modules() if isinstance(each, BaseTunerLayer)]
+    return tuple(
+        f"{KEY}: the model has no layer {name!r}, which therefore gets no adapter; "
+        f"there are {', '.join(layers)}"
+        for name in (targets if isinstance(targets, tuple) else ())
+        if name in left and not _has(paths, name)
+    )
+
+
+def _without_weights(model: ModelConfig) -> PreTrainedModel:
+    remote = model.trust_remote_code
+    if model.new is not None:
+        # Imported where used: few models are new.
+        from mortal_steps.policy.starting_model.new_model import shape_of
+
+        shape: Any = shape_of(model.new)
+    else:
+        shape = AutoConfig.from_pretrained(tokenizer_folder(model), trust_remote_code=remote)
+    kind = trained_class(shape)
+    with torch.device("meta"):
+        if kind is AutoModelForCausalLM:
+            built: PreTrainedModel = kind.from_config(shape, trust_remote_code=remote)
+        else:
+            built = kind(shape)
+    return built
+
+
+def _is_linear(model: PreTrainedModel, layer: Any) -> bool:
+    return isinstance(layer, torch.nn.Linear) and layer is not model.get_output_embeddings()
+
+
+def _has(paths: Iterable[str], name: str) -> bool:
+    return any(f".{path}".endswith(f".{name}") for path in paths)
+
+
+def _reason(error: ValueError, targets: str | tuple[str, ...]) -> str:
+    """What PEFT says, without the printed module and advice for its own arguments."""
+    said = str(error)
+    if "not found" in said or not targets:
+        how = ", as a regular expression of its path," if isinstance(targets, str) else ""
+        return f"it fits{how} no layer of the model, so that there would be no adapter"
+    kind = said.partition("(")[0].removeprefix("Target module ").strip()
+    return f"PEFT adapts no {kind}" if said.startswith("Target module ") else said

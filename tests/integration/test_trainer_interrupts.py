@@ -1,0 +1,43 @@
+"""Ctrl-C while the process that drives a trainer's run is only starting."""
+
+import signal
+
+import pytest
+
+from mortal.trainer import owner
+from mortal.trainer.messages import Request
+from mortal_steps.config import RunConfig
+
+
+def test_an_interrupt_during_its_start_is_answered(monkeypatch, tmp_path, capfd):
+    """The interpreter has just been started, and handles no signal yet."""
+    started = []
+    wait = owner._wait
+
+    def interrupt_and_wait(process, cell):
+        started.append(process)
+        process.send_signal(signal.SIGINT)
+        return wait(process, cell)
+
+    monkeypatch.setattr(owner, "_wait", interrupt_and_wait)
+    config = RunConfig(runs_dir=str(tmp_path / "runs"), run_id="never")
+    with pytest.raises(KeyboardInterrupt):
+        owner.perform(Request(action="train", config=config))
+    assert started[0].returncode == 0
+    assert "Traceback" not in capfd.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_owner_that_ends_before_it_asks_leaves_nobody(monkeypatch, capfd):
+    started = []
+
+    def end(process, request, shown):
+        started.append(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(owner.pickle, "dumps", lambda request: b"")
+    monkeypatch.setattr(owner, "_watching", end)
+    with pytest.raises(KeyboardInterrupt):
+        owner.perform(Request(action="train", config=RunConfig()))
+    assert started[0].wait() == 0
+    assert "Traceback" not in capfd.readouterr().err

@@ -1,0 +1,70 @@
+"""`training.lora.target_modules` is held against the model before a worker starts."""
+
+import pytest
+from transformers import Qwen3MoeConfig
+
+from mortal_steps.errors import ConfigError
+from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
+from tests.support.policy.rollouts import make_config
+from tests.support.smallest import SMALLEST
+
+LAYERS = "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"
+
+
+def targeting(targets, model=None):
+    lora = {"target_modules": targets}
+    return make_config(model=model or {"new": {}}, use_lora=True, lora=lora)
+
+
+@pytest.mark.parametrize(
+    "targets",
+    ["all-linear", ["q_proj", "embed_tokens"], ["layers.0.self_attn.q_proj"], r".*\.[qv]_proj"],
+)
+def test_what_the_model_has_is_taken(targets):
+    assert check_targets(targeting(targets)) == ()
+
+
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        (["query"], "it fits no layer of the model"),
+        ([], "it fits no layer of the model"),
+        ("q_proj", "it fits, as a regular expression of its path, no layer of the model"),
+        (["self_attn"], "PEFT adapts no Qwen3Attention;"),
+        (["input_layernorm"], "PEFT adapts no Qwen3RMSNorm;"),
+        (["q_proj", "lm_head"], "adapts the output embeddings"),
+    ],
+)
+def test_what_cannot_be_adapted_is_named_with_what_can(targets, said):
+    with pytest.raises(ConfigError) as caught:
+        check_targets(targeting(targets))
+    told = str(caught.value)
+    assert told.startswith(f"training.lora.target_modules = {targets!r}")
+    assert said in told and LAYERS in told
+
+
+def test_a_name_that_only_others_make_up_for_is_told_of():
+    [told] = check_targets(targeting(["q_proj", "query"]))
+    assert "no layer 'query'" in told and LAYERS in told
+
+
+def test_the_model_may_be_a_folder(model_path):
+    assert check_targets(targeting(["q_proj"], {"name_or_path": str(model_path)})) == ()
+    with pytest.raises(ConfigError, match="fits no layer"):
+        check_targets(targeting(["c_attn"], {"name_or_path": str(model_path)}))
+
+
+def test_names_that_stand_for_experts_are_taken(tmp_path):
+    """transformers keeps all experts of a layer in one parameter, which PEFT finds for them."""
+    small = SMALLEST | {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 8}
+    Qwen3MoeConfig(**small, architectures=["Qwen3MoeForCausalLM"]).save_pretrained(tmp_path)
+    config = targeting(["q_proj", "gate_proj", "up_proj"], {"name_or_path": str(tmp_path)})
+    with pytest.raises(ConfigError, match=r"training\.lora\.dropout = 0\.05: .* adapts experts"):
+        check_targets(config)
+    lora = config.training.lora.model_copy(update={"dropout": 0.0})
+    training = config.training.model_copy(update={"lora": lora})
+    assert check_targets(config.model_copy(update={"training": training})) == ()
+
+
+def test_whole_models_are_not_looked_at():
+    assert check_targets(make_config(model={"name_or_path": "not/there"})) == ()
