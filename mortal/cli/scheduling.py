@@ -112,8 +112,9 @@ def schedule(
     """Train on demand or on a schedule, without a work pool or a worker, until Ctrl-C.
 
     This makes two Prefect deployments: grpo-train/NAME, and grpo-train/NAME-resume for its
-    runs that ended early. There is one run at a time; a scheduled one that would begin more than
-    an hour late is skipped. Relative paths start in the current folder. Edits of the configuration
+    runs that ended early. There is one run at a time: those asked for wait for each other, and with
+    --cron one that comes while another goes is cancelled, and one that would begin more than an
+    hour late is skipped. Relative paths start in the current folder. Edits of the configuration
     count once this is started again.
     """
     from mortal.driver import QUIET_PREFECT

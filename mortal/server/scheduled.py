@@ -37,6 +37,8 @@ SKIP_AFTER_MIN = 60.0
 NO_SECOND_ONE = ConcurrencyLimitConfig(
     limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW
 )
+"""For nights, which never queue. Who asks for a run meanwhile is told that it was cancelled."""
+TAKE_TURNS = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE)
 TRAINS = """Train as `mortal schedule` was told, one run at a time on its machine.
 
 - **Some other settings**: `overrides` = `["training.max_steps=20"]`; all others stay. Another
@@ -102,7 +104,7 @@ def scheduled_deployments(
         grpo_train,
         name=name,
         schedule=schedule,
-        concurrency_limit=NO_SECOND_ONE,
+        concurrency_limit=TAKE_TURNS if schedule is None else NO_SECOND_ONE,
         parameters=parameters,
         description=TRAINS.format(name=name),
         tags=["train"],

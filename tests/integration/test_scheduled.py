@@ -22,6 +22,8 @@ def test_a_scheduled_run_trains_what_the_file_and_the_overrides_say():
     assert grpo_train.validate_parameters(train.parameters)["config"] == CONFIG
     assert "skip_after_min" not in train.parameters
     assert train.schedules == []
+    assert train.concurrency_limit == 1
+    assert train.concurrency_options.collision_strategy == "ENQUEUE", "those asked for wait"
     grpo_resume.validate_parameters({**resume.parameters, "run_id": "demo-1"})
 
 
