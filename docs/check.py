@@ -3,7 +3,7 @@
     python docs/check.py [ROOT]
 
 In every Markdown file of the repository, outside fenced code blocks: relative links lead to files,
-and anchors to headings. File names in backticks, such as `rewards/host.py`, are the end of the path
+and anchors to headings. File names in backticks, such as `rewards/base.py`, are the end of the path
 of a file here. Inside fenced blocks and backticks, `make TARGET` names a target of the Makefile.
 Nothing is fetched from the network.
 """

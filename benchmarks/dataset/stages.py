@@ -36,8 +36,16 @@ def first_batch(config: Path) -> None:
 
 def probe(config: Path) -> None:
     """The actor: the first prompt, for the canary beside the weights."""
-    from mortal_steps.policy.new_model import build_tokenizer
-    from mortal_steps.policy.weights import probe_tokens
+    try:
+        from mortal_steps.policy.on_disk.weights import probe_tokens
+        from mortal_steps.policy.starting_model.new_model import build_tokenizer
+    except ModuleNotFoundError:  # where the code of older commits has them
+        from mortal_steps.policy.new_model import (  # type: ignore[import-not-found,no-redef]
+            build_tokenizer,
+        )
+        from mortal_steps.policy.weights import (  # type: ignore[import-not-found,no-redef]
+            probe_tokens,
+        )
 
     run = open_run(load_config(config))
     assert run.config.model.new is not None

@@ -5,8 +5,9 @@
     python -m benchmarks.gpu_check --vllm-python .venv-vllm/bin/python
     python -m benchmarks.gpu_check --large 64:2:512     # width:layers:tokens of the speed part
 
-training   stock TRL, the actor, and the actor killed with SIGKILL, on the same batches: the same
-           bits with deterministic kernels, with float32 matrices and under bfloat16 autocast
+training   gradients of long texts again and again, and stock TRL, the actor, and the actor killed
+           with SIGKILL, on the same batches: the same bits with deterministic kernels, with float32
+           matrices and under bfloat16 autocast
 sampling   each engine, each way of syncing weights: after a sync, the greedy tokens and
            log-probabilities of a fresh engine with these weights; and the two engines against each
            other
@@ -24,9 +25,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from benchmarks.gpu_check import sampling, speed, training
+from benchmarks.gpu_check import attention, sampling, speed, training
 from benchmarks.gpu_check.checked import Checked
 from benchmarks.gpu_check.device import describe_device
 from benchmarks.output import add_output_option, console, results_table, write_results
@@ -44,7 +46,9 @@ class Options:
 
 
 PARTS: Mapping[str, Callable[[Path, Options], Iterator[Checked]]] = {
-    "training": lambda folder, options: training.check(folder, options.count),
+    "training": lambda folder, options: chain(
+        attention.check(folder / "long"), training.check(folder, options.count)
+    ),
     "sampling": lambda folder, options: sampling.check(folder, options.engines),
     "speed": lambda folder, options: speed.check(folder, options.engines, options.large),
 }
@@ -53,6 +57,12 @@ PARTS: Mapping[str, Callable[[Path, Options], Iterator[Checked]]] = {
 def main() -> int:
     args = _parse()
     device = describe_device()
+    if device["why_no_gpu"]:
+        console.print(
+            f"This machine has a GPU, and torch cannot use it ({device['why_no_gpu']}).\n"
+            "CUDA_VISIBLE_DEVICES= checks the CPU"
+        )
+        return 1
     console.print(f"on {device['name']}, torch {device['torch']}")
     options = Options(args.count, _engines(args.vllm_python), args.large)
     began = time.perf_counter()

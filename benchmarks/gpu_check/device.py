@@ -9,6 +9,7 @@ from typing import Any
 
 ASK = """
 import json, torch
+from mortal_steps.policy.gpu import why_unused
 gpu = torch.cuda.is_available()
 properties = torch.cuda.get_device_properties(0) if gpu else None
 print(json.dumps({
@@ -17,6 +18,7 @@ print(json.dumps({
     "memory_gb": round(properties.total_memory / 1e9, 1) if gpu else None,
     "torch": torch.__version__,
     "cuda": torch.version.cuda,
+    "why_no_gpu": why_unused(),
 }))
 """
 

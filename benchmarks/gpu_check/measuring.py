@@ -124,7 +124,7 @@ def _batch(step: int, tokens: int) -> RolloutBatch:
 
 
 def _built(shape: NewModelConfig, folder: Path) -> Path:
-    from mortal_steps.policy.new_model import build_model
+    from mortal_steps.policy.starting_model.new_model import build_model
 
     model = folder / "model"
     if not model.exists():

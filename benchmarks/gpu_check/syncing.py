@@ -22,6 +22,8 @@ from tests.support.rollout.cases import PROBE_IDS, PROMPTS_IDS, seeds
 from tests.support.rollout.tiny_model import build_tiny_model, publish, share
 
 GREEDY = SamplingParams(max_tokens=24, temperature=0.0)
+PART_OF_MEMORY = 0.5
+"""Of the GPU's, for each engine: what the ones before it leave behind is not free."""
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +61,13 @@ def _with_versions(
     sleeps: bool = False,
 ) -> dict[str, Any]:
     """With `sleeps` the worker sleeps after each version, as it does while the actor trains."""
-    rollout = {"engine": engine, "weight_sync": method, "sleep_while_training": sleeps}
+    memory = engine_kind(engine).memory_option
+    rollout = {
+        "engine": engine,
+        "weight_sync": method,
+        "sleep_while_training": sleeps,
+        "engine_options": {memory: PART_OF_MEMORY} if memory else {},
+    }
     config = RunConfig.model_validate({"rollout": rollout, "model": {"max_model_len": 512}})
     worker = RolloutWorker(run_dir=str(store.root), config=config, model_path=str(model))
     worker.start()

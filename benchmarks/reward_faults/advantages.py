@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.reward_faults.batch import COMPLETIONS, GROUPS, NUM_SHARDS
 from mortal_steps.config import NewModelConfig, RewardsConfig, RunConfig, TrainingConfig
 from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
-from mortal_steps.policy.new_model import build_model
+from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.types import GeneratedShard, PolicyVersion, Rollout, RolloutBatch, RolloutGroup
 
 NAME = "score"

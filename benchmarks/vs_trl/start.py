@@ -17,7 +17,7 @@ def starting_model(path: Path, overrides: list[str]) -> str:
 
 def _make(path: Path, overrides: list[str]) -> str:
     from mortal_steps.data import load_problems  # the measuring process stays small
-    from mortal_steps.policy.base_model import make_base_model, model_cache
+    from mortal_steps.policy.starting_model.base_model import make_base_model, model_cache
 
     config = load_config(path, overrides)
     problems, _ = load_problems(config.data, config.seed)

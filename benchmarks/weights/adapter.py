@@ -58,9 +58,9 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
     """The first version is one more: whatever is slow for the first time is left out."""
     import torch
 
-    from mortal_steps.policy import weights
-    from mortal_steps.policy.adapter_base import AdapterBase
-    from mortal_steps.policy.export import save_adapter
+    from mortal_steps.policy.model_files.adapter_base import AdapterBase
+    from mortal_steps.policy.model_files.writing import save_adapter
+    from mortal_steps.policy.on_disk import weights
     from mortal_steps.store import RunStore
     from mortal_steps.store.syncing import BackgroundSync
     from mortal_steps.types import PolicyVersion
@@ -108,7 +108,7 @@ def _build(folder: Path) -> Any:
     from transformers import AutoModelForCausalLM, Qwen2Config
 
     from mortal_steps.config import NewModelConfig
-    from mortal_steps.policy.new_model import build_tokenizer
+    from mortal_steps.policy.starting_model.new_model import build_tokenizer
 
     tokenizer = build_tokenizer(NewModelConfig())
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}

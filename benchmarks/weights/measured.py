@@ -22,10 +22,14 @@ from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.config import RunConfig
 from mortal_steps.data.kept import keep_problems
-from mortal_steps.policy import export
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
+
+try:
+    from mortal_steps.policy.model_files import writing as export
+except ModuleNotFoundError:  # where the code of older commits has it
+    from mortal_steps.policy import export  # type: ignore[attr-defined,no-redef]
 
 PIECE_BYTES = 1 << 20
 

@@ -9,7 +9,13 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from mortal_steps.config import NewModelConfig
-from mortal_steps.policy.new_model import build_tokenizer
+
+try:
+    from mortal_steps.policy.starting_model.new_model import build_tokenizer
+except ModuleNotFoundError:  # where the code of older commits has it
+    from mortal_steps.policy.new_model import (  # type: ignore[import-not-found,no-redef]
+        build_tokenizer,
+    )
 
 SHAPES = {
     0.09: {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 4},

@@ -53,7 +53,7 @@ def new_model(
     # Slow to import.
     from transformers.utils.logging import disable_progress_bar
 
-    from mortal_steps.policy.new_model import build_model
+    from mortal_steps.policy.starting_model.new_model import build_model
 
     disable_progress_bar()
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mortal_steps.data import shared_entries
 from mortal_steps.errors import StoreError
-from mortal_steps.policy.rollout_files import files_before
+from mortal_steps.policy.on_disk.rollout_files import files_before
 from mortal_steps.report.units import byte_size, duration
 from mortal_steps.runs.objects import object_bytes, remove_object, unused_objects
 from mortal_steps.runs.removal import (

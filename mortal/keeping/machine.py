@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import metadata
@@ -17,17 +20,20 @@ from mortal.server.files import state_dir
 from mortal_steps.report.units import byte_size
 from mortal_steps.runs.removal import trash_in
 from mortal_steps.sandbox.levels import REMEDY, Level, reached_level
+from mortal_steps.system.gpus import GPUS
 
 LITTLE, TOO_LITTLE = 10e9, 1e9
 """Bytes free on a disk: from where on that is a warning, or a problem."""
 CUDA = re.compile(r"^cuda\b.*= *['\"]([^'\"]+)['\"]", re.MULTILINE)
 """In torch/version.py."""
+ASK = "from mortal_steps.policy.gpu import why_unused; print(why_unused() or '')"
 
 
 def look_at_machine(runs_dir: Path) -> Iterator[Finding]:
     """Check packages, GPU, disks, and what is left in the folder of runs."""
     yield packages()
-    yield torch_and_gpus(_torch_cuda(), _gpus())
+    gpus = _gpus()
+    yield torch_and_gpus(_torch_cuda(), gpus, _why_unused() if gpus else None)
     yield sandbox(reached_level())
     yield from disks({"runs": runs_dir, "state": state_dir(), "temp": Path(tempfile.gettempdir())})
     yield leftovers(runs_dir)
@@ -53,7 +59,7 @@ def _unlike(wanted: Requirement) -> str | None:
     return f"{wanted.name} is {found}, and {wanted.specifier} is needed"
 
 
-def torch_and_gpus(cuda: str | None, gpus: list[str]) -> Finding:
+def torch_and_gpus(cuda: str | None, gpus: list[str], why_unused: str | None = None) -> Finding:
     """Whether torch can use the machine's GPUs; `cuda` is the version that it is built for."""
     built = f"torch {metadata.version('torch')}"
     if not gpus:
@@ -61,6 +67,8 @@ def torch_and_gpus(cuda: str | None, gpus: list[str]) -> Finding:
     named = ", ".join(gpus)
     if cuda is None:
         return warning("GPU", f"{named}, but {built} is built for the CPU; install a CUDA build")
+    if why_unused is not None:
+        return problem("GPU", f"{named}, which cannot be used: {why_unused}")
     return ok("GPU", f"{named}; {built} is built for CUDA {cuda}")
 
 
@@ -79,13 +87,21 @@ def _torch_cuda() -> str | None:
     return told[1] if told else None
 
 
+def _why_unused() -> str | None:
+    """What torch says of GPUs that it cannot use. It is asked in a process of its own."""
+    asked = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=False)
+    if asked.returncode:
+        return (asked.stderr.strip().splitlines() or [f"exit status {asked.returncode}"])[-1]
+    return asked.stdout.strip() or None
+
+
 def _gpus() -> list[str]:
-    """Models of the GPUs, as NVIDIA's driver tells them."""
+    """Models of the GPUs, as NVIDIA's driver tells them; other GPUs without their names."""
     found = []
     for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         model = re.search(r"^Model:\s*(.+)$", path.read_text(), re.MULTILINE)
         found.append(model[1].strip() if model else path.parent.name)
-    return found
+    return found or ["a GPU"] * any(map(os.path.exists, GPUS))
 
 
 def disks(folders: dict[str, Path]) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from mortal.trainer import Distributed, MortalTrainer
 from mortal_steps.config.reward_forms import SANDBOX
 from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.base import text_of
-from mortal_steps.rewards.dispatch import is_async
+from mortal_steps.rewards.calling.dispatch import is_async
 
 OF_TRL = ("prompts", "completion_ids", "trainer_state", "log_extra", "log_metric")
 """What reward functions are given here, and were not in MRL."""

@@ -21,7 +21,7 @@ from mortal.server.recovery import HEARTBEAT_SETTING
 from mortal_flows.grpo_train import NAME
 
 HEARTBEAT_S = 30
-"""Between two signs of life of a flow run."""
+"""Seconds between two heartbeats of a flow run."""
 PAUSED_WITHIN_S = 10.0
 """Somebody waits for the process to end."""
 
@@ -115,6 +115,6 @@ class PatientRunner(Runner):
     async def _make(self, client: PrefectClient, deployment: RunnerDeployment) -> None:
         made = await self.aadd_deployment(deployment)
         self._served[made] = deployment
-        # Where `mortal automate` looks for it.
+        # `mortal automate` looks for the heartbeat there.
         told = DeploymentUpdate(job_variables={"env": {HEARTBEAT_SETTING: str(HEARTBEAT_S)}})
         await client.update_deployment(made, told)

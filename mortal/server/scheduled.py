@@ -1,7 +1,7 @@
-"""Deployments without a work pool or a worker: this process starts their flow runs itself.
+"""Serves deployments without a work pool or a worker: this process starts their flow runs itself.
 
-Prefect reads its settings when it is imported, which this does: import it once the environment says
-which server it is.
+This module imports Prefect, which reads its settings when it is imported. So import it only after
+the environment says which server to use.
 """
 
 from __future__ import annotations
@@ -33,32 +33,35 @@ from mortal_steps.errors import ConfigError
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 START_LOOK_S = 0.05
 SKIP_AFTER_MIN = 60.0
-"""How late a scheduled run may begin, because another one went on this machine."""
+"""How many minutes late a scheduled run may begin if another run occupied this machine."""
 NO_SECOND_ONE = ConcurrencyLimitConfig(
     limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW
 )
-"""For nights, which never queue. Who asks for a run meanwhile is told that it was cancelled."""
+"""For nights, which never queue: a run that is requested meanwhile is cancelled."""
 TAKE_TURNS = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE)
-TRAINS = """Train as `mortal schedule` was told, one run at a time on its machine.
+"""For runs on demand."""
+TRAINS = """Train with the settings that were given to `mortal schedule`, one run at a time.
 
-- **Some other settings**: `overrides` = `["training.max_steps=20"]`; all others stay. Another
-  configuration: `config_file`.
-- **It ended early**: *Retry*, or the deployment `{name}-resume` with the run id. Nothing is lost.
+- **To change some settings**: `overrides` = `["training.max_steps=20"]`; all others stay the same.
+  For another configuration, set `config_file`.
+- **If a run ended early**: *Retry*, or the deployment `{name}-resume` with the run's id. Nothing is
+  lost.
 
-Its runs begin as long as `mortal schedule` runs; see `docs/operations.md`.
+Runs begin only while `mortal schedule` is running; see `docs/operations.md`.
 """
-RESUMES = """Continue a run of `{name}` at its last step: `run_id`, as `mortal runs` lists it.
+RESUMES = """Continue a run of `{name}` at its last step. `mortal runs` lists the ids for `run_id`.
 
-It has the same bits at its end as a run that nothing has interrupted. See `docs/operations.md`.
+It ends with the same bits as a run that was never interrupted. See `docs/operations.md`.
 """
 
 
 def serve(
     config: RunConfig, *, name: str, schedule: Schedule | None, say: Callable[[str], None]
 ) -> None:
-    """Serve the deployments until this process is told to end.
+    """Serve the deployments until this process receives a signal to end. `say` receives messages
+    for the user.
 
-    Raises `ConfigError` if there is a deployment of that name for workers.
+    Raises `ConfigError` if the server has a deployment of that name that belongs to a work pool.
     """
     deployments = scheduled_deployments(config, name, schedule)
     for deployment in deployments:
@@ -68,7 +71,7 @@ def serve(
     for deployment in deployments:
         say(f"serving {NAME}/{deployment.name}")
     if _unwatched({str(deployment_id) for deployment_id in ids}):
-        say("a run that falls silent is not noticed: call `mortal automate` again")
+        say("the server does not watch these runs for silence yet: call `mortal automate` again")
     os.environ.update({project_folder.VARIABLE: str(Path.cwd()), terminal.VARIABLE: "1"})
     with tempfile.TemporaryDirectory() as nothing_to_import:
         os.chdir(nothing_to_import)
@@ -76,10 +79,11 @@ def serve(
 
 
 async def _serve(runner: PatientRunner, say: Callable[[str], None]) -> None:
-    """Run the runner; a signal stops it, and cancels a run in progress, which saves its state."""
+    """Run the runner until a signal stops it. The signal also cancels a run in progress, which
+    saves its state."""
     told = asyncio.Event()
     serving = asyncio.create_task(runner.start())
-    while not runner.started and not serving.done():  # it handles SIGTERM itself when it begins
+    while not runner.started and not serving.done():  # it sets a handler for SIGTERM as it starts
         await asyncio.sleep(START_LOOK_S)
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, told.set)
@@ -96,7 +100,8 @@ async def _serve(runner: PatientRunner, say: Callable[[str], None]) -> None:
 def scheduled_deployments(
     config: RunConfig, name: str, schedule: Schedule | None
 ) -> tuple[RunnerDeployment, RunnerDeployment]:
-    """`NAME`, which trains `config`, and `NAME-resume`, which goes on with one of its runs."""
+    """The deployments `NAME`, which trains `config`, and `NAME-resume`, which continues one of its
+    runs."""
     parameters: dict[str, Any] = {"config": config.model_dump(mode="json", exclude_unset=True)}
     if schedule is not None:
         parameters["skip_after_min"] = SKIP_AFTER_MIN
@@ -124,7 +129,7 @@ def scheduled_deployments(
 
 
 def _unwatched(ids: set[str]) -> bool:
-    """Whether `mortal automate` was called before there were these deployments."""
+    """Whether `mortal automate` was called before these deployments existed."""
     with get_client(sync_client=True) as client:
         silent = client.read_automations_by_name(SILENT)
     return bool(silent) and not ids <= ids_watched(silent[0])

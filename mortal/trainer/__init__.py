@@ -1,14 +1,17 @@
-"""`MortalTrainer`: training from Python, by the same flow as `mortal train`.
+"""`MortalTrainer`: training from Python, with the same flow as `mortal train`.
 
 modes       where a run's workers are
-settings    the trainer's parameters as a configuration
-objects/    what was given as an object, as files
-messages    what the trainer's process and the one that drives the run tell each other
-owner       the process that drives a run, seen from the one that asked for it
-process     the same from inside
-asking      what the trained model is asked
+settings    turns the trainer's parameters into a configuration
+objects/    turns Python objects among the parameters into files
+messages    the messages between the trainer and the process that drives the run
+owner       the trainer's side of that process
+process     the inside of that process
+actions     what that process can do
+asking      checks the prompts and options of `generate`
 elsewhere   a run that a container on Modal drives
-result      what came of a run
+notebook    shows a run in a Jupyter notebook
+saving      saves the trained model in a folder or on the hub
+result      the result of a run
 """
 
 from mortal.trainer.modes import Distributed, GPUConfig, SingleNode

@@ -1,4 +1,4 @@
-"""What the process of a trainer does; each is asked for by its name."""
+"""The actions of the process that drives a trainer's run; a request names one of them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from mortal_steps.types import Prompt, SamplingParams
 
 
 def train(config: RunConfig) -> None:
-    """Drive the run to its end, as `mortal train` does; a notebook has the result to show."""
+    """Drive the run to its end, as `mortal train` does. In a notebook it prints no summary, because
+    the notebook shows the result."""
     from mortal.driver import drive
 
     drive(config, port=0, keep_server=False, sums_up=IN_NOTEBOOK not in os.environ)
 
 
 def detach(config: RunConfig) -> str:
-    """Let a container on Modal drive the run, as `mortal train --detach` does; the id of its
-    call."""
+    """Let a container on Modal drive the run, as `mortal train --detach` does. Returns the id of
+    the call on Modal."""
     from mortal_steps.orchestration.detaching import detach as begin_detached
 
     return begin_detached(config)
 
 
 def fork(config: RunConfig, step: int | None, overrides: Sequence[str], run_id: str | None) -> str:
-    """Make a fork of the run, as `mortal fork` does; its id."""
+    """Fork the run, as `mortal fork` does. Returns the id of the new run."""
     from mortal.terminal.output import checking
     from mortal_steps.orchestration.fork import fork_run
 
@@ -40,7 +41,8 @@ def fork(config: RunConfig, step: int | None, overrides: Sequence[str], run_id: 
 
 
 def evaluate(config: RunConfig) -> dict[str, float]:
-    """What the run's model scores on its held-out problems, as `mortal promote` finds it."""
+    """Score the run's model on its held-out problems, as `mortal promote` does. Returns the mean of
+    each score."""
     import asyncio
 
     from mortal_steps.promotion.gate import Gate
@@ -57,7 +59,7 @@ def generate(
     num_generations: int,
     sampling: SamplingParams,
 ) -> list[list[str]]:
-    """What the run's model says to prompts."""
+    """Sample the run's model. Returns `num_generations` texts for each prompt."""
     from mortal_steps.promotion.asking import ask
     from mortal_steps.promotion.candidate import candidate_files
 
@@ -81,7 +83,8 @@ def _run(config: RunConfig) -> Run:
 
 
 def _registry(run: Run) -> Registry:
-    """Where a run's model is kept while it is asked, beside other objects of the trainer's."""
+    """The registry in which a run's model is kept while it is sampled. It lies beside the other
+    objects of trainers."""
     folder = run.store.root.absolute().parent / FOLDER / "asked"
     folder.mkdir(parents=True, exist_ok=True)
     return Registry(folder, run.info.run_id)

@@ -1,4 +1,4 @@
-"""What `generate` was asked, checked before anything starts."""
+"""Checks the prompts and options of `generate` before anything is started."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from mortal_steps.types import Prompt, SamplingParams
 
 KEYS: Mapping[str, str] = {
     "max_tokens": "rollout",
-    "temperature": "evaluation",  # which may be 0, as here
+    "temperature": "evaluation",  # may be 0, unlike that of rollouts
     "top_p": "rollout",
     "top_k": "rollout",
     "min_p": "rollout",
     "stop": "rollout",
 }
-"""Options -> the table of the configuration that has them, too, and says what they may be."""
+"""Option -> the table of the configuration that has the same key and defines its valid values."""
 
 
 def prompts_of(prompts: Any) -> list[Prompt]:
-    """Raises `DataError` for what is no prompt."""
+    """The prompts as a list. Raises `DataError` for anything that is not a prompt."""
     if not isinstance(prompts, Iterable) or isinstance(prompts, Mapping):
         raise DataError(
-            f"generate: prompts is of type {type(prompts).__name__}; give a text, or a list of "
-            "texts or of conversations, each a list of chat messages"
+            f"generate: prompts is of type {type(prompts).__name__}; give a text, a list of texts, "
+            "or a list of conversations, each of them a list of chat messages"
         )
     asked = [prompts] if isinstance(prompts, str) else list(prompts)
     for place, prompt in enumerate(asked):
@@ -38,13 +38,14 @@ def prompts_of(prompts: Any) -> list[Prompt]:
 def sampling_of(
     config: RunConfig, num_generations: int, given: Mapping[str, Any]
 ) -> SamplingParams:
-    """How a run's model is sampled, with what was given instead; raises `ConfigError`."""
+    """The sampling parameters of a run, with the options that were given in their place. Raises
+    `ConfigError` for an unknown option or an invalid value."""
     if not isinstance(num_generations, int) or num_generations < 1:
         raise ConfigError(f"generate: num_generations = {num_generations!r}: give 1 or more")
     unknown = [name for name in given if name not in KEYS]
     if unknown:
         raise ConfigError(
-            f"generate: {', '.join(unknown)}: there is no such option; there are num_generations, "
+            f"generate: unknown option {', '.join(unknown)}; the options are num_generations, "
             f"{', '.join(KEYS)}"
         )
     values: dict[str, dict[str, Any]] = {}

@@ -1,6 +1,6 @@
-"""A run that a container on Modal drives, seen from here.
+"""A run that a container on Modal drives, seen from this machine.
 
-Modal is asked in a thread: a notebook has an event loop of its own in this one.
+Modal's client is called in a thread, because a notebook runs an event loop in the main thread.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from mortal_steps.runs.run import Run
 
 
 def may_be_elsewhere(run: Run) -> bool:
-    """Whether the Volume may tell more of the run than its directory here."""
+    """Whether the Volume on Modal may hold news of the run that its directory here does not."""
     on_modal = run.config.compute.backend == "modal"
     return on_modal and run.status() != "running" and not run.is_complete()
 
 
 def look(run: Run) -> RunStanding:
-    """How it stands on the Volume; as it does here, if it has never been there."""
+    """The state of the run on the Volume, or the state here if it is not on the Volume."""
     from mortal.remote.runs import STANDING  # a local run needs no client of Modal's
     from mortal_steps.compute.modal.retry import run_in_thread
     from mortal_steps.compute.modal.volume_runs import look_at, runs_volume
@@ -36,7 +36,7 @@ def look(run: Run) -> RunStanding:
 
 
 def bring_here(run: Run) -> None:
-    """What the Volume tells of it, and the final model of one that has ended."""
+    """Copy the run's records from the Volume, and the final model if the run has ended."""
     from mortal_steps.compute.modal import volume_runs
     from mortal_steps.compute.modal.retry import run_in_thread
 
@@ -44,7 +44,8 @@ def bring_here(run: Run) -> None:
 
 
 def stop(run: Run, timeout_s: float) -> None:
-    """Stop it there; raises what `stop_there` does."""
+    """Stop the run on Modal. Waits `timeout_s` seconds at most, and raises the errors of
+    `stop_there`."""
     from mortal.stopping import stop_there
 
     with ThreadPoolExecutor(max_workers=1) as thread:

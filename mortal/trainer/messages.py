@@ -1,4 +1,4 @@
-"""What a trainer and the process that drives its run tell each other."""
+"""The messages between a trainer and the process that drives its run."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 from mortal_steps.config import RunConfig
 
 IN_NOTEBOOK = "MORTAL_IN_NOTEBOOK"
-"""Environment variable of the process, where a notebook shows what it says."""
+"""Environment variable that is set for the process if a notebook shows its output."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the owner wants."""
+    """What the trainer asks for."""
 
     action: str
-    """A function in mortal/trainer/actions.py."""
+    """Name of a function in mortal/trainer/actions.py."""
     config: RunConfig
     options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What came of it: a value, or the error that ended it."""
+    """The answer to a request: the action's return value, or the error that it raised."""
 
     value: Any = None
     error: BaseException | None = None

@@ -1,4 +1,4 @@
-"""Where a run's workers are: together on one node, or apart."""
+"""The modes of a run: whether its workers share one node or run separately."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from mortal_steps.errors import ConfigError
 
 @dataclass(frozen=True)
 class GPUConfig:
-    """GPUs of one container on Modal, such as `GPUConfig("A100", count=2)`.
+    """The GPUs of one container on Modal, such as `GPUConfig("A100", count=2)`.
 
-    Raises `ConfigError` for a GPU that Modal does not rent, or a number that fits no container.
+    Raises `ConfigError` for a GPU that Modal does not offer, or for more GPUs than one container
+    can have.
     """
 
     gpu_type: str
+    """Modal's name of the GPU, such as `A100`."""
     count: int = 1
+    """Number of GPUs."""
 
     def __post_init__(self) -> None:
         _checked(self.gpu_type, "GPUConfig")
@@ -30,7 +33,7 @@ class GPUConfig:
 
     @property
     def name(self) -> str:
-        """As the configuration has it: `A100`, or `A100:2`."""
+        """The name in the configuration: `A100`, or `A100:2`."""
         return self.gpu_type if self.count == 1 else f"{self.gpu_type}:{self.count}"
 
 
@@ -47,8 +50,8 @@ class SingleNode:
     use_vllm: bool = False
     """Sample with vLLM; otherwise with transformers."""
     vllm_mode: Literal["colocate", "serve"] = "colocate"
-    """`colocate`: vLLM shares the GPU with the actor; `serve`: it has the last of several GPUs to
-    itself. Without `use_vllm` it says nothing."""
+    """`colocate`: vLLM shares the GPU with the actor. `serve`: vLLM has the last of several GPUs to
+    itself. It has no effect without `use_vllm`."""
 
     def __post_init__(self) -> None:
         name = _checked(_name(self.gpu), "SingleNode(gpu=...)")
@@ -58,8 +61,8 @@ class SingleNode:
             )
         if self.use_vllm and self.vllm_mode == "serve" and gpu_count(name) < 2:
             raise ConfigError(
-                "SingleNode(vllm_mode='serve') gives vLLM a GPU of its own, and "
-                f"gpu={_name(self.gpu)!r} is one; write gpu=GPUConfig({name!r}, count=2)"
+                "SingleNode(vllm_mode='serve') gives vLLM a GPU of its own, but "
+                f"gpu={_name(self.gpu)!r} is a single GPU; write gpu=GPUConfig({name!r}, count=2)"
             )
 
     def settings(self) -> dict[str, Any]:
@@ -86,12 +89,12 @@ class Distributed:
     rollout: GPU = "A10G"
     """GPU of each rollout worker's container on Modal."""
     num_rollout_workers: int = 2
-    """Processes, or containers, that sample."""
+    """Number of processes, or of containers on Modal, that sample."""
     weight_sync_method: str = "reload"
-    """How rollout workers receive new weights: `reload`, `volume`, `checkpoint`; on this machine
-    `direct`; or a way of your own as `module:name`."""
+    """How rollout workers receive new weights: `reload`, `volume` or `checkpoint`; `direct`, which
+    works on this machine only; or a method of your own as `module:name`."""
     sync_weights_every: int = 1
-    """Publish new weights to them every N steps."""
+    """Number of steps after which the rollout workers receive new weights."""
 
     def __post_init__(self) -> None:
         _checked(_name(self.actor), "Distributed(actor=...)")

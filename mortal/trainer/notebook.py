@@ -1,6 +1,7 @@
-"""A run in a notebook: what its process says is printed in the cell, and a bar follows the steps.
+"""Shows a run in a notebook: the cell prints what its process prints, and a bar shows the steps.
 
-The process cannot draw into the notebook itself, so this one looks at the run's own records.
+The process that drives the run cannot draw into the notebook, so this process reads the run's
+records and draws the bar.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from mortal_steps.runs.run import find_run
 
 LOOK_EVERY_S = 0.5
 KERNEL = "ZMQInteractiveShell"
-"""The shell that Jupyter's kernel has; IPython on a terminal has another one."""
+"""The class of IPython's shell in a Jupyter kernel. On a terminal, IPython uses another class."""
 
 
 def in_notebook() -> bool:
@@ -32,7 +33,8 @@ def in_notebook() -> bool:
 
 
 class Cell:
-    """Shows, in a cell, how a process drives a run: `look` again and again, as a context."""
+    """Shows in a cell how a run goes on while a process drives it. It is a context manager, inside
+    which `look` is called repeatedly."""
 
     def __init__(self, process: subprocess.Popen[bytes], config: RunConfig) -> None:
         assert process.stdout is not None
@@ -45,7 +47,7 @@ class Cell:
         return self
 
     def look(self) -> None:
-        """Bring the bar up to date; it appears with the run."""
+        """Update the bar. It appears as soon as the run exists."""
         try:
             run = find_run(Path(self._config.runs_dir), str(self._config.run_id))
         except RunNotFoundError:
@@ -73,7 +75,7 @@ class Cell:
 
 def _bar(stands: RunStanding) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # without ipywidgets the bar is text, and says so
+        warnings.simplefilter("ignore")  # tqdm warns that without ipywidgets the bar is text
         from tqdm.auto import tqdm
 
         return tqdm(

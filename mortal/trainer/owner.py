@@ -1,4 +1,4 @@
-"""The owner of the process that drives a run: starts it, waits, and raises what it raised."""
+"""Starts the process that drives a run, waits for it, and raises the error that it raised."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from mortal.trainer.notebook import LOOK_EVERY_S, Cell, in_notebook
 from mortal_steps.errors import WorkerLostError
 
 COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
-"""Environment variables that a kernel sets for what prints into it directly."""
+"""Environment variables that a Jupyter kernel sets for programs that print into it directly."""
 
 
 def perform(request: Request) -> Any:
-    """Let a process of its own do what is asked, and wait for it.
+    """Perform a request in a new process, and wait for it. Returns the action's return value.
 
-    Raises what it raised, with the same class and message, and `KeyboardInterrupt` after the run
-    was stopped in order by one. The process has a session of its own, so that a Ctrl-C reaches it
-    once, from here; when this process ends in any way, the other stops in order, too.
+    Raises the error that the action raised, with the same class and message, and
+    `KeyboardInterrupt` after a Ctrl-C has stopped the run in order. The process has a session of
+    its own, so that it receives a Ctrl-C once, from here. If this process ends in any way, the
+    other one stops in order, too.
     """
     reads, writes = os.pipe()
     shown = in_notebook()
@@ -40,7 +41,7 @@ def perform(request: Request) -> Any:
     os.close(writes)
     assert process.stdin is not None
     with open(reads, "rb") as answers, process, process.stdin:
-        with contextlib.suppress(BrokenPipeError):  # it ended before it was asked
+        with contextlib.suppress(BrokenPipeError):  # the process ended before it read the request
             process.stdin.write(pickle.dumps(request))
             process.stdin.flush()
         with _watching(process, request, shown) as cell:
@@ -60,7 +61,8 @@ def perform(request: Request) -> Any:
 
 
 def _in_notebook() -> dict[str, str]:
-    """The environment of a process whose lines a notebook prints; the bar shows the rest."""
+    """The environment of a process whose output a notebook prints. Prefect logs only warnings
+    there, because the bar shows the progress."""
     kept = {name: value for name, value in os.environ.items() if name not in COLORS}
     return {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING", **kept, IN_NOTEBOOK: "1"}
 
@@ -77,8 +79,11 @@ def _watching(
 
 
 def _wait(process: subprocess.Popen[bytes], cell: Cell | None) -> bool:
-    """Wait for the end of the process; whether somebody interrupted that. Each interrupt is handed
-    on: the first one lets the run save its state, the second ends it at once."""
+    """Wait until the process ends. Returns whether the wait was interrupted.
+
+    Each interrupt is passed on to the process: the first one lets the run save its state, and the
+    second one ends it at once.
+    """
     interrupted = False
     while True:
         try:

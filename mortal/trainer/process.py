@@ -1,7 +1,7 @@
 """The process that drives a run for a `MortalTrainer`: `python -m mortal.trainer`.
 
-It is told what to do by a pickle on its standard input, and answers by one on a descriptor of its
-own. When its input ends, its owner has ended: that is Ctrl-C.
+It reads a pickled `Request` from its standard input, and writes a pickled `Answer` to a descriptor
+of its own. The end of its input means that its owner has ended, and has the effect of a Ctrl-C.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mortal_steps.system.hangup import let_go_of_terminals
 
 
 def main() -> None:
-    """Do what is asked; exits with 0 whenever there is an answer."""
+    """Perform the request. The exit code is 0 whenever an answer was written."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     answers = int(sys.argv[1])
@@ -30,9 +30,9 @@ def main() -> None:
     threading.Thread(target=_watch_owner, daemon=True).start()
     try:
         answer = Answer(value=_perform(request))
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the boundary: all of them travel
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the boundary: all are sent on
         if not isinstance(error, MortalError):
-            error.add_note(traceback.format_exc())  # which does not travel itself
+            error.add_note(traceback.format_exc())  # a traceback itself cannot be pickled
         answer = Answer(error=error)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -53,8 +53,11 @@ def _perform(request: Request) -> Any:
 
 
 def _watch_owner() -> None:
-    """Wait for the end of the input; the descriptor itself is read, which holds no lock that an
-    ending interpreter would wait for."""
+    """Interrupt this process when its input ends.
+
+    It reads the descriptor directly, because a read from `sys.stdin` holds a lock that an ending
+    interpreter would wait for.
+    """
     while os.read(0, 1):
         pass
     let_go_of_terminals()
@@ -62,11 +65,12 @@ def _watch_owner() -> None:
 
 
 def _pickled(answer: Answer) -> bytes:
-    """An error that does not travel is told with its traceback."""
+    """The answer as a pickle. An error that cannot be pickled is replaced by a `RuntimeError` with
+    its traceback as text."""
     try:
         content = pickle.dumps(answer)
         pickle.loads(content)
-    except Exception:  # noqa: BLE001 - an exception of anybody's may fail to be pickled, in any way
+    except Exception:  # noqa: BLE001 - pickling somebody's exception may fail in any way
         assert answer.error is not None
         told = "".join(traceback.format_exception(answer.error))
         return pickle.dumps(Answer(error=RuntimeError(told)))

@@ -1,4 +1,4 @@
-"""What came of a run: read from its directory when it is asked for."""
+"""The result of a run, which is read from its directory when it is needed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 
 class TrainingResult:
-    """A run as it stood when the result was made; tables are read when they are first used."""
+    """A run as it was when this object was made. Tables are read when they are first used."""
 
     def __init__(self, run_dir: Path, status: str | None = None) -> None:
-        """`status`: that of a run which goes on elsewhere."""
+        """`status`: the status of a run that another machine drives; None: as in its directory.
+
+        Raises `RunNotFoundError` if there is no run in `run_dir`.
+        """
         self._run = find_run(run_dir.parent, run_dir.name)
         summary = summarize(self._run)
         self.summary: RunSummary = replace(summary, status=status) if status else summary
@@ -33,7 +36,7 @@ class TrainingResult:
 
     @property
     def run_dir(self) -> Path:
-        """Folder of everything that the run has made."""
+        """The run directory, which holds everything that the run has produced."""
         return Path(self.summary.run_dir)
 
     @property
@@ -48,32 +51,32 @@ class TrainingResult:
 
     @property
     def model_path(self) -> Path | None:
-        """Folder of the trained model; None before the run's end."""
+        """Folder of the trained model; None before the end of the run."""
         return Path(self.summary.model_path) if self.summary.model_path else None
 
     @property
     def sha256(self) -> str | None:
-        """Digest of the trained weights; None before the run's end."""
+        """sha256 of the trained weights, hexadecimal; None before the end of the run."""
         return self.summary.final_weights_sha256
 
     @property
     def cost(self) -> float:
-        """Dollars, by the run's own estimate: GPUs on Modal and judges."""
+        """Cost in US dollars as the run estimates it: GPUs on Modal, and judges."""
         return float(self.summary.cost["total"]) if self.summary.cost else 0.0
 
     @functools.cached_property
     def metrics(self) -> pandas.DataFrame:
-        """A row for each step: reward, loss, and what else was measured."""
+        """One row for each step: its reward, its loss and its other metrics."""
         return _table(self._run.metrics())
 
     @functools.cached_property
     def evaluations(self) -> pandas.DataFrame:
-        """A row for each evaluation on held-out problems."""
+        """One row for each evaluation on held-out problems."""
         return _table(self._run.logs.read(EVALUATIONS))
 
     @functools.cached_property
     def timings(self) -> pandas.DataFrame:
-        """A row for each stage: calls, total_s, mean_s, share and wait_s."""
+        """One row for each stage, with the columns calls, total_s, mean_s, share and wait_s."""
         rows = [{"stage": stage, **row} for stage, row in self.summary.timings.items()]
         return _table(rows, index="stage")
 

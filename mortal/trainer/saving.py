@@ -1,4 +1,4 @@
-"""A run's trained model, in a folder or on the hub."""
+"""Saves a run's trained model in a folder or on the hub."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mortal_steps.store.digests import digest_like
 
 
 def save_model(run: Run, folder: Path) -> Path:
-    """Copy the finished model with its tokenizer into a folder, as transformers and vLLM load it.
+    """Copy the finished model and its tokenizer into a folder that transformers and vLLM can load.
 
-    Raises `StoreError` for a run without a finished model, and `ModelError` for a folder that
-    holds anything else or for a copy that is not whole.
+    Raises `StoreError` if the run has no finished model. Raises `ModelError` if the folder contains
+    other files or cannot be made, or if a file of the model is damaged.
     """
     files = candidate_files(run).files
     others = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
     if not set(others) <= set(files):
-        raise ModelError(f"{folder} holds other files ({', '.join(others)}); name a new folder")
+        raise ModelError(f"{folder} contains other files ({', '.join(others)}); name a new folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -34,8 +34,11 @@ def save_model(run: Run, folder: Path) -> Path:
 
 
 def push_to_hub(run: Run, repo_id: str, *, private: bool, token: str | None, message: str) -> str:
-    """Upload the finished model to a repository of the hub, which is made if it is not there; its
-    address. Raises what `save_model` does, and `ModelError` where the hub refuses."""
+    """Upload the finished model to a repository on the hub, which is made if it does not exist.
+    Returns the repository's address.
+
+    Raises the errors of `save_model`, and `ModelError` if the hub refuses.
+    """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
@@ -47,7 +50,7 @@ def push_to_hub(run: Run, repo_id: str, *, private: bool, token: str | None, mes
             api.upload_folder(repo_id=made.repo_id, folder_path=str(folder), commit_message=message)
         except (HfHubHTTPError, LocalTokenNotFoundError, OSError) as error:
             raise ModelError(
-                f"the hub did not take {repo_id!r}: {error}; `hf auth login` stores a token that "
-                "may write there, and save_model(...) needs no hub"
+                f"the hub refused the upload to {repo_id!r}: {error}; store a token with write "
+                "access with `hf auth login`, or use save_model(...), which needs no hub"
             ) from error
     return str(made)

@@ -1,4 +1,4 @@
-"""The trainer's parameters as a configuration, the same that a TOML file would give."""
+"""Turns the trainer's parameters into a configuration, as a TOML file would give it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KEYS: Mapping[str, str] = {
     "run_id": "run_id",
     "report_to": "logging.report_to",
 }
-"""Parameter -> the key whose value it is; None is no value."""
+"""Parameter -> the key that takes its value. The value None leaves the key at its default."""
 ALSO_KEYS: Mapping[str, str] = {
     "model": "model.name_or_path",
     "reward_funcs": "rewards.terms",
@@ -48,21 +48,21 @@ ALSO_KEYS: Mapping[str, str] = {
     "eval_dataset": "data.eval_source",
     "runs_dir": "runs_dir",
 }
-"""Parameters that decide a key in another way."""
+"""Parameter -> a key that it determines in another way."""
 ORIGIN = "MortalTrainer"
 
 DEFAULT_DATASET: Mapping[str, Any] = {f"data.{name}": value for name, value in CODE_DATASET.items()}
-"""What is trained on where no dataset is given: programs to write, with test cases."""
+"""The dataset if none is given: programming problems with test cases."""
 DEFAULT_MAX_TOKENS = 8000
 DEFAULT_EVAL_STEPS = 100
-"""Where there is a dataset to evaluate on, and nothing says how often."""
+"""Steps between evaluations if there is a dataset for them and `config` does not say how often."""
 
 
 def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys for what is no plain value among the parameters: the mode, and all that may be an
-    object. Raises as the objects' own modules do."""
+    """The keys that follow from parameters which are not plain values: the mode, and all those that
+    may be objects. Raises the errors of the modules in `objects`."""
     runs_dir = _checked_runs_dir(given["runs_dir"])
-    _check_table(given["config"])  # before any object is kept
+    _check_table(given["config"])  # before any object is written to disk
     keys: dict[str, Any] = {
         **given["mode"].settings(),
         **model_settings(given["model"], given["processing_class"], runs_dir),
@@ -83,27 +83,28 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked_runs_dir(given: Any) -> str:
-    """Objects are kept there before the configuration is checked; raises `ConfigError`."""
+    """The runs directory, checked early because objects are written there before the configuration
+    is checked. Raises `ConfigError`."""
     if not isinstance(given, str | Path) or not str(given):
         raise ConfigError(f"{ORIGIN}: runs_dir = {given!r}: name a folder, such as 'runs'")
     return str(given)
 
 
 def _check_programs_are_scored(terms: Sequence[Mapping[str, Any]]) -> None:
-    """Other rewards do not fit the dataset by default; raises `ConfigError`."""
+    """Raise `ConfigError` for a reward that does not fit the default dataset."""
     for place, term in enumerate(terms):
         if term["type"] != SANDBOX:
             raise ConfigError(
-                f"{ORIGIN}: reward_funcs[{place}] has no dataset to score; give train_dataset, or "
-                "leave reward_funcs out to train on programs with test cases"
+                f"{ORIGIN}: reward_funcs[{place}] needs a dataset; give train_dataset, or leave "
+                "out reward_funcs to train on programming problems with test cases"
             )
 
 
 def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig:
-    """The configuration of the parameters, of the keys that were `decided` by objects, and of
-    `config` among the parameters, any other key by its dotted name.
+    """The configuration that the parameters `given` describe.
 
-    Raises `ConfigError` that names the key, the value and the remedy.
+    `decided` holds the keys of `decided_keys`. The parameter `config` holds any other keys by their
+    dotted names. Raises `ConfigError`, which names the key, the value and the remedy.
     """
     plain = {KEYS[name]: given[name] for name in KEYS if given[name] is not None}
     keys = plain | dict(decided)
@@ -114,7 +115,7 @@ def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig
 
 
 def checked_mode(mode: Any) -> Mode:
-    """The same; raises `ConfigError` for what is no mode."""
+    """The mode itself. Raises `ConfigError` if it is not a mode."""
     if not isinstance(mode, Mode):
         raise ConfigError(f"mode = {mode!r}: write SingleNode(...) or Distributed(...)")
     return mode
@@ -129,7 +130,8 @@ def _check_table(config: Any) -> None:
 
 
 def changed_keys(changes: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
-    """Keys for parameters that a fork changes; raises `ConfigError` for what is none of them."""
+    """The keys for parameters that a fork changes. Raises `ConfigError` for a parameter that a fork
+    cannot change."""
     keys: dict[str, Any] = {}
     for name, value in changes.items():
         if name == "reward_funcs":
@@ -145,14 +147,14 @@ def changed_keys(changes: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
             keys[KEYS[name]] = value
         elif name != "reward_weights" or "reward_funcs" not in changes:
             raise ConfigError(
-                f"fork({name}=...): a fork keeps it; it may change {', '.join(KEYS)}, reward_funcs "
-                "(with reward_weights), train_dataset, eval_dataset, mode and config"
+                f"fork({name}=...): a fork cannot change {name}; it can change {', '.join(KEYS)}, "
+                "reward_funcs (with reward_weights), train_dataset, eval_dataset, mode and config"
             )
     return keys
 
 
 def overrides(keys: Mapping[str, Any]) -> list[str]:
-    """Keys as `--set` has them."""
+    """The keys in the form that `--set` takes: `KEY=VALUE`, with a TOML value."""
     return [f"{key}={_toml(value)}" for key, value in keys.items()]
 
 
@@ -165,8 +167,8 @@ def _toml(value: Any) -> str:
 
 
 def _fitting(config: RunConfig) -> RunConfig:
-    """The same with no more tokens for a completion than half of the model's context, where the
-    default number is more than that."""
+    """The configuration with `max_tokens` reduced to half of the model's context, if `max_tokens`
+    is the default and exceeds that."""
     if config.rollout.max_tokens != DEFAULT_MAX_TOKENS:
         return config
     most = config.model.max_model_len
@@ -176,27 +178,27 @@ def _fitting(config: RunConfig) -> RunConfig:
 
 
 OF_DEFAULTS = frozenset({*DEFAULT_DATASET, "evaluation.eval_steps", "model.dtype"})
-"""Keys that have values by default here, which `config` may change."""
+"""Keys that have default values here, which `config` may change."""
 
 
 def _check_free(key: str, decided: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for a key that a parameter, or the mode, has."""
+    """Raise `ConfigError` for a key that a parameter or the mode sets."""
     for name, taken in {**KEYS, **ALSO_KEYS}.items():
         if key == taken:
             raise ConfigError(
-                f"{ORIGIN}(config={{{key!r}: ...}}): that is the parameter {name}; give it there"
+                f"{ORIGIN}(config={{{key!r}: ...}}): use the parameter {name} instead"
             )
     if key in decided and key not in OF_DEFAULTS:
         name = "peft_config" if key.startswith("training.") else "mode"
         raise ConfigError(
-            f"{ORIGIN}(config={{{key!r}: ...}}): the parameter {name} says so already "
-            f"({decided[key]!r}); leave one of them out"
+            f"{ORIGIN}(config={{{key!r}: ...}}): the parameter {name} sets this key already "
+            f"({decided[key]!r}); leave out one of the two"
         )
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys; nested tables, as a TOML file has them, will do as well. An empty table stays:
-    `model.new = {}` is one with its defaults."""
+    """Dotted keys with their values. `values` may contain dotted keys as well as nested tables. An
+    empty table is kept, because `model.new = {}` means a table with its defaults."""
     known = {key for key, _ in keys_of(RunConfig)}
     for name, value in values.items():
         key = f"{prefix}{name}"

@@ -1,4 +1,4 @@
-"""`MortalTrainer`: a run, from Python."""
+"""`MortalTrainer`: runs from Python."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ STOP_PATIENCE_S = 600.0
 
 
 class MortalTrainer:
-    """Trains a model by GRPO, as a run that a kill does not harm: the flow of `mortal train`.
+    """Trains a model with GRPO, in a run that survives being killed. The flow is `mortal train`'s.
 
-    `model` is a name of the hub, a folder, or a `transformers.PreTrainedModel`, whose tokenizer is
-    `processing_class`. `reward_funcs` are functions as TRL takes them, `RewardEnvironment`s, or
-    names such as `"rewards.py:correct"`; None and `"sandbox"` run completions as programs against
-    the dataset's test cases. `train_dataset` and `eval_dataset` are names, `datasets.Dataset`s or
-    lists of dicts, with a column `prompt`. `mode` is `SingleNode(...)` or `Distributed(...)`;
-    `backend` says where: `"local"` or `"modal"`. `config` holds any other key of
-    docs/configuration.md, such as `{"rollout.staleness": 1}`.
+    `model` is the name of a model on the hub, a folder, or a `transformers.PreTrainedModel` with
+    its tokenizer as `processing_class`. `reward_funcs` are functions as TRL takes them, instances
+    of `RewardEnvironment`, or names such as `"rewards.py:correct"`; None and `"sandbox"` run
+    completions as programs against the dataset's test cases. `train_dataset` and `eval_dataset` are
+    names, `datasets.Dataset`s or lists of dicts, with a column `prompt`. `mode` is
+    `SingleNode(...)` or `Distributed(...)`. `backend` is `"local"` or `"modal"`. `config` holds any
+    other key of docs/configuration.md, such as `{"rollout.staleness": 1}`.
 
-    Objects are kept below `runs_dir`. What they say is part of what the run is: it is not continued
-    with other ones. Raises `ConfigError`, `RewardError`, `DataError` and `ModelError`, which name
-    the parameter or the key, its value and the remedy.
+    Objects are saved below `runs_dir`. They are part of the run's identity: a run cannot be
+    continued with different ones. Raises `ConfigError`, `RewardError`, `DataError` or `ModelError`,
+    which name the parameter or key, its value and the remedy.
     """
 
     def __init__(
@@ -84,21 +84,21 @@ class MortalTrainer:
 
     @property
     def run_id(self) -> str | None:
-        """Id of the run; None before it has one."""
+        """Id of the run; None before the trainer has a run."""
         return self.config.run_id
 
     def train(self, resume: bool | str | None = None, detach: bool = False) -> TrainingResult:
-        """Train to the end of the run, or go on with it.
+        """Begin or continue the trainer's run, and train to its end.
 
-        A trainer has one run, which a second call continues. `resume`: the id of a run to continue,
-        or True for the newest run of this name in the runs directory. `detach`: let the flow run in
-        a container on Modal, and return at once.
+        A trainer has one run; a second call continues it. `resume` is the id of a run to continue,
+        or True for the newest run of this name in the runs directory. With `detach`, a container on
+        Modal drives the run, and the call returns at once.
 
-        Raises the `MortalError` that ended the run, and `KeyboardInterrupt` after one has stopped
-        it in order.
+        Raises the `MortalError` that ended the run, and `KeyboardInterrupt` after a Ctrl-C has
+        stopped the run in order.
         """
         self._take_run(resume)
-        print(self._where(), flush=True)  # noqa: T201 - it is what the trainer says
+        print(self._where(), flush=True)  # noqa: T201 - output for the user
         if detach:
             call_id = self._perform("detach")
             print(  # noqa: T201
@@ -110,8 +110,8 @@ class MortalTrainer:
         return self.result()
 
     def result(self) -> TrainingResult:
-        """What has come of the run so far, wherever it is driven; raises `RunNotFoundError` before
-        it has begun."""
+        """The result of the run so far, whether it is driven here or on Modal. Raises
+        `RunNotFoundError` before the run has begun."""
         run = self._run()
         if not elsewhere.may_be_elsewhere(run):
             return TrainingResult(run.store.root)
@@ -120,10 +120,11 @@ class MortalTrainer:
         return TrainingResult(run.store.root, status=stands.status)
 
     def evaluate(self) -> dict[str, float]:
-        """Mean scores of the trained model on the run's held-out problems, and their `reward`.
+        """Score the trained model on the run's held-out problems.
 
-        It is sampled and scored once more, as evaluations of the run are. Raises `StoreError` for a
-        run that has no finished model, and `ConfigError` for one without held-out problems.
+        Returns the mean of each reward function, and of the total as `reward`. The model is sampled
+        and scored anew, in the same way as in the run's evaluations. Raises `StoreError` if the run
+        has no finished model, and `ConfigError` if it has no held-out problems.
         """
         self._run()
         found: dict[str, float] = self._perform("evaluate")
@@ -132,12 +133,13 @@ class MortalTrainer:
     def generate(
         self, prompts: Any, *, num_generations: int = 1, **sampling: Any
     ) -> list[str] | list[list[str]]:
-        """What the trained model says to `prompts`: texts, or lists of chat messages.
+        """Sample the trained model. `prompts` are texts or lists of chat messages.
 
-        One text for each prompt; lists of them for more than one of `num_generations`. `sampling`:
-        `max_tokens`, `temperature`, `top_p`, `top_k`, `min_p`, `stop`. The seed is the run's, so
-        that the same question has the same answer. Raises as `evaluate` does, `DataError` for what
-        is no prompt, and `ConfigError` for options that cannot be.
+        Returns one text for each prompt, or a list of texts for each prompt if `num_generations` is
+        more than 1. `sampling` may hold `max_tokens`, `temperature`, `top_p`, `top_k`, `min_p` and
+        `stop`. The seed is that of the run, so the same prompt gets the same answer again. Raises
+        the errors of `evaluate`, `DataError` for anything that is not a prompt, and `ConfigError`
+        for an unknown option or an invalid value.
         """
         config = self._run().config
         asked = prompts_of(prompts)
@@ -152,7 +154,11 @@ class MortalTrainer:
         return found if num_generations > 1 else [texts[0] for texts in found]
 
     def save_model(self, path: str | Path) -> Path:
-        """Copy the trained model with its tokenizer into a new folder."""
+        """Copy the trained model and its tokenizer into a new folder. Returns the folder.
+
+        Raises `StoreError` if the run has no finished model, and `ModelError` if the folder
+        contains other files.
+        """
         return saving.save_model(self._run(), Path(path).expanduser())
 
     def push_to_hub(
@@ -163,19 +169,23 @@ class MortalTrainer:
         token: str | None = None,
         commit_message: str | None = None,
     ) -> str:
-        """Upload the trained model to the Hugging Face Hub; the repository's address."""
+        """Upload the trained model to the Hugging Face Hub. Returns the repository's address.
+
+        Raises the errors of `save_model`, and `ModelError` if the hub refuses.
+        """
         run = self._run()
         message = commit_message or f"Trained by MORTAL, run {run.info.run_id}"
         return saving.push_to_hub(run, repo_id, private=private, token=token, message=message)
 
     def status(self) -> RunStanding:
-        """How the run stands just now: step, reward, and what it waits for; pace and ETA where it
-        is driven on this machine."""
+        """The present state of the run: its step, its reward, and what it is waiting for. If the
+        run is driven on this machine, also its pace and ETA."""
         run = self._run()
         return elsewhere.look(run) if elsewhere.may_be_elsewhere(run) else standing(run)
 
     def stop(self, timeout_s: float = STOP_PATIENCE_S) -> TrainingResult:
-        """Stop a run that another thread, process or container drives, as `mortal stop` does."""
+        """Stop a run that another thread, process or container drives, as `mortal stop` does. Waits
+        at most `timeout_s` seconds for its end."""
         from mortal.stopping import stop_here
 
         run = self._run()
@@ -188,10 +198,10 @@ class MortalTrainer:
     def fork(
         self, step: int | None = None, *, run_id: str | None = None, **changes: Any
     ) -> MortalTrainer:
-        """A trainer of a new run that begins at a checkpoint of this one; the newest by default.
+        """A trainer with a new run that begins at a checkpoint of this run, by default the newest.
 
-        `changes`: parameters of `MortalTrainer` with other values, `config` among them. Raises what
-        `mortal fork` does for a change that the checkpoint cannot follow.
+        `changes` are parameters of `MortalTrainer` with new values, `config` among them. Raises the
+        errors of `mortal fork` for a change with which the checkpoint cannot be continued.
         """
         self._run()
         keys = changed_keys(changes, self.config.runs_dir)
@@ -205,15 +215,15 @@ class MortalTrainer:
     def _run(self) -> Run:
         if self.config.run_id is None:
             raise RunNotFoundError(
-                "the trainer has no run yet; call train(), or give MortalTrainer(run_id=...) that "
-                "of an existing one"
+                "the trainer has no run yet; call train(), or name an existing run with "
+                "MortalTrainer(run_id=...)"
             )
         return find_run(Path(self.config.runs_dir), self.config.run_id)
 
     def _take_run(self, resume: bool | str | None) -> None:
         runs_dir, run_id = Path(self.config.runs_dir), self.config.run_id
         if not isinstance(resume, bool | str | None):
-            raise ConfigError(f"train(resume={resume!r}): give True, or the id of a run as a text")
+            raise ConfigError(f"train(resume={resume!r}): give True, or the id of a run as a str")
         if isinstance(resume, str):
             run_id = find_run(runs_dir, resume).info.run_id
         elif resume and run_id is not None:
@@ -223,7 +233,7 @@ class MortalTrainer:
             if not runs:
                 raise RunNotFoundError(
                     f"train(resume=True): no run named {self.config.name!r} in {runs_dir}; leave "
-                    "resume out to begin one"
+                    "out resume to begin one"
                 )
             run_id = runs[-1].info.run_id
         elif run_id is None:
@@ -237,4 +247,4 @@ class MortalTrainer:
         taking = self.mode.containers()
         if self.config.compute.backend == "modal":
             return f"running on Modal: {taking}"
-        return f"running on this machine (backend='modal' would take {taking})"
+        return f"running on this machine (backend='modal' would use {taking})"

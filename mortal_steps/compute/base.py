@@ -64,6 +64,9 @@ class WorkerSpec:
     is started as an interpreter of its own."""
     fork: bool | None = None
     """Whether workers that name modules are forked; None: on machines without a GPU."""
+    shared_gpu: Literal["measures", "uses"] | None = None
+    """Of workers that share a GPU with others of which one `measures` its memory while it gets
+    ready: whether they do so, too, or only use it (`gpu_turns`)."""
 
     def threading(self) -> dict[str, str]:
         """Environment variables that decide how a worker's threads compute."""

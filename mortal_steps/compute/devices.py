@@ -11,11 +11,11 @@ import subprocess
 import sys
 from typing import Literal
 
-from mortal_steps.compute.forking import GPUS
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.config.gpus import gpu_count
 from mortal_steps.errors import ConfigError
+from mortal_steps.system.gpus import GPUS, NONE
 
 BFLOAT16 = """
 import torch
@@ -24,8 +24,6 @@ print(torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emula
 WITHOUT_BFLOAT16 = ("T4",)
 """GPUs on Modal that have no bfloat16."""
 COUNT = "import torch; print(torch.cuda.device_count())"
-NONE = ("", "-1")
-"""Value of CUDA_VISIBLE_DEVICES for a process that shall see no GPU."""
 SAMPLERS_SHARE = 0.6
 """Part of a GPU's memory that is divided equally among the actor and the rollout workers on it: so
 one rollout worker beside the actor takes 0.3, as with TRL."""
@@ -65,6 +63,15 @@ def sharing_gpus(config: RunConfig) -> RunConfig:
     options = {**config.rollout.engine_options, key: share}
     rollout = config.rollout.model_copy(update={"engine_options": options})
     return config.model_copy(update={"rollout": rollout})
+
+
+def measures_memory(config: RunConfig) -> bool:
+    """Whether a rollout worker of this machine measures, while it starts, how much memory is free
+    on a GPU that it shares with the actor or with others."""
+    if not any(map(os.path.exists, GPUS)):
+        return False
+    kind = engine_kind(config.rollout.engine or ALWAYS_THERE)
+    return kind.memory_option is not None and _share(config) is not None
 
 
 def have_bfloat16(config: RunConfig) -> bool:

@@ -7,6 +7,13 @@ import traceback
 
 from mortal_steps.errors import MortalError, WorkerError
 
+NO_MEMORY = (
+    "The GPU has no memory left. In training, raise training.gradient_accumulation_steps, which "
+    "takes fewer completions at a time, or lower training.max_completion_length. If rollout "
+    "workers share the GPU, lower rollout.engine_options.gpu_memory_utilization, set "
+    "rollout.sleep_while_training = true, or give them a GPU of their own"
+)
+
 
 def as_mortal_error(error: Exception) -> MortalError:
     """The error for the caller: MORTAL's own errors stay as they are, others become a
@@ -14,7 +21,8 @@ def as_mortal_error(error: Exception) -> MortalError:
     if isinstance(error, MortalError) and _survives_pickling(error):
         return error
     trace = "".join(traceback.format_exception(error))
-    return WorkerError(f"{type(error).__name__}: {error}\n{trace}")
+    remedy = f"\n{NO_MEMORY}" if type(error).__name__ == "OutOfMemoryError" else ""  # torch's
+    return WorkerError(f"{type(error).__name__}: {error}{remedy}\n{trace}")
 
 
 def _survives_pickling(error: Exception) -> bool:

@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.forkserver import STATUS, ForkOrder
 from mortal_steps.errors import ComputeError, WorkerLostError
+from mortal_steps.system.gpus import GPUS
 
 MOST_SERVERS = 3
 """Fork servers that are kept, at most one per role. Further ones are closed when none of their
@@ -39,9 +40,6 @@ OF_THE_SERVER = {
     "OMP_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
-GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-"""Files that exist on a machine with a GPU. There an import may begin to use the GPU, and a process
-that is forked after that cannot use it."""
 
 Key = tuple[str, tuple[str, ...], frozenset[tuple[str, str]]]
 
@@ -210,7 +208,7 @@ def _matters(name: str) -> bool:
 
 
 def _forks(wanted: bool | None) -> bool:
-    if wanted is None:
+    if wanted is None:  # an import may begin to use a GPU, which a process forked later then cannot
         return _can_fork() and not any(map(os.path.exists, GPUS))
     if wanted and not _can_fork():
         raise ComputeError(

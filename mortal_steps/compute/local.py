@@ -16,6 +16,7 @@ from typing import Any
 
 from mortal_steps.compute.base import CallKey, Role, WorkerSpec
 from mortal_steps.compute.forking import fork_server
+from mortal_steps.compute.gpu_turns import GpuTurns
 from mortal_steps.compute.local_container import LocalContainer, worker_environment
 from mortal_steps.compute.pool import Pool
 
@@ -41,6 +42,7 @@ class LocalCompute:
         log_dir: Path,
         inherited: Sequence[int] = (),
     ) -> None:
+        turns = GpuTurns()
         self._pools: dict[Role, Pool[LocalContainer]] = {
             role: Pool(
                 [
@@ -49,6 +51,8 @@ class LocalCompute:
                 ],
                 spec.prepare,
                 grows_after_s=spec.grows_after_s,
+                turns=turns if spec.shared_gpu else None,
+                measures=spec.shared_gpu == "measures",
             )
             for role, spec in specs.items()
         }

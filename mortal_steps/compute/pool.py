@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from mortal_steps.compute.gpu_turns import GpuTurns
 from mortal_steps.errors import TransientError
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Pool(Generic[C]):
     `prepare` names the worker's method that makes it ready; without one a container is ready at
     once and starts at its first call. With `grows_after_s`, one is made ready at first, and another
     whenever a call has waited for so long while all those that are ready had something to do.
+    Containers that share a GPU take `turns` on it; one that `measures` gets ready alone.
     """
 
     def __init__(
@@ -65,10 +67,13 @@ class Pool(Generic[C]):
         prepare: str | None,
         *,
         grows_after_s: float | None = None,
+        turns: GpuTurns | None = None,
+        measures: bool = False,
     ) -> None:
         self.containers = containers
         self._prepare = prepare
         self._grows_after_s = grows_after_s
+        self._turns, self._measures = turns, measures
         self._wanted = len(containers) if grows_after_s is None else 1
         """How many are to be ready."""
         self._ready: dict[int, Place] = {}
@@ -104,10 +109,10 @@ class Pool(Generic[C]):
         """Call a method of the numbered worker, or of the first one that is free; see `taken`."""
         if worker is not None:
             called.set(worker)
-            return await self.containers[worker].call(method, payload, label)
+            return await self._ask(self.containers[worker], method, payload, label)
         async with self.taken() as container:
             called.set(self.containers.index(container))
-            return await container.call(method, payload, label)
+            return await self._ask(container, method, payload, label)
 
     @contextlib.asynccontextmanager
     async def taken(self) -> AsyncIterator[C]:
@@ -132,6 +137,12 @@ class Pool(Generic[C]):
             task.cancel()
         await asyncio.gather(*joining, return_exceptions=True)
         await asyncio.gather(*(container.close() for container in self.containers))
+
+    async def _ask(self, container: C, method: str, payload: Mapping[str, Any], label: str) -> Any:
+        if self._turns is None:
+            return await container.call(method, payload, label)
+        async with self._turns.take(alone=self._measures and method == self._prepare):
+            return await container.call(method, payload, label)
 
     async def _next_free(self) -> Place:
         loop, patience = asyncio.get_running_loop(), self._grows_after_s
@@ -181,12 +192,12 @@ class Pool(Generic[C]):
         assert self._prepare is not None
         for delay in RESTART_DELAYS_S:
             try:
-                await self.containers[number].call(self._prepare, {}, self._prepare)
+                await self._ask(self.containers[number], self._prepare, {}, self._prepare)
                 return
             except TransientError as error:
                 logger.warning("%s\nstarting it again", error)
                 await asyncio.sleep(delay)
-        await self.containers[number].call(self._prepare, {}, self._prepare)
+        await self._ask(self.containers[number], self._prepare, {}, self._prepare)
 
     def _join(self, number: int) -> None:
         self._ready[number] = Place(number, next(self._joinings))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mortal_steps.compute.base import Role, WorkerSpec
-from mortal_steps.compute.devices import sharing_gpus
+from mortal_steps.compute.devices import measures_memory, sharing_gpus
 from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, TRAINING_MODULES, engine_kind
 from mortal_steps.system.cores import num_cores
@@ -39,6 +39,8 @@ def worker_specs(
     local = config.compute.local
     engine = engine_kind(config.rollout.engine or ALWAYS_THERE)
     shares = config.compute.backend == "local"  # else there is one worker to a machine
+    measures = shares and measures_memory(config)
+    on_gpu = measures and any(term.needs_gpu for term in config.rewards.all_terms)
     return {
         "actor": _spec(
             "actor",
@@ -46,6 +48,7 @@ def worker_specs(
             {**of_model, "fingerprint": fingerprint, "num_steps": num_steps},
             preload=TRAINING_MODULES if shares else (),
             rounding=rounding,
+            shared_gpu="uses" if measures else None,
         ),
         "rollout": _spec(
             "rollout",
@@ -55,6 +58,7 @@ def worker_specs(
             prepare="start",
             preload=engine.preload if shares else (),
             rounding=rounding,
+            shared_gpu="measures" if measures else None,
         ),
         "reward": _spec(
             "reward",
@@ -65,6 +69,7 @@ def worker_specs(
             prepare="start",
             preload=REWARD_MODULES,  # for the check of the rewards and for the run
             rounding=rounding,
+            shared_gpu="uses" if on_gpu else None,
         ),
     }
 
@@ -79,6 +84,7 @@ def _spec(
     prepare: str | None = None,
     preload: tuple[str, ...] = (),
     rounding: Mapping[str, str] | None = None,
+    shared_gpu: Literal["measures", "uses"] | None = None,
 ) -> WorkerSpec:
     return WorkerSpec(
         factory=FACTORIES[role],
@@ -93,4 +99,5 @@ def _spec(
         rounding=rounding,
         preload=preload,
         fork=place.fork,
+        shared_gpu=shared_gpu,
     )

@@ -78,8 +78,8 @@ class EngineKind:
 TRAINING_MODULES = (
     "mortal_steps.policy.transformers_models",  # before all that imports transformers
     "mortal_steps.policy.algorithms.grpo.stepper",
-    "mortal_steps.policy.base_model",
-    "mortal_steps.policy.prompt_lengths",
+    "mortal_steps.policy.starting_model.base_model",
+    "mortal_steps.policy.starting_model.prompt_lengths",
     "mortal_steps.rollout.engines.transformers",
 )
 """Modules that the actor and rollout workers with transformers import."""

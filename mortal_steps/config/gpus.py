@@ -23,6 +23,7 @@ GPUS = (
 ALIASES = {"A10G": "A10"}
 """Other common spellings."""
 MOST_PER_CONTAINER = 8
+FEWER_PER_CONTAINER = {"A10": 4}
 
 
 def modal_gpu(wanted: str) -> str:
@@ -39,9 +40,10 @@ def modal_gpu(wanted: str) -> str:
         raise ValueError(f"Modal has no GPU {wanted!r}; {hint}")
     if not separator:
         return name
-    if not count.isdecimal() or not 1 <= int(count) <= MOST_PER_CONTAINER:
+    most = FEWER_PER_CONTAINER.get(name, MOST_PER_CONTAINER)
+    if not count.isdecimal() or not 1 <= int(count) <= most:
         raise ValueError(
-            f"{wanted!r}: a container holds 1 to {MOST_PER_CONTAINER} GPUs; write {name}:2 for two"
+            f"{wanted!r}: a container holds 1 to {most} GPUs of this kind; write {name}:2 for two"
         )
     return f"{name}:{count}"
 

@@ -13,11 +13,11 @@ from mortal_steps.config.section import Options, Section
 from mortal_steps.config.weight_sync import WeightSyncName
 
 SamplingType = Literal["float32", "bfloat16", "float16"]
+"""Data type of a sampler's weights."""
 TOLERANCE = 1e-3
 """Nats by which log-probabilities of the same tokens and weights may differ in float32."""
 HALF_PRECISION_TOLERANCE = 0.3
 """Two correct implementations differ by as much in bfloat16."""
-"""Data type of a sampler's weights."""
 
 
 class RolloutConfig(Section):

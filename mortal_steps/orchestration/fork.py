@@ -25,7 +25,7 @@ from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.fork_files import Changes, ForkFiles, changes_between, is_below
 from mortal_steps.orchestration.preflight import Problems
 from mortal_steps.orchestration.settling import find_reward_commits
-from mortal_steps.policy import checkpoints, recovery, weights
+from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_problems
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.runs.view import check_never_begun

@@ -23,8 +23,10 @@ from mortal_steps.config.keys import affected_by
 from mortal_steps.config.marks import Affects
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.orchestration.preflight import Problems
-from mortal_steps.policy import base_model, checkpoints, journal, recovery, weights
-from mortal_steps.policy.checkpoints import STATE_FILE, CheckpointState
+from mortal_steps.policy import journal
+from mortal_steps.policy.on_disk import checkpoints, recovery, weights
+from mortal_steps.policy.on_disk.checkpoints import STATE_FILE, CheckpointState
+from mortal_steps.policy.starting_model import base_model
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.logs import LOGS, TIMINGS, RunLogs
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, last_evaluation

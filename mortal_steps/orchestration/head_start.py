@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mortal_steps.compute.local import called_beside
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.policy.base_model import first_model
+from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.runs.run import Run
 
 

@@ -21,7 +21,7 @@ from mortal_steps.orchestration.production_link import follow_as_before, follow_
 from mortal_steps.orchestration.settling import settle
 from mortal_steps.orchestration.surroundings import check_surroundings
 from mortal_steps.orchestration.tracking import check_trackers
-from mortal_steps.rewards.source_record import accept_present_sources, check_sources
+from mortal_steps.rewards.sources.record import accept_present_sources, check_sources
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.run import Run, find_run

@@ -17,7 +17,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.engine_checks import check_engine
 from mortal_steps.orchestration.settling import settle
-from mortal_steps.policy.base_model import base_model_path
+from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.rollout.trial import SampledProblems
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem

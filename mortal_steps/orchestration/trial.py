@@ -23,7 +23,11 @@ from mortal_steps.data.problems import load_problems
 from mortal_steps.orchestration.preflight import check_interpreter, check_something_scores
 from mortal_steps.orchestration.rollout_trial import chosen_problems
 from mortal_steps.report.samples import told
-from mortal_steps.rewards.completions_file import GivenGroup, check_token_ids, read_completions
+from mortal_steps.rewards.scoring.completions_file import (
+    GivenGroup,
+    check_token_ids,
+    read_completions,
+)
 from mortal_steps.rewards.worker import MADE_UP_TEXT
 from mortal_steps.scores import reward_names, reward_weights, weighted_sum
 from mortal_steps.store import RunStore

@@ -1,29 +1,23 @@
 """The actor: it trains the policy, saves its state and publishes its weights.
 
-What a worker process calls:
-    actor                        idempotent train steps and checkpoints: `Actor`
-    algorithms                   TRL's trainers, taken one step at a time
+The worker and its parts:
+    actor                   idempotent train steps and checkpoints: `Actor`
+    memory, held            the one state that an actor has in memory
+    saving                  checkpoints, written beside the next train steps
+    publishing, sharing     weights for rollout workers: as files, through shared memory
+    read_ahead              a step's shards, read before the step is asked for
 
-The state, and how it comes back after a kill:
-    memory, held                 the one state that an actor has in memory
-    journal                      which batch each step trained on, and its result
-    checkpoints, saving          complete states on disk, written beside training
-    recovery, restore            where a run can continue; reading a state back
-    rollout_files                deleting rollouts that nothing needs any more
-    read_ahead, trainable        reading a batch, and checking it
-    digests, rounding            comparing states; scoring with rounded weights
+What a step trains on:
+    journal                 which batch each step trained on, and its result. Users' batch sources
+                            import it by this name: see docs/extending.md
+    trainable               can a completion be trained on?
 
-Weights for rollout workers:
-    publishing, weights          which versions are published, kept and deleted
-    sharing                      the same through shared memory (`weight_sync = "direct"`)
+Folders:
+    algorithms              TRL's trainers, taken one step at a time
+    on_disk                 checkpoints and weights in the run directory; where a run can continue
+    starting_model          the model that a run begins with: built, warm-started, checked
+    model_files             writing and reading a model's files
 
-Models:
-    base_model                   the starting model: as named, built or warm-started
-    new_model, warm_start        building one; supervised steps before training
-    export, tensor_file          writing a model's files
-    exporting                    a checkpoint as a model folder
-    adapter_base, tokenizer      an adapter's base; the tokenizer
-    prompt_lengths               do the prompts fit the model?
-    starting_weights             can a folder's model be trained?
-    transformers_models          importing transformers faster
+gpu                     why torch may compute on the CPU although there is a GPU
+transformers_models     importing transformers faster
 """

@@ -25,13 +25,15 @@ from mortal_steps.data.kept import open_problems
 from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ActorStateError
 from mortal_steps.models.hub import is_hub_model, model_folder
-from mortal_steps.policy import checkpoints, journal, prompt_lengths, recovery, weights
+from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.memory import Memory
+from mortal_steps.policy.on_disk import checkpoints, recovery, weights
+from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
 from mortal_steps.policy.publishing import Publisher
-from mortal_steps.policy.rollout_files import prune_rollouts
 from mortal_steps.policy.saving import Saver
+from mortal_steps.policy.starting_model import prompt_lengths
 from mortal_steps.rollout.measuring import PromptLengths
 from mortal_steps.store import RunStore
 from mortal_steps.system.background import BackgroundClock
@@ -102,7 +104,7 @@ class Actor:
 
     def _check_model(self, path: str) -> None:
         # Imported where used: imports torch.
-        from mortal_steps.policy.starting_weights import check_starting_weights
+        from mortal_steps.policy.starting_model.starting_weights import check_starting_weights
 
         model = self._config.model
         if model.new is None:
@@ -115,7 +117,7 @@ class Actor:
         Raises `ModelError` or `DataError` if the configuration does not allow it, and `ModelError`
         if the model made is not the one that the run began with.
         """
-        from mortal_steps.policy.base_model import keep_base_model
+        from mortal_steps.policy.starting_model.base_model import keep_base_model
 
         self.cache_base_model(problems=problems)
         keep_base_model(self._store, Path(self._model_path))
@@ -123,7 +125,7 @@ class Actor:
     def cache_base_model(self, *, problems: FileRef) -> None:
         """Make the starting model in the cache, as `build_base_model` does, without noting it in
         the run."""
-        from mortal_steps.policy.base_model import make_base_model
+        from mortal_steps.policy.starting_model.base_model import make_base_model
 
         rows = open_problems(self._store, problems)
         path = Path(self._model_path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms import Stepper
-from mortal_steps.policy.checkpoints import CheckpointState
+from mortal_steps.policy.on_disk.checkpoints import CheckpointState
 from mortal_steps.types import PolicyVersion, RolloutBatch, StageTiming, StepResult
 
 

@@ -15,14 +15,15 @@ from dataclasses import replace
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ActorStateError
 from mortal_steps.models.hub import model_folder
-from mortal_steps.policy import checkpoints, journal, recovery, weights
+from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms import algorithm_of
-from mortal_steps.policy.base_model import base_of
 from mortal_steps.policy.held import Held
 from mortal_steps.policy.journal import JournalEntry
+from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.policy.read_ahead import ReadAhead
 from mortal_steps.policy.saving import Saver
+from mortal_steps.policy.starting_model.base_model import base_of
 from mortal_steps.schedule import train_seed
 from mortal_steps.store import RunStore
 from mortal_steps.system.background import BackgroundClock

@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from mortal_steps.config import RunConfig
 from mortal_steps.config.weight_sync import DIRECT
 from mortal_steps.errors import WeightsMismatchError
-from mortal_steps.policy import checkpoints, recovery, weights
 from mortal_steps.policy.algorithms import Stepper
 from mortal_steps.policy.algorithms.base import TellsOfModel
+from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.policy.sharing import Sharing
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore

@@ -21,9 +21,9 @@ from typing import Protocol, runtime_checkable
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.policy import checkpoints, weights
-from mortal_steps.policy.checkpoints import CheckpointState
 from mortal_steps.policy.held import Held
+from mortal_steps.policy.on_disk import checkpoints, weights
+from mortal_steps.policy.on_disk.checkpoints import CheckpointState
 from mortal_steps.policy.publishing import Publisher
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import writing as in_store

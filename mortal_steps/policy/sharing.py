@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy import weights
+from mortal_steps.policy.on_disk import weights
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.store import RunStore
 from mortal_steps.store.digests import digest_of_bytes

@@ -31,7 +31,7 @@ from mortal_steps.orchestration.held_out import HeldOut
 from mortal_steps.registry.registry import Registry
 from mortal_steps.registry.versions import ModelVersion
 from mortal_steps.report.evaluations import mean_scores
-from mortal_steps.rewards.sources import find_sources
+from mortal_steps.rewards.sources.files import find_sources
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import writing

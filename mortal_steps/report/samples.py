@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from mortal_steps.errors import DataError
 from mortal_steps.policy import journal
-from mortal_steps.policy.rollout_files import pruned_before
+from mortal_steps.policy.on_disk.rollout_files import pruned_before
 from mortal_steps.runs.run import Run
 from mortal_steps.types import Prompt, RewardedShard, RewardFailure, RolloutGroup
 

@@ -1,30 +1,24 @@
 """Scoring completions: users' functions and environments, judges, reward models.
 
-The worker, in a process that runs no user's code:
-    worker                       scores shards of a step: `RewardWorker`
-    scoring, jobs, attempts      the calls for a shard: side by side, retried, masked
-    tracks, hosts                which processes call which rewards
-    host_process, host_loss      a reward host as its owner sees it
-    wire                         what a host answers, checked
+worker              scores shards of a step: `RewardWorker`. It runs no user's code
 
-The reward host, the process in which users' code runs:
-    warden, host                 the host, and the process that ends what it leaves behind
-    dispatch, calls              calling functions as TRL does
-    loading, importing, own_term     from a name or a term to the function
-    project, visible             users' modules, and the environment that they see
+From a shard to its scores:
+    scoring         the calls for a shard: where each is made, side by side, retried, masked
+    host            the reward host: the process in which users' code runs, and its owner's side
+    calling         one call of reward functions, as TRL makes it: arguments, scores, failures
+    users_code      from a name or a term to the function; users' own modules
+    sources         which files functions are made of, and what scored a run
 
-Rewards:
-    base, environments           what a reward function or environment is
-    kinds                        `type` of a reward term, one file each
-    functions, exact_answer, columns, extraction, strings
-                                 built-in functions and what they are made of
-    code_execution, execution, program_place     programs in a sandbox
-    judge, mathematics, reward_model             their own processes and services
-    pickles                      rewards given as objects
+What a reward is, and those that come with MORTAL. Configurations and pickled rewards name what is
+in these modules, so they stay where they are:
+    base, environments      what a reward function or environment is
+    kinds                   `type` of a reward term, one file each
+    functions, exact_answer, columns, extraction
+                            built-in functions, and what they are made of
+    judge, mathematics, reward_model        their own services and processes
+    code_execution          programs run against test cases
+    pickles                 rewards given as objects
 
-What scored a run:
-    sources, source_record, source_history       files that functions are made of
-
-completions_file                 completions to score without a run
-plain, texts                     values and texts that are safe to keep
+execution           the sandbox lanes of this process, which all environments share
+texts               texts that are safe to store and print
 """

@@ -13,9 +13,9 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, RewardError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.judge.ledger import Spending
-from mortal_steps.rewards.scoring import Scorer, Scores
-from mortal_steps.rewards.source_record import check_files
-from mortal_steps.rewards.tracks import tracks_of
+from mortal_steps.rewards.scoring.scorer import Scorer, Scores
+from mortal_steps.rewards.scoring.tracks import tracks_of
+from mortal_steps.rewards.sources.record import check_files
 from mortal_steps.scores import reward_names, reward_weights, total_reward
 from mortal_steps.store import RunStore
 from mortal_steps.store.shard_files import file_in_use

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mortal_steps.policy import journal
-from mortal_steps.policy.checkpoints import CheckpointState
 from mortal_steps.policy.journal import JournalEntry
+from mortal_steps.policy.on_disk.checkpoints import CheckpointState
 from mortal_steps.types import StepResult
 from mortal_steps.types.identity import RunInfo
 

@@ -18,7 +18,7 @@ from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.kept import check_problem_file, keep_problems
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.local_folder import describe_model
-from mortal_steps.rewards.source_record import begin_sources
+from mortal_steps.rewards.sources.record import begin_sources
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically

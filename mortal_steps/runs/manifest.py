@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.policy import checkpoints
+from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.runs.logs import EVALUATIONS, LogMark, read_lines
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, Evaluation, FinalModel, StageTiming

@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 from mortal_steps.errors import StoreError
-from mortal_steps.policy import rollout_files
+from mortal_steps.policy.on_disk import rollout_files
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.run import Run
 from mortal_steps.runs.survey import last_written

@@ -15,8 +15,8 @@ from typing import Any
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import load_stored_config
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.policy import checkpoints
-from mortal_steps.policy.rollout_files import prune_rollouts
+from mortal_steps.policy.on_disk import checkpoints
+from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
 from mortal_steps.runs.lease import Lease, acquire
 from mortal_steps.runs.logs import LogMark
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest

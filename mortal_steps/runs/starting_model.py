@@ -8,7 +8,7 @@ from pathlib import Path
 from mortal_steps.errors import ModelError
 from mortal_steps.models.hub import is_hub_model, model_folder, tokenizer_folder
 from mortal_steps.models.local_folder import OTHERS, check_model
-from mortal_steps.policy.base_model import first_model, model_cache
+from mortal_steps.policy.starting_model.base_model import first_model, model_cache
 from mortal_steps.runs.run import Run
 
 NO_TOKENIZER = ("config.json", "generation_config.json", "manifest.json", "adapter_config.json")

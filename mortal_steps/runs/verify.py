@@ -13,11 +13,13 @@ from pathlib import Path
 
 from mortal_steps.data.kept import check_problem_file
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
-from mortal_steps.policy import base_model, checkpoints, journal, rollout_files, weights
-from mortal_steps.policy.checkpoints import BestCheckpoint, CheckpointState
+from mortal_steps.policy import journal
 from mortal_steps.policy.journal import JournalEntry
-from mortal_steps.policy.rollout_files import Pruned, pruned_before
-from mortal_steps.rewards.source_history import SOURCES_FILE, SourceHistory
+from mortal_steps.policy.on_disk import checkpoints, rollout_files, weights
+from mortal_steps.policy.on_disk.checkpoints import BestCheckpoint, CheckpointState
+from mortal_steps.policy.on_disk.rollout_files import Pruned, pruned_before
+from mortal_steps.policy.starting_model import base_model
+from mortal_steps.rewards.sources.history import SOURCES_FILE, SourceHistory
 from mortal_steps.runs import chain
 from mortal_steps.runs.chain import Ids
 from mortal_steps.runs.checked import (

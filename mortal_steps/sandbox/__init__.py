@@ -1,5 +1,6 @@
-"""Run programs that a model wrote, so that they can harm and learn nothing.
+"""Runs programs that a model wrote, isolated so that they can neither do harm nor learn anything.
 
-`pool` has lanes, which take one program after the other; `lane` is the outside of one; `box` shuts
-it in with bubblewrap; `inside` is what runs within: a server that forks a process per program.
+A `pool` has several lanes, and each lane runs one program after another. `lane` is the owner's side
+of a lane, `box` isolates it with bubblewrap, and `inside` is the server that runs in the box. The
+server forks a process for each program.
 """

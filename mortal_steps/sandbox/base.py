@@ -1,4 +1,4 @@
-"""What is run in a sandbox, within which limits, and what comes of it."""
+"""The vocabulary of the sandbox: a program, its limits, and the result of running it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ from typing import Protocol
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What a program may use. The kernel, not the program, keeps count."""
+    """What a program may use. The kernel counts it; the program cannot influence the count.
+
+    Raises `ValueError` for a limit that is not a finite number above 0.
+    """
 
     cpu_s: float = 5.0
-    """CPU time of all its processes. The main clock: it does not depend on what else the machine
-    does."""
+    """Seconds of CPU time, for all of the program's processes together. This is the main limit,
+    because it does not depend on what else the machine is doing."""
     wall_s: float | None = None
-    """Time until all of its processes are ended, without that for which it waits for a core;
-    default: twice `cpu_s` and 5 s."""
+    """Seconds until all of the program's processes are killed. Time during which it waits for a
+    core does not count. Default: twice `cpu_s`, plus 5 s."""
     memory_mb: int = 1024
-    """Address space of each process, and memory of all together."""
+    """MiB of address space for each process, and of memory for all of them together."""
     processes: int = 32
-    """Processes and threads at a time."""
+    """Processes and threads that may exist at the same time."""
     open_files: int = 64
+    """Files that each process may have open at the same time."""
     tmp_mb: int = 64
-    """Size of its /tmp, the only place that it can write to."""
+    """MiB of its /tmp, the only folder that it can write to."""
     output_kb: int = 256
-    """Of stdout and of stderr; a program that writes more is ended."""
+    """KiB of stdout, and as much of stderr. A program that writes more is killed."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -35,13 +39,13 @@ class Limits:
 
     @property
     def deadline_s(self) -> float:
-        """Time after which a program is ended, without that for which it waits for a core."""
+        """Seconds after which a program is killed. Time spent waiting for a core does not count."""
         return 2 * self.cpu_s + 5.0 if self.wall_s is None else self.wall_s
 
     @property
     def latest_s(self) -> float:
-        """Time after which it is ended, unless others keep it from running: its own processes
-        wait for each other no longer than the CPU time that they have."""
+        """Seconds after which a program is killed if nothing else competes for the cores. Its own
+        processes may wait for each other, but for no longer than their limit on CPU time."""
         return self.deadline_s + self.cpu_s
 
 
@@ -50,47 +54,54 @@ class Program:
     """A Python program, run as `__main__`."""
 
     code: str
+    """Its source text."""
     stdin: str = ""
+    """What it reads from standard input."""
     limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExecutionResult:
-    """What came of a program. Whatever it did itself stands here; a sandbox that fails raises."""
+    """The result of a program. It describes only what the program did itself: if the sandbox fails,
+    an error is raised instead."""
 
     success: bool
-    """Exit code 0, within all limits."""
+    """Whether it ended with exit code 0 and stayed within all limits."""
     stdout: str
+    """What it wrote to standard output, decoded as UTF-8."""
     stderr: str
+    """What it wrote to standard error, decoded as UTF-8."""
     exit_code: int | None
-    """Negative: the signal that ended it."""
+    """Its exit code; a negative number is the signal that killed it."""
     duration: float
-    """Seconds from start to end, which depend on what else the machine does."""
+    """Seconds from start to end. They depend on what else the machine is doing."""
     cpu_s: float = 0.0
-    """CPU time of its processes."""
+    """Seconds of CPU time that its processes used."""
     wall_s: float = 0.0
-    """Of `duration`, what counted for the limit of that name: without the time for which it waited
-    for a core, or its lane stood still."""
+    """The part of `duration` that counted towards the limit `wall_s`, in seconds. Time during which
+    it waited for a core, or its lane was suspended, does not count."""
     timed_out: bool = False
-    """Ended by the limit on CPU time or at the deadline."""
+    """Whether it was killed for its CPU time, or at its deadline."""
     truncated: bool = False
-    """Ended because it wrote too much; stdout and stderr hold the beginning."""
+    """Whether it was killed because it wrote too much. `stdout` and `stderr` then hold the
+    beginning of its output."""
     limit: str | None = None
-    """The limit that ended it: `cpu_s`, `wall_s`, `memory_mb`, `processes` or `output_kb`."""
+    """The limit that it exceeded: `cpu_s`, `wall_s`, `memory_mb`, `processes` or `output_kb`."""
 
 
 class AnyLane(Protocol):
-    """Whatever runs one program after the other; it is started by making it."""
+    """Runs one program after another. Constructing it starts it."""
 
     @property
     def is_worn_out(self) -> bool:
-        """Whether another one should run the next program, although this one works."""
+        """Whether a new lane should run the next program, although this one still works."""
         ...
 
     def run(self, program: Program) -> ExecutionResult:
-        """What came of a program, all of whose processes have ended; raises `LaneLost`."""
+        """The result of a program. All of its processes have ended by then. Raises `LaneLost` if
+        the lane fails."""
         ...
 
     def close(self) -> None:
-        """End it and all that it runs."""
+        """End the lane and everything that it is running."""
         ...

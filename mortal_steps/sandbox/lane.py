@@ -1,7 +1,8 @@
-"""One lane: a server in a box, as its owner sees it. It runs one program after the other.
+"""One lane, from its owner's side: a server in a box that runs one program after another.
 
-The server is told `start_message`, and answers `ready`; then a request for each program, its
-`limits` with code and stdin behind them, and it answers with what came of it and what was written.
+The owner first sends `start_message`, and the server answers `ready`. For each program, the owner
+then sends its `limits`, followed by its code and its stdin. The server answers with how the program
+ended, followed by its stdout and stderr.
 """
 
 from __future__ import annotations
@@ -27,18 +28,20 @@ from mortal_steps.sandbox.box import (
 from mortal_steps.sandbox.inside import wire
 
 START_S = 60.0
-"""How long a lane may take to start, on a machine that has much else to do."""
+"""Seconds that a lane may take to start, on a busy machine."""
 GRACE_S = 30.0
-"""What a server may take to answer beyond a program's own deadline."""
+"""Seconds that a server may take to answer after a program's own deadline."""
 CLOSE_S = 5.0
+"""Seconds that a server may take to end before it is killed."""
 
 
 class LaneLost(Exception):
-    """A lane did not start, or gave no answer; it is gone by now. The text says how."""
+    """A lane did not start or did not answer, and has been ended. The message says why."""
 
 
 class Lane:
-    """Starts a server; raises `LaneLost`. It ends with the thread that started it."""
+    """Starts a server, which ends with the thread that started it. Raises `LaneLost` if the server
+    does not start."""
 
     is_worn_out = False
     """See `AnyLane`."""
@@ -47,7 +50,7 @@ class Lane:
         interpreter = interpreter or own_interpreter()
         try:
             self._launch(way, interpreter)
-        except OSError as error:  # no bubblewrap any more, no descriptor, no process, no /tmp
+        except OSError as error:  # bubblewrap was removed; no descriptor, process or /tmp is left
             raise LaneLost(f"it could not be started: {error}") from None
         start = wire.encode(start_message(way, interpreter, self._process.pid))
         if "ready" not in self._ask(start, START_S, largest=1024):
@@ -64,7 +67,7 @@ class Lane:
                 stderr=errors,
                 pass_fds=(theirs.fileno(),),
                 env=ENVIRONMENT,
-                start_new_session=True,  # Ctrl-C is its owner's
+                start_new_session=True,  # Ctrl-C is for its owner only
             )
             theirs.close()
             self._connection, self._errors = ours, errors
@@ -72,11 +75,11 @@ class Lane:
 
     @property
     def pid(self) -> int:
-        """Of its outermost process."""
+        """Id of the lane's outermost process."""
         return self._process.pid
 
     def run(self, program: Program) -> ExecutionResult:
-        """What came of a program, all of whose processes have ended; raises `LaneLost`."""
+        """See `AnyLane`."""
         within_s = program.limits.latest_s + GRACE_S
         answer = self._ask(request_of(program), within_s, largest_answer(program))
         try:
@@ -85,7 +88,7 @@ class Lane:
             raise self._lost(f"its answer is no result: {error!r}") from None
 
     def close(self) -> None:
-        """End the server and all programs."""
+        """End the server and its programs."""
         self._end()
         self._errors.close()
 
@@ -109,7 +112,7 @@ class Lane:
             raise self._lost(str(error) or "its process ended") from None
 
     def _lost(self, how: str) -> LaneLost:
-        """Close it, and tell what its process said last."""
+        """End the lane. The error quotes the last output of its process."""
         self._end()
         said = self._errors.fileno()
         size = os.fstat(said).st_size
@@ -119,7 +122,7 @@ class Lane:
 
 
 def request_of(program: Program) -> bytes:
-    """What a server is asked for, as it travels."""
+    """The request for a program, as the bytes that are sent."""
     limits = program.limits
     names = ("cpu_s", "memory_mb", "processes", "open_files", "tmp_mb", "output_kb")
     told = {name: getattr(limits, name) for name in names}
@@ -131,12 +134,13 @@ def request_of(program: Program) -> bytes:
 
 
 def largest_answer(program: Program) -> int:
-    """Bytes of what a server may answer."""
+    """The largest answer that a server may give, in bytes."""
     return 2 * 1024 * program.limits.output_kb + 65536
 
 
 def result_of(answer: Mapping[str, Any]) -> ExecutionResult:
-    """Raises `KeyError` or `ValueError` for what no server says."""
+    """The result that a server's answer describes. Raises `KeyError` or `ValueError` for an answer
+    that no server gives."""
     limit, exit_code = answer["limit"], answer["exit_code"]
     if not (limit is None or isinstance(limit, str)) or not isinstance(exit_code, int):
         raise ValueError(f"{limit!r}, {exit_code!r}")

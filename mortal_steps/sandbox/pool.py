@@ -1,8 +1,9 @@
-"""Lanes beside each other, each of which runs one program at a time.
+"""Several lanes in parallel, each of which runs one program at a time.
 
-Each lane has a thread, which starts the lane and waits for it. A lane that is lost is
-replaced and its program run again: a program is a function of its text and its input. A program
-that was killed runs again too: what somebody else did to it must not become its score.
+Each lane has a thread that starts the lane and waits for it. If a lane is lost, it is replaced and
+its program runs again; this is safe, because a program's result depends only on its code and its
+input. A program that was killed from outside also runs again, because what somebody else did to it
+must not become its score.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from mortal_steps.sandbox.lane import LaneLost
 from mortal_steps.sandbox.turns import Turn, no_turn
 
 ATTEMPTS = 3
-"""Lanes that a program may lose before that is an error."""
+"""How many lanes one program may lose; the last loss is an error."""
 DELAY_S = 0.2
-"""Before a lost lane is replaced; doubled for each that the same program has lost."""
+"""Seconds before a lost lane is replaced, doubled for each further lane that the same program
+loses."""
 
 OTHERS_SEND = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP)
-"""Exit codes of a program that a user may have killed, or a machine that shuts down or is out of
-memory. What a program does to itself it does again."""
+"""Exit codes of a program that may have been killed from outside: by a user, or by a machine that
+shuts down or runs out of memory. A program that kills itself will do so again."""
 
 logger = logging.getLogger(__name__)
 
@@ -47,17 +49,19 @@ def _always(results: Results) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """Programs to run one after the other."""
+    """Programs that run one after another."""
 
     programs: Sequence[Program]
     go_on: Callable[[Results], bool] = _always
-    """Whether to run the next one, after these."""
+    """Given the results so far, whether to run the next program."""
 
 
 class Pool(Generic[L]):
-    """Runs programs; any thread may ask. `start` makes a lane, or raises `LaneLost`; lanes start
-    with the first program. A program is given up `patience_s` after its first lane was asked for.
-    Each runs within the `turn` of its lane's number.
+    """Runs programs. It may be used from any thread.
+
+    `start` makes a lane or raises `LaneLost`; it is called when the first program arrives. A
+    program whose lanes are lost is given up `patience_s` seconds after its first lane was asked
+    for. Each program runs within the `turn` of its lane's number.
     """
 
     def __init__(
@@ -79,14 +83,14 @@ class Pool(Generic[L]):
         self._pid = os.getpid()
 
     def run(self, programs: Iterable[Program]) -> Results:
-        """What came of each, in their order; raises `SandboxError`."""
+        """The result of each program, in the order given. Raises `SandboxError`."""
         rows = [Row(programs=[program]) for program in programs]
         return [results[0] for results in self.run_rows(rows)]
 
     def run_rows(self, rows: Iterable[Row]) -> list[Results]:
-        """Rows beside each other; of each, what came of its programs as far as it went.
+        """Run the rows in parallel. Returns, for each row, the results of the programs that ran.
 
-        Raises `SandboxError`.
+        Raises `SandboxError` if a program keeps losing its lanes or no thread can be started.
         """
         self._start()
         futures: list[Future[Results]] = []
@@ -96,11 +100,11 @@ class Pool(Generic[L]):
         return [future.result() for future in futures]
 
     def lanes(self) -> list[L]:
-        """Those that have started."""
+        """The lanes that have started."""
         return [lane for runner in self._runners if (lane := runner.lane) is not None]
 
     def close(self) -> None:
-        """End all lanes, once they have run what is waiting."""
+        """End all lanes after they have run the programs that are waiting."""
         with self._starting:
             threads, self._threads = self._threads, []
         for _ in threads:
@@ -110,7 +114,7 @@ class Pool(Generic[L]):
 
     def _start(self) -> None:
         with self._starting:
-            if self._pid != os.getpid():  # forked: threads and lanes are the other process's
+            if self._pid != os.getpid():  # forked: the threads and lanes belong to the parent
                 self._jobs, self._threads, self._runners = queue.SimpleQueue(), [], []
                 self._pid = os.getpid()
             while len(self._threads) < self.num_lanes:
@@ -120,12 +124,12 @@ class Pool(Generic[L]):
                 )
                 try:
                     thread.start()
-                except RuntimeError as error:  # there is no room for another one
+                except RuntimeError as error:  # the system allows no further thread
                     raise SandboxError(f"the sandbox could not be started: {error}") from None
                 self._threads.append(thread)
 
     def _serve(self, number: int) -> None:
-        """One lane, from its first job to the end of the pool."""
+        """Serve one lane, from its first job to the end of the pool."""
         runner = _Runner(self._start_lane, self._patience_s, partial(self._turn, number))
         self._runners.append(runner)
         with contextlib.closing(runner):
@@ -133,7 +137,7 @@ class Pool(Generic[L]):
                 row, future = job
                 try:
                     future.set_result(runner.run_row(row))
-                except BaseException as error:  # noqa: BLE001 - it is raised where the job is from
+                except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
                     future.set_exception(error)
 
 

@@ -1,8 +1,8 @@
-"""The system calls that programs are refused, as a filter for the kernel.
+"""A seccomp filter with which the kernel refuses system calls of programs.
 
-A box hides files and the network. This keeps its programs from what it does not hide: other
-machines' sockets (vsock), memory that nobody counts (System V, memfd), the priority and limits of
-their own server, and parts of the kernel that no program of a model needs.
+A box hides files and the network. This filter covers what a box does not hide: sockets to other
+machines (vsock), memory that no limit counts (System V, memfd), the priority and limits of the
+program's own server, and parts of the kernel that no such program needs.
 """
 
 from __future__ import annotations
@@ -80,32 +80,34 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "userfaultfd": (323, 282),
     "vhangup": (153, 58),
 }
-"""Numbers on x86_64 and aarch64."""
+"""Each refused system call, with its number on x86_64 and on aarch64."""
 
 CLONE = (56, 220)
 CLONE3 = (435, 435)
-"""Its flags are in memory, where a filter cannot look; the C library then takes `clone`."""
+"""Refused with ENOSYS, upon which the C library calls `clone` instead: the flags of `clone3` lie in
+memory, which a filter cannot read."""
 PRLIMIT64 = (302, 261)
 SOCKET = (41, 198)
 
 NEW_NAMESPACES = 0x7E020000
-"""Flags of `clone`."""
+"""The flags of `clone` that make namespaces."""
 FAMILIES = (1, 2, 10)
-"""Sockets that may be made: unix, IPv4, IPv6. The network of a box is empty."""
+"""The kinds of socket that are allowed: unix, IPv4, IPv6. The network of a box is empty."""
 
 X32 = 0x40000000
-"""From here on x86_64 numbers the calls of another interface."""
+"""On x86_64, numbers from this one on belong to another interface (x32)."""
 
 LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, ERRNO, KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 NUMBER_AT, ARCH_AT, FIRST_ARGUMENT_AT = 0, 4, 16
-"""Offsets in `struct seccomp_data`; of an argument, the lower half on a little-endian machine."""
+"""Offsets in `struct seccomp_data`. That of an argument is the offset of its lower half on a
+little-endian machine."""
 
 _Instruction = tuple[int, int, int, int]
 
 
 def filter_program(machine: str | None = None) -> bytes:
-    """The filter as an array of `struct sock_filter`; empty for a machine it is not written for."""
+    """The filter as an array of `struct sock_filter`; empty for a machine that has no filter."""
     machine = machine or platform.machine()
     if machine not in AUDIT_ARCH:
         return b""
@@ -133,14 +135,14 @@ def _refuse(error: int) -> _Instruction:
 
 
 def _on(number: int, then: Sequence[_Instruction]) -> list[_Instruction]:
-    """For one call: look at its first argument and refuse it, or allow it at once."""
+    """Instructions for one system call: they check its first argument, then refuse or allow it."""
     allowed = (RETURN, 0, 0, ALLOW)
     body = [(LOAD, 0, 0, FIRST_ARGUMENT_AT), *then, allowed]
     return [(JUMP_EQUAL, 0, len(body), number), *body]
 
 
 def _only(values: Sequence[int], error: int) -> list[_Instruction]:
-    """Refuse an argument that is none of the values."""
+    """Instructions that refuse an argument unless it is one of the values."""
     last = len(values)
     jumps = [(JUMP_EQUAL, last - at, 0, value) for at, value in enumerate(values)]
     return [*jumps, _refuse(error)]

@@ -1,7 +1,8 @@
-"""Turns of lanes: where several processes have lanes, only one lane of each number runs a program.
+"""Turns of lanes: of all the lanes with the same number in several processes, one runs a program.
 
-So all of them together run no more programs than one would, and one that is alone runs as many. A
-turn is a lock on a file, which the kernel gives back when its holder ends, however that comes.
+All processes together therefore run no more programs at a time than one would alone, and a process
+that is alone can use all of its lanes. A turn is a lock on a file. The kernel releases the lock
+when its holder ends, in whatever way that happens.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ from pathlib import Path
 from mortal_steps.store.files import writing
 
 Turn = Callable[[int], contextlib.AbstractContextManager[None]]
-"""Of the lane with this number."""
+"""Takes the number of a lane and returns a context manager that holds the lane's turn."""
 
 _held: set[int] = set()
-"""Descriptors of this process's turns."""
+"""Descriptors of the locks that this process holds."""
 
 
 def no_turn(number: int) -> contextlib.AbstractContextManager[None]:
-    """For lanes that are shared with nobody."""
+    """A turn that is free at once, for lanes that no other process shares."""
     return contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def turn_in(folder: Path, number: int) -> Iterator[None]:
-    """Wait for the turn of a lane, and hold it. Raises `StoreError` where its file cannot be made,
-    which is nobody's score and no failure of a reward function."""
+    """Wait for the turn of a lane, then hold it.
+
+    Raises `StoreError` if the lock file in `folder` cannot be made. That is neither a score nor a
+    failure of a reward function.
+    """
     file = folder / str(number)
     with writing(file):
         folder.mkdir(exist_ok=True)
@@ -44,7 +48,7 @@ def turn_in(folder: Path, number: int) -> Iterator[None]:
 
 
 def _leave_to_the_parent() -> None:
-    """A forked process would hold turns for as long as it lives."""
+    """Close the locks in a forked process, which would otherwise hold them for its whole life."""
     for descriptor in _held:
         os.close(descriptor)
     _held.clear()

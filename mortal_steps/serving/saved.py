@@ -1,4 +1,4 @@
-"""What a run directory holds of the model after a step.
+"""Finds the models that a run directory holds, by step.
 
                      full training         LoRA
 final/               model                 adapter
@@ -6,8 +6,9 @@ final-merged/        -                     model (with `merge_final`)
 weights/v12/         model                 adapter, or model (`training.lora.publish`)
 checkpoints/step-12/ parameters            adapter
 
-A *model* is a folder that every engine loads, an *adapter* one that vLLM loads beside its base.
-*Parameters* go by the names of the trainer's modules, which no engine knows: they are exported.
+A *model* is a folder that every engine can load. An *adapter* is a folder that vLLM can load in
+addition to the adapter's base. *Parameters* have the names of the trainer's modules, which no
+engine knows; they have to be exported first.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mortal_steps.errors import CorruptFileError, StoreError
-from mortal_steps.policy import checkpoints, weights
+from mortal_steps.policy.on_disk import checkpoints, weights
 from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.runs.run import Run
 
@@ -35,13 +36,14 @@ class SavedModel:
     """Train steps done."""
     kind: Kind
     path: str
-    """Relative to the run directory."""
+    """Path relative to the run directory."""
     sha256: str | None
-    """Digest of the folder's manifest, where another record of the run tells it."""
+    """Digest of the folder's manifest, if another record of the run holds it."""
 
 
 def saved_models(run: Run) -> list[SavedModel]:
-    """Every one on disk, whole or not; of one step, those that were saved last come first."""
+    """All models on disk, damaged ones included. Of one step, the model that was saved last comes
+    first."""
     lora = run.config.training.use_lora
     found: list[SavedModel] = []
     final, end = run.manifest.final, run.info.num_steps
@@ -61,11 +63,11 @@ def saved_models(run: Run) -> list[SavedModel]:
 
 
 def choose(run: Run, step: int | None, *, merged: bool) -> SavedModel:
-    """The one to serve: of the run's end or, where that is not reached, of its newest step.
+    """The model to serve after `step` train steps; None: after the newest step that has a model.
 
-    A model that is `merged` comes before an adapter, or after it; weights that were cast for
-    sampling come last. Every file is checked against its
-    digest. Raises `StoreError` for a step of which nothing is left, and `CorruptFileError`.
+    With `merged`, a model is preferred to an adapter; otherwise an adapter is preferred. Weights
+    that were cast for sampling come last. Every file is checked against its digest. Raises
+    `StoreError` if nothing of the step is left, and `CorruptFileError` if everything is damaged.
     """
     found = saved_models(run)
     steps = sorted({saved.step for saved in found})
@@ -89,7 +91,8 @@ def choose(run: Run, step: int | None, *, merged: bool) -> SavedModel:
 
 
 def _first_whole(run: Run, candidates: Sequence[SavedModel]) -> SavedModel:
-    """The others of a step hold the same weights, so a damaged one is worth a warning only."""
+    """The first candidate that is undamaged. A damaged one is worth only a warning, because all
+    candidates hold the weights of the same step."""
     damage: list[str] = []
     for saved in candidates:
         try:
@@ -102,7 +105,7 @@ def _first_whole(run: Run, candidates: Sequence[SavedModel]) -> SavedModel:
             return saved
     raise CorruptFileError(
         f"the model after step {candidates[0].step} is damaged: {'; '.join(damage)}. `mortal "
-        f"verify {run.info.run_id}` names all damage, and what a resume does about it"
+        f"verify {run.info.run_id}` lists all damage and says what `mortal resume` does about it"
     )
 
 
@@ -114,9 +117,12 @@ def _not_there(run: Run, step: int, steps: Sequence[int]) -> str:
     run_id, end = run.info.run_id, run.info.num_steps
     there = ", ".join(map(str, steps))
     if not 0 <= step <= end:
-        return f"--step {step}: run {run_id} has the steps 0 to {end}; it holds models of {there}"
+        return (
+            f"--step {step}: run {run_id} has the steps 0 to {end}; it holds models of the steps "
+            f"{there}"
+        )
     return (
-        f"run {run_id} holds no model after step {step}; of these steps it does: {there}. To keep "
-        "more, train with another checkpoints.save_steps or checkpoints.keep_last; of a run on "
-        f"Modal, `mortal fetch {run_id} --all` brings all that there is"
+        f"run {run_id} holds no model of step {step}; it holds models of the steps {there}. To "
+        "keep more, change checkpoints.save_steps or checkpoints.keep_last when you train. If the "
+        f"run is on Modal, `mortal fetch {run_id} --all` downloads everything that it has"
     )

@@ -1,4 +1,4 @@
-"""A server of an engine as a process: it ends with this one, however that ends."""
+"""Runs an engine's server as a process. It ends with this process, in whatever way that ends."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from mortal_steps.serving.commands import Endpoint, ServerCommand, url_of
 Process = subprocess.Popen[bytes]
 LOOK_EVERY_S = 0.1
 ENDS_WITHIN_S = 10.0
-"""What a server that is told to end may take, requests in progress included."""
+"""Seconds that a server may take to end, requests in progress included."""
 LAST_LINES = 8
-"""Of its output, shown when it does not start."""
+"""How many lines of its output are shown if it does not start."""
 
 
 def free_port(endpoint: Endpoint) -> Endpoint:
-    """The endpoint with a port that nobody listens at: its own, or any for port 0.
+    """The endpoint, after checking that its port is free; port 0 is replaced by any free port.
 
-    Raises `ConfigError` if the port is taken, or the host is none of this machine's.
+    Raises `ConfigError` if the port is taken, or if the host is not an address of this machine.
     """
     family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
     with socket.socket(family) as probe:
@@ -46,9 +46,9 @@ def free_port(endpoint: Endpoint) -> Endpoint:
 
 @contextlib.contextmanager
 def running(command: ServerCommand, endpoint: Endpoint, log: Path) -> Iterator[Process]:
-    """The server, once it answers; it has ended when the block is left.
+    """Run the server during the block, which is entered once the server answers.
 
-    Raises `EngineError` with the end of its output if it does not start.
+    Raises `EngineError` with the end of the server's output if it does not start.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -69,13 +69,13 @@ def running(command: ServerCommand, endpoint: Endpoint, log: Path) -> Iterator[P
 
 
 def wait_for_end(process: Process, command: ServerCommand, log: Path) -> None:
-    """Wait for as long as the server runs; raises `EngineError` when it ends by itself."""
+    """Wait until the server ends. Raises `EngineError` then, with the end of its output."""
     process.wait()
     raise _ended(process, command, log)
 
 
 def end(process: Process) -> None:
-    """End the server with all of its processes."""
+    """End the server and all of its processes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -85,7 +85,8 @@ def end(process: Process) -> None:
 
 
 def _end_with_parent() -> None:
-    """In the new process: it gets SIGTERM when its parent is gone, also by SIGKILL."""
+    """Called in the new process: have the kernel send it SIGTERM when its parent ends, even if the
+    parent is killed."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

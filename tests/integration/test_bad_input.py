@@ -23,7 +23,7 @@ from mortal_steps.errors import (
 )
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.opening import open_run
-from mortal_steps.policy.new_model import build_model
+from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore

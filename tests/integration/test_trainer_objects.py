@@ -11,7 +11,7 @@ from mortal import MortalTrainer
 from mortal_steps.config.model import NewModelConfig
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models.local_folder import check_folder
-from mortal_steps.policy.new_model import build_model
+from mortal_steps.policy.starting_model.new_model import build_model
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_a_named_model_takes_no_other_tokenizer(folder, tokenizer):
     assert config_of(folder, processing_class=tokenizer).model.name_or_path == str(folder)
     other = AutoTokenizer.from_pretrained(folder)
     other.add_tokens(["<answer>"])
-    with pytest.raises(ModelError, match="another tokenizer"):
+    with pytest.raises(ModelError, match="not the tokenizer of"):
         config_of(folder, processing_class=other)
 
 

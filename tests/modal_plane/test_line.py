@@ -48,7 +48,7 @@ async def ask_often():
         assert await reader.readexactly(2) == b"00"
         assert time.monotonic() - began >= DELAY_S
         assert await reader.readexactly(38) == b"".join(b"%02d" % n for n in range(1, 20))
-        assert time.monotonic() - began < 5 * DELAY_S
+        assert time.monotonic() - began < 15 * DELAY_S
         writer.write_eof()
         assert await reader.read() == b""
         writer.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import RunNotFoundError
-from mortal_steps.policy.new_model import build_model
+from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.runs.lease import read_lease
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore

@@ -50,7 +50,7 @@ class LocalTrainer(MortalTrainer):
 
     def __init__(self, model=MODEL, *arguments, **given):
         if not Path(MODEL).exists():
-            from mortal_steps.policy.new_model import build_model
+            from mortal_steps.policy.starting_model.new_model import build_model
 
             build_model(Path(MODEL), SHAPE, seed=1)
         for name in ("train_dataset", "eval_dataset"):

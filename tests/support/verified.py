@@ -1,6 +1,6 @@
 """What `mortal verify` finds, and what two runs must have in common."""
 
-from mortal_steps.policy.weights import weights_digest
+from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.runs.verify import check_run
 
 

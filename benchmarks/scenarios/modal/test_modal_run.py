@@ -12,7 +12,7 @@ import pytest
 from mortal_steps.compute.modal.release import HUB_VOLUME
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config.loader import dump_toml
-from mortal_steps.policy.new_model import build_model
+from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.runs.run import find_run
 from tests.support import bare_flow
 from tests.support.modal.detached import HERE, SMALL

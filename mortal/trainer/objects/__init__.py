@@ -1,5 +1,5 @@
-"""What is given to the trainer as a Python object, as files that a configuration names.
+"""Turns Python objects that the trainer is given into files that a configuration can name.
 
-They stand below the runs directory, each under a digest of its content: the same object is the
-same file in the next process, and another one is another.
+The files lie below the runs directory. Each is named by a digest of its content, so that the same
+object gets the same file in every process.
 """

@@ -1,4 +1,4 @@
-"""Rows that were given as objects, as a file of JSON lines."""
+"""Writes rows that were given as objects into a JSON Lines file."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from mortal_steps.store.files import write_atomically
 
 
 def source_of(dataset: Any, runs_dir: str, parameter: str) -> str:
-    """`data.source` for a dataset: a name as it is, and rows as the path of their file.
+    """The value of `data.source` for a dataset. A name is returned as it is; rows are written to a
+    file, and its path is returned.
 
-    Rows are a `datasets.Dataset`, a list of dicts, or anything that can be gone through and has a
-    length. Raises `DataError` for anything else, and for a value that JSON does not have.
+    Rows are a `datasets.Dataset`, a list of dicts, or any other iterable of dicts that has a
+    length. Raises `DataError` for anything else, and for a value that JSON cannot represent.
     """
     if isinstance(dataset, str | Path):
         return str(dataset)
@@ -29,14 +30,14 @@ def source_of(dataset: Any, runs_dir: str, parameter: str) -> str:
         )
     if type(dataset).__name__ == "DataFrame":
         raise DataError(
-            f"{parameter} is a DataFrame, which is gone through by columns; give its rows, "
+            f"{parameter} is a DataFrame, which is iterated by columns; give its rows, "
             f"{parameter}=frame.to_dict('records')"
         )
     if not isinstance(dataset, Iterable) or not isinstance(dataset, Sized):
         raise DataError(
             f"{parameter} is of type {type(dataset).__name__}, which has no length or cannot be "
-            "gone through; give a datasets.Dataset, a list of dicts, list(...) of what you have, "
-            "or the name of a dataset"
+            "iterated over; give a datasets.Dataset, a list of dicts, or the name of a dataset; "
+            "list(...) makes a list of any iterable"
         )
     if not len(dataset):
         raise DataError(f"{parameter} has no rows")
@@ -72,14 +73,14 @@ def _line(row: Any, place: str) -> bytes:
                 json.dumps(value, allow_nan=False, default=_plain)
             except (TypeError, ValueError) as wrong:
                 raise DataError(
-                    f"{place}[{column!r}] = {value!r:.80}: {wrong}; columns hold text, numbers, "
-                    "lists and dicts: convert it, or remove the column"
+                    f"{place}[{column!r}] = {value!r:.80}: {wrong}; columns may hold text, "
+                    "numbers, lists and dicts: convert the value, or remove the column"
                 ) from None
         raise DataError(f"{place}: {error}") from None
 
 
 def _plain(value: Any) -> Any:
-    """Numbers and arrays of numpy as Python's."""
+    """A number or array of numpy as Python's number or list. Raises `TypeError` for other types."""
     if type(value).__module__ == "numpy":
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -1,5 +1,8 @@
-"""Environments that come with MORTAL, as the kinds of reward that they are: those know how long a
-call may take, what is paid, and what was asked before."""
+"""Turns environments that come with MORTAL into the kinds of reward that correspond to them.
+
+Those kinds know more than a plain environment: how long a call may take, what it costs, and which
+questions were asked before.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,11 @@ from mortal_steps.rewards.judge.environment import OPENAI, OPENAI_KEY, LLMJudgeE
 
 
 def kind_of(reward: Any) -> dict[str, Any] | None:
-    """The entry of `[[rewards.terms]]` for an environment that comes with MORTAL; None for any
-    other, one that was derived from it or changed since it was made included."""
+    """The entry of `[[rewards.terms]]` for an environment that comes with MORTAL.
+
+    None for any other reward, and for an environment of a derived class or one whose attributes
+    were changed after it was constructed.
+    """
     if type(reward) is CodeExecutionEnvironment and _is_as_made(reward):
         return {"type": "sandbox", **_said(reward.given)}
     if type(reward) is LLMJudgeEnvironment and _is_as_made(reward):
@@ -34,7 +40,8 @@ def _public(reward: Any) -> dict[str, Any]:
 
 
 def _address(judge: LLMJudgeEnvironment) -> dict[str, Any]:
-    """Where it takes its address from the environment, that, with the key that is for it."""
+    """The address of a judge that took it from the environment variables, and the variable with its
+    key. Empty if the address was given or is OpenAI's."""
     if judge.given["base_url"] is not None or judge.base_url == OPENAI:
         return {}
     found = {"base_url": judge.base_url}

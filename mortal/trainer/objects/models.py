@@ -1,4 +1,4 @@
-"""Models, tokenizers and adapters that were given as objects."""
+"""Turns models, tokenizers and adapters that were given as objects into configuration keys."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ LORA: Mapping[str, str] = {
     "lora_dropout": "dropout",
     "target_modules": "target_modules",
 }
-"""Options of peft's LoraConfig -> keys of `[training.lora]`."""
+"""Option of peft's LoraConfig -> key of `[training.lora]`."""
 LORA_HAS_NO_SAY = frozenset(
     {"task_type", "peft_type", "base_model_name_or_path", "revision", "inference_mode"}
     | {"auto_mapping", "runtime_config", "peft_version"}
 )
-"""Options that change nothing here: which model it is, is known, and that it is trained."""
+"""Options of peft's LoraConfig that have no effect here. They say which model the adapter is for
+and that it is trained, which is known."""
 
 
 def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str, Any]:
-    """Keys of `[model]` for a name, or for a model object with its tokenizer.
+    """The keys of `[model]` for the name of a model, or for a model object with its tokenizer.
 
-    Raises `ModelError` for what cannot be trained from, with the remedy.
+    Raises `ModelError`, with the remedy, for anything that training cannot start from.
     """
     if processing_class is not None and not hasattr(processing_class, "save_pretrained"):
         raise ModelError(
-            f"processing_class is of type {type(processing_class).__name__}; give a tokenizer of "
+            f"processing_class is of type {type(processing_class).__name__}; give a tokenizer from "
             "transformers"
         )
     if isinstance(model, str | Path):
@@ -48,35 +49,35 @@ def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str
         return {"model.name_or_path": str(model)}
     if any(kind.__name__ == "PeftModel" for kind in type(model).__mro__):
         raise ModelError(
-            "model is a PeftModel; give the model below it, "
-            "model.unload() or model.merge_and_unload(), and peft_config=LoraConfig(...)"
+            "model is a PeftModel; give the base model, model.unload() or "
+            "model.merge_and_unload(), and peft_config=LoraConfig(...)"
         )
     if not hasattr(model, "save_pretrained"):
         raise ModelError(
-            f"model is of type {type(model).__name__}; give the name of a model of the hub, a "
+            f"model is of type {type(model).__name__}; give the name of a model on the hub, a "
             "folder, or a transformers.PreTrainedModel"
         )
     if str(model.dtype) not in DTYPES:
-        raise ModelError(f"model is of {model.dtype}; train in {' or '.join(DTYPES)}")
+        raise ModelError(f"model has the dtype {model.dtype}; convert it to {' or '.join(DTYPES)}")
     folder = _saved(model, processing_class or _tokenizer_of(model), runs_dir)
     return {"model.name_or_path": str(folder), "model.dtype": DTYPES[str(model.dtype)]}
 
 
 def _tokenizer_of(model: Any) -> Any:
-    from transformers import AutoTokenizer  # it is imported: the model is one of its objects
+    from transformers import AutoTokenizer  # already imported, because the model is from there
 
     name = model.config.name_or_path
     try:
         return AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"the model comes without a tokenizer, and there is none at {name!r}; give it as "
+            f"no tokenizer was given, and there is none at {name!r}; give one with "
             "processing_class=tokenizer"
         ) from error
 
 
 def _saved(model: Any, tokenizer: Any, runs_dir: str) -> Path:
-    """The folder that they are saved in, named after what its files hold."""
+    """Save the model and its tokenizer. Returns the folder, which is named after its content."""
     with _beside(runs_dir) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -89,7 +90,7 @@ def _saved(model: Any, tokenizer: Any, runs_dir: str) -> Path:
 
 
 def _check_is_models_own(tokenizer: Any, name: str) -> None:
-    """Raise `ModelError` unless the tokenizer is the one that the model has anyway."""
+    """Raise `ModelError` unless the tokenizer is the model's own."""
     from transformers import AutoTokenizer
 
     with tempfile.TemporaryDirectory() as given, tempfile.TemporaryDirectory() as own:
@@ -98,20 +99,20 @@ def _check_is_models_own(tokenizer: Any, name: str) -> None:
         if _digest(Path(given)) == _digest(Path(own)):
             return
     raise ModelError(
-        f"processing_class is another tokenizer than that of {name!r}; give the model as an "
-        "object, too, or save both into a folder and give that"
+        f"processing_class is not the tokenizer of {name!r}; give the model as an object as well, "
+        "or save both into one folder and give that folder"
     )
 
 
 def lora_settings(peft_config: Any) -> dict[str, Any]:
-    """Keys of `[training]` for a `peft.LoraConfig`.
+    """The keys of `[training]` for a `peft.LoraConfig`.
 
-    Raises `ConfigError` for another adapter, and for options that have no key, by their names.
+    Raises `ConfigError` for another kind of adapter, and for options that have no key here.
     """
     if type(peft_config).__name__ != "LoraConfig":
         raise ConfigError(
-            f"peft_config is of type {type(peft_config).__name__}; adapters are trained by "
-            "peft.LoraConfig alone"
+            f"peft_config is of type {type(peft_config).__name__}; the only supported adapter is "
+            "peft.LoraConfig"
         )
     given, default = vars(peft_config), vars(type(peft_config)())
     others = [
@@ -122,7 +123,7 @@ def lora_settings(peft_config: Any) -> dict[str, Any]:
     if others:
         raise ConfigError(
             f"peft_config has {', '.join(f'{name}={given[name]!r}' for name in others)}, which "
-            f"MORTAL's LoRA does not have; it takes {', '.join(LORA)}"
+            f"MORTAL does not support; the supported options are {', '.join(LORA)}"
         )
     modules = given["target_modules"]
     if modules is None:
@@ -140,7 +141,7 @@ def lora_settings(peft_config: Any) -> dict[str, Any]:
 
 @contextmanager
 def _beside(runs_dir: str) -> Iterator[Path]:
-    """A new folder where objects are kept, which is gone at the end unless it was renamed."""
+    """A new folder beside the other objects. It is removed at the end unless it was renamed."""
     root = place_of(runs_dir, "model", "").parent
     root.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".saving-", dir=root))

@@ -1,4 +1,4 @@
-"""Reward functions as entries of `[[rewards.terms]]`, whatever form they are given in."""
+"""Turns rewards, in whatever form they are given, into entries of `[[rewards.terms]]`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from mortal_steps.rewards.kinds.function import FunctionTerm
 from mortal_steps.rewards.kinds.pickled import PickledTerm
 from mortal_steps.rewards.pickles.files import write_pickle
 from mortal_steps.rewards.pickles.object_digest import digest_of, is_imported
-from mortal_steps.rewards.project import find_in, is_protected
+from mortal_steps.rewards.users_code.project import find_in, is_protected
 
 Reward = str | Callable[..., Any] | RewardTerm
-"""A name, a function or environment, or a kind of reward with its settings."""
+"""A name, a function, an environment, or a kind of reward with its settings."""
 LAMBDA = "<lambda>"
 REWARDS = "a function, a RewardEnvironment, or a name such as 'rewards.py:correct'"
 
@@ -31,10 +31,11 @@ REWARDS = "a function, a RewardEnvironment, or a name such as 'rewards.py:correc
 def terms_of(
     rewards: Reward | Sequence[Reward] | None, weights: Sequence[float] | None, runs_dir: str
 ) -> list[dict[str, Any]]:
-    """Entries of `[[rewards.terms]]`; None is code execution against the dataset's test cases.
+    """The entries of `[[rewards.terms]]`. If `rewards` is None, completions are run as programs
+    against the dataset's test cases.
 
-    Raises `ConfigError` for weights that do not fit, and `RewardError` for what is no reward or
-    cannot travel, with the remedy.
+    Raises `ConfigError` if the weights do not fit the rewards. Raises `RewardError`, with the
+    remedy, for anything that is not a reward, and for a reward that cannot be pickled.
     """
     given: Sequence[Reward]
     if rewards is None:
@@ -46,15 +47,15 @@ def terms_of(
     else:
         given = list(rewards)
     if not given:
-        raise ConfigError("reward_funcs is empty; name a reward, or leave it out for 'sandbox'")
+        raise ConfigError("reward_funcs is empty; give a reward, or leave it out for 'sandbox'")
     if weights is not None and not isinstance(weights, Sequence):
         raise ConfigError(
-            f"reward_weights = {weights!r}: write a list with a number for each reward"
+            f"reward_weights = {weights!r}: write a list with one number for each reward"
         )
     if weights is not None and len(weights) != len(given):
         raise ConfigError(
             f"reward_weights has {len(weights)} numbers for {len(given)} reward_funcs; give one "
-            "each"
+            "number for each"
         )
     terms = [
         _term(reward, f"reward_funcs[{place}]", runs_dir) for place, reward in enumerate(given)
@@ -87,9 +88,12 @@ def _term(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:
 
 
 def spec_of(reward: Any) -> str | None:
-    """`module:function` or `path/file.py:function` of what can be imported by its name, without
-    running the script that asks. None in a package beside the script, too: its files import each
-    other, and are not read one by one."""
+    """`module:function` or `path/file.py:function` for a function that can be imported by its name
+    without running the calling script; otherwise None.
+
+    None also for a function in a package beside the script: the files of such a package import each
+    other, so one of them cannot be loaded alone.
+    """
     module = is_imported(reward)
     if module is None or not inspect.isfunction(reward) or "." in reward.__qualname__:
         return None
@@ -100,8 +104,9 @@ def spec_of(reward: Any) -> str | None:
 
 
 def users_place(module: str) -> str | None:
-    """The file of a module of the user's below the current folder or beside the script, or the
-    module's name where it is in a package there; None for one that is installed."""
+    """The file of one of the user's modules, which lies below the current folder or beside the
+    script; for a module in a package below the current folder, the module's name. None for a module
+    that is installed."""
     file = _file_of(module)
     if file is None or not file.endswith(".py") or is_protected(module.partition(".")[0]):
         return None
@@ -118,7 +123,8 @@ def users_place(module: str) -> str | None:
 
 
 def _file_of(module: str) -> str | None:
-    """The file of a module, which a function may import when it runs: then it is not loaded yet."""
+    """The file of a module. The module may not have been loaded yet, because functions may import
+    it when they run."""
     if module in sys.modules:
         return getattr(sys.modules[module], "__file__", None)
     files = find_in([Path(folder).absolute() for folder in sys.path], module)
@@ -126,7 +132,8 @@ def _file_of(module: str) -> str | None:
 
 
 def _folder_of_script() -> Path | None:
-    """Whose modules this process finds by their names, and others do not."""
+    """The folder of the script. This process finds modules there by name; other processes do
+    not."""
     script = getattr(sys.modules["__main__"], "__file__", None)
     return None if script is None else Path(script).absolute().parent
 
@@ -135,7 +142,7 @@ def _pickled(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:
     called = f"{place} ({_name(reward)})"
     digest, modules = digest_of(reward, called)
     path = place_of(runs_dir, "reward", digest).with_suffix(".pickle")
-    write_pickle(path, reward, digest, called)  # whatever is there may be of another Python
+    write_pickle(path, reward, digest, called)  # an existing file may be from another Python
     return {
         "type": PickledTerm.model_fields["type"].default,
         "object": digest,
@@ -151,13 +158,13 @@ def _places(modules: Iterable[str]) -> set[str]:
 
 
 def _name(reward: Any) -> str:
-    """In metrics and records."""
+    """The name of a reward in metrics and records."""
     name = getattr(reward, "__name__", None) or type(reward).__name__
     return "lambda" if name == LAMBDA else name
 
 
 def _tell_apart(terms: list[dict[str, Any]]) -> None:
-    """Give pickled rewards of one name numbers: `lambda_1`, `lambda_2`."""
+    """Number pickled rewards that have the same name: `lambda_1`, `lambda_2`."""
     names = Counter(term["name"] for term in terms if term["type"] == "pickled")
     seen: Counter[str] = Counter()
     for term in terms:

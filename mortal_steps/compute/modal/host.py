@@ -33,7 +33,7 @@ from mortal_steps.compute.modal.release import (
 )
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import ComputeError, StoreError
-from mortal_steps.policy.base_model import first_model
+from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef
 

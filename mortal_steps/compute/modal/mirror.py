@@ -26,10 +26,10 @@ from mortal_steps.compute.modal.orders import Outcome
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.data.kept import PROBLEMS
 from mortal_steps.errors import CorruptFileError, LeaseLostError, MortalError
-from mortal_steps.policy.base_model import RECORD_FILE as BASE_MODEL_FILE
-from mortal_steps.policy.base_model import StartingModel, model_cache
+from mortal_steps.policy.starting_model.base_model import RECORD_FILE as BASE_MODEL_FILE
+from mortal_steps.policy.starting_model.base_model import StartingModel, model_cache
 from mortal_steps.report.trackers import FOLDER as TRACKING
-from mortal_steps.rewards.source_history import SOURCES_FILE
+from mortal_steps.rewards.sources.history import SOURCES_FILE
 from mortal_steps.runs.activity import ACTIVITY_FILE
 from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.logs import LOGS

@@ -12,7 +12,7 @@ from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.config.names import is_imported
 from mortal_steps.errors import ConfigError
-from mortal_steps.rewards.sources import find_sources
+from mortal_steps.rewards.sources.files import find_sources
 from mortal_steps.store.files import digest_file
 
 

@@ -22,8 +22,8 @@ from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.compute.modal.volume_lease import find_lease
 from mortal_steps.config import ModalConfig, RunConfig
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
-from mortal_steps.policy import base_model
 from mortal_steps.policy.journal import find_entry
+from mortal_steps.policy.starting_model import base_model
 from mortal_steps.runs.costs import COSTS, merge_costs
 from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from mortal_steps.config import AlgorithmConfig, RunConfig
 from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.adapter_base import AdapterBase
+from mortal_steps.policy.model_files.adapter_base import AdapterBase
 from mortal_steps.system.imports import import_named
 from mortal_steps.types import RolloutBatch, TrainingPlace
 

@@ -38,6 +38,6 @@ class EnvironmentTerm(UsersCode, extra="forbid"):
 
     def load(self) -> RewardFunction:
         """The environment. Raises `RewardError` where it cannot be made."""
-        from mortal_steps.rewards.loading import load_environment
+        from mortal_steps.rewards.users_code.loading import load_environment
 
         return load_environment(self.environment, self.options)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from mortal_steps.config.marks import Affects
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.kinds.users_code import UsersCode
-from mortal_steps.rewards.loading import NamedFunction
+from mortal_steps.rewards.users_code.loading import NamedFunction
 
 COUNT_TOKENS = frozenset({"mortal.rewards.functions:repetition_penalty"})
 """Of the functions that come with MORTAL, those that look at token ids."""

@@ -84,7 +84,7 @@ class JudgeTerm(RewardTerm, extra="forbid"):
 
     def load(self) -> RewardFunction:
         """The environment. Raises `ConfigError` where there is no key."""
-        from mortal_steps.rewards.loading import load_environment
+        from mortal_steps.rewards.users_code.loading import load_environment
 
         options = self.model_dump(exclude={"type", "weight", "name"}, exclude_none=True)
         return load_environment(ENVIRONMENT, options)

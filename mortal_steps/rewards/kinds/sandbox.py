@@ -53,7 +53,7 @@ class SandboxTerm(RewardTerm, extra="forbid"):
 
     def load(self) -> RewardFunction:
         """The environment. Raises `RewardError` where it cannot be made."""
-        from mortal_steps.rewards.loading import load_environment
+        from mortal_steps.rewards.users_code.loading import load_environment
 
         options = self.model_dump(exclude={"type", "weight", "name"})
         return load_environment(ENVIRONMENT, options)

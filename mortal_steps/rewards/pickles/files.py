@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.errors import CorruptFileError, RewardError
-from mortal_steps.rewards.project import folders_of, users_modules
+from mortal_steps.rewards.users_code.project import folders_of, users_modules
 from mortal_steps.store.files import write_atomically
 
 NAME = "reward.pickle"

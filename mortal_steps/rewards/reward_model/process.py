@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.rewards.calls import CallArguments, CallFailure, Outcome
-from mortal_steps.rewards.host_process import HostProcess
+from mortal_steps.rewards.calling.calls import CallArguments, CallFailure, Outcome
+from mortal_steps.rewards.host.process import HostProcess
 
 TRIES = 2
 """A process that was ended is replaced once; scoring again changes nothing."""

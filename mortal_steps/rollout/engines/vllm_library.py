@@ -20,6 +20,8 @@ def import_vllm() -> Any:
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # Attention in float32 has Triton's kernels, which would cut to ten bits what they multiply.
+    os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")
     level = os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     logging.getLogger("vllm").setLevel(level)
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"vllm\.")

@@ -1,1 +1,4 @@
-"""What runs in a box, with the standard library alone: a server, and a process per program."""
+"""The code that runs in a box: a server and a process for each program.
+
+It imports nothing but the standard library.
+"""

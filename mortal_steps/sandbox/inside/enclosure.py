@@ -1,10 +1,10 @@
-"""What shuts a program in, as the server beside it knows it: its folder, its processes, their end.
+"""What isolates a program, as its server sees it: the program's folder, its processes, their end.
 
-| enclosure | is | who ends a program's processes |
+| enclosure | what it is | what ends a program's processes |
 |---|---|---|
-| `box` | namespaces of its own, whose first process the server is | one call to the kernel |
-| `bare` | nothing: programs run as the server's user | the server, parent of the orphans |
-| `container` | a container, in which programs have a user id of their own | one who takes that id |
+| `box` | namespaces, in which the server is the first process | one call to the kernel |
+| `bare` | nothing: programs run as the server's user | the server, which adopts orphans |
+| `container` | a container with a user id of its own for programs | a process with that id |
 """
 
 from __future__ import annotations
@@ -21,31 +21,34 @@ from typing import Any
 from . import kernel
 
 WRITABLE = ("/tmp", "/var/tmp", "/dev/shm")
-"""Folders of a container that every user may write to."""
+"""The folders of a container that every user may write to."""
 
 
 class Box:
-    """Of namespaces; a program's processes are all there are besides the server."""
+    """A box of namespaces. It contains the server and the processes of the program, no others."""
 
     counts = True
-    """Whether a program's processes can be told from others, and so counted together."""
+    """Whether a program's processes can be told from others and therefore counted together."""
     is_used_up = False
-    """Whether something of a program is left that the next one would find."""
+    """Whether a program left something behind that the next one would find."""
 
     def __init__(self, uid: int | None) -> None:
         self.uid = uid
-        """Of programs; None: the server's own."""
+        """The user id of programs; None: the server's own."""
 
     def prepare(self) -> None:
-        """Called once, before the first program."""
+        """Prepare for programs. Called once, before the first one. Raises `OSError`."""
         _go_first()
-        kernel.make_proc_read_only()  # or programs would step back in that line
+        kernel.make_proc_read_only()  # or programs could lower their own oom_score_adj
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # hides memory and descriptors from programs
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # hide memory and descriptors from programs
 
     @contextlib.contextmanager
     def scratch(self, size_mb: int) -> Iterator[None]:
-        """An empty working folder, which goes with whatever is in it."""
+        """Enter an empty working folder; it is removed afterwards, with all that is in it.
+
+        `size_mb`: how many MiB it may hold.
+        """
         kernel.mount_tmp("/tmp", size_mb)
         os.chdir("/tmp")
         try:
@@ -56,7 +59,7 @@ class Box:
 
     @contextlib.contextmanager
     def end_of(self, pid: int) -> Iterator[int]:
-        """A descriptor that can be read once a program's first process may have ended."""
+        """A descriptor that becomes readable when the program's first process may have ended."""
         descriptor = os.pidfd_open(pid)
         try:
             yield descriptor
@@ -64,22 +67,23 @@ class Box:
             os.close(descriptor)
 
     def has_ended(self, descriptor: int, pid: int) -> bool:
-        """Whether it has, where the descriptor can be read."""
+        """Whether that process has ended, once the descriptor has become readable."""
         return True
 
     def others(self) -> Iterator[int]:
-        """The processes of a program."""
+        """The ids of the program's processes."""
         me = os.getpid()
         return (pid for pid in _all() if pid != me)
 
     def kill_others(self) -> None:
-        """SIGKILL to all of them."""
+        """Send SIGKILL to all processes of the program."""
         with contextlib.suppress(ProcessLookupError):
-            os.kill(-1, signal.SIGKILL)  # of the first process in a box: all but itself
+            os.kill(-1, signal.SIGKILL)  # sent by the first process in a box: to all but itself
 
 
 class Bare(Box):
-    """Nothing; only children can be told from other processes of the user's."""
+    """No isolation. Of the user's processes, only the server's children are known to belong to a
+    program."""
 
     counts = False
 
@@ -100,7 +104,8 @@ class Bare(Box):
             shutil.rmtree(folder, ignore_errors=True)
 
     def kill_others(self) -> None:
-        """Children; theirs become children when they have ended."""
+        """Send SIGKILL to the children of the server. When they have ended, their own children
+        become children of the server."""
         me = os.getpid()
         for pid in self.others():
             with contextlib.suppress(OSError):
@@ -111,9 +116,9 @@ class Bare(Box):
 
 
 class Container(Box):
-    """A container that somebody else keeps apart from the world, and the server alone uses.
+    """A container that somebody else isolates, and that only this server uses.
 
-    It asks little of the kernel, which may be an emulated one: no namespaces, mounts or pidfds.
+    It needs no namespaces, mounts or pidfds, because the container's kernel may be an emulated one.
     """
 
     def __init__(self, first_uid: int) -> None:
@@ -122,12 +127,12 @@ class Container(Box):
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK)
 
     def prepare(self) -> None:
-        """See `Box`; raises `PermissionError` where the server is not root."""
+        """See `Box`. Raises `PermissionError` if the server is not root."""
         if os.geteuid() != 0:
             raise PermissionError("commands are not root, so programs cannot be another user")
         os.makedirs("/tmp", exist_ok=True)
         os.chmod("/tmp", 0o1777)
-        for path in (os.__file__, *sys.path):  # an interpreter in /root is for programs, too
+        for path in (os.__file__, *sys.path):  # programs need the interpreter, even in /root
             _let_through(path)
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -135,13 +140,13 @@ class Container(Box):
 
     @contextlib.contextmanager
     def scratch(self, size_mb: int) -> Iterator[None]:
-        """See `Box`; whoever keeps the container limits its disk."""
+        """See `Box`. The size is not limited here, but by whoever runs the container."""
         os.chdir("/tmp")
         try:
             yield
         finally:
             os.chdir("/")
-            if any(self.others()):  # orphans, where the kernel has given them to somebody else
+            if any(self.others()):  # orphans that the kernel has given to another process
                 self.kill_others()
             self._remove_files()
 
@@ -151,13 +156,13 @@ class Container(Box):
         yield self._woken
 
     def has_ended(self, descriptor: int, pid: int) -> bool:
-        """See `Box`; any child's end wakes."""
+        """See `Box`. The descriptor becomes readable when any child ends."""
         with contextlib.suppress(BlockingIOError):
             os.read(descriptor, 4096)
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def others(self) -> Iterator[int]:
-        """See `Box`: those of the programs' user that have not ended."""
+        """See `Box`. These are the processes of the programs' user that have not ended."""
         for pid in _all():
             with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as status:
                 said = dict(line.split(b":", 1) for line in status if b":" in line)
@@ -165,7 +170,7 @@ class Container(Box):
                     yield pid
 
     def kill_others(self) -> None:
-        """See `Box`. A fork bomb cannot outrun a signal to all processes of a user."""
+        """See `Box`. A fork bomb cannot escape a signal that is sent to all processes of a user."""
         while any(self.others()):
             killer = os.fork()
             if killer == 0:
@@ -183,7 +188,7 @@ class Container(Box):
             os._exit(0)
 
     def _remove_files(self) -> None:
-        """What the programs' user has written where everybody may."""
+        """Remove the files of the programs' user from the folders that everybody may write to."""
         for folder in WRITABLE:
             try:
                 with os.scandir(folder) as found:
@@ -197,18 +202,18 @@ class Container(Box):
                         os.unlink(one.path)
             except FileNotFoundError:
                 continue
-            except (OSError, RecursionError):  # folders too deep, say
+            except (OSError, RecursionError):  # for example, folders nested too deeply
                 self.is_used_up = True
 
 
 def enclosure_of(start: dict[str, Any]) -> Box:
-    """The one that a server is told of."""
+    """The enclosure that the first message to a server names."""
     kinds = {"box": Box, "bare": Bare, "container": Container}
     return kinds[start["enclosure"]](start["uid"])
 
 
 def _let_through(path: str) -> None:
-    """Let all users enter the folders that a path is in."""
+    """Let all users enter the folders that contain a path."""
     folder = os.path.dirname(os.path.realpath(path))
     while folder != "/":
         mode = os.stat(folder).st_mode & 0o7777 if os.path.isdir(folder) else 0o111
@@ -218,7 +223,7 @@ def _let_through(path: str) -> None:
 
 
 def _go_first() -> None:
-    """Where memory runs out, programs go first."""
+    """Have the kernel kill this process and its programs first when memory runs out."""
     with open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")
 

@@ -1,4 +1,4 @@
-"""The process of one program: it gives up what it may not have, then becomes the program."""
+"""The process of one program: it gives up its privileges, then runs the program."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ def become(
     descriptors: tuple[int, int, int, int],
     start: dict[str, Any],
 ) -> NoReturn:
-    """Run what the file `code` holds, in a process that was forked for it; does not return.
+    """Run the source text in the file `code`, in a process that was forked for it. Does not return.
 
-    `descriptors`: its stdin, stdout and stderr, and where it says that it is confined.
+    `code` is a descriptor. `descriptors` are the program's stdin, stdout and stderr, and a pipe to
+    which `CONFINED` is written when the process has given up its privileges. `start` is the first
+    message to the server.
     """
     exit_code = 1
     try:
@@ -39,7 +41,7 @@ def become(
             source = file.read().decode("utf-8", "surrogatepass")
         _confine(limits, descriptors, start)
         exit_code = _run(source)
-    except BaseException:  # noqa: BLE001 - it has not said that it is confined: the server tells
+    except BaseException:  # noqa: BLE001 - not confined: the server reports what is printed here
         traceback.print_exc(file=sys.__stderr__)
     finally:
         os._exit(exit_code)
@@ -49,8 +51,8 @@ def _confine(
     limits: dict[str, Any], descriptors: tuple[int, int, int, int], start: dict[str, Any]
 ) -> None:
     for number, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, number)  # none is below 3, so that none is overwritten before its turn
-    os.closerange(4, 1 << 20)  # the connection to the owner above all
+        os.dup2(descriptor, number)  # none is below 3, so none is overwritten before it is copied
+    os.closerange(4, 1 << 20)  # above all the connection to the owner
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -64,7 +66,7 @@ def _confine(
     if shut_in:
         kernel.drop_capabilities()
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # the server's memory is hidden; it may see its own
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # the server hid its memory; a program sees its own
     if start["filter"]:
         kernel.install_filter(bytes.fromhex(start["filter"]))
     os.write(3, CONFINED)
@@ -73,7 +75,7 @@ def _confine(
 
 def _set_limits(limits: dict[str, Any], *, shut_in: bool) -> None:
     values = {
-        resource.RLIMIT_CPU: 2 * math.ceil(limits["cpu_s"]) + 1,  # the server counts finer
+        resource.RLIMIT_CPU: 2 * math.ceil(limits["cpu_s"]) + 1,  # the server is more precise
         resource.RLIMIT_AS: limits["memory_mb"] * MB,
         resource.RLIMIT_NOFILE: limits["open_files"],
         resource.RLIMIT_FSIZE: limits["tmp_mb"] * MB,
@@ -81,21 +83,21 @@ def _set_limits(limits: dict[str, Any], *, shut_in: bool) -> None:
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
     }
-    if shut_in:  # elsewhere all processes of the user would count
+    if shut_in:  # otherwise the limit would count all processes of the user
         values[resource.RLIMIT_NPROC] = limits["processes"]
     for which, value in values.items():
         resource.setrlimit(which, (value, value))
 
 
 def _run(source: str) -> int:
-    """The program's exit code, once its threads and its exit handlers have ended."""
+    """Run the program. Returns its exit code after its threads and exit handlers have ended."""
     sys.stdin, sys.stdout = _text(0, "r", "surrogateescape"), _text(1, "w", "surrogateescape")
     sys.stderr = _text(2, "w", "backslashreplace")
     vars(sys).update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
     sys.argv = [NAME]
-    random.seed(0)  # on every lane the same
+    random.seed(0)  # the same on every lane
     for set_builtins in (site.setquit, site.setcopyright, site.sethelper):
-        set_builtins()  # exit() and the like, which -S leaves out
+        set_builtins()  # exit() and others, which -S leaves out
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=__builtins__, __file__=NAME)
     sys.modules["__main__"] = main
@@ -133,6 +135,6 @@ def _exit_code(value: Any) -> int:
 
 
 def _print_error(error: BaseException) -> None:
-    """As the interpreter does, without the frames that are not the program's."""
+    """Print an error as the interpreter does, without the frames of this module."""
     own = error.__traceback__.tb_next if error.__traceback__ else None
     traceback.print_exception(type(error), error, own)

@@ -1,6 +1,7 @@
-"""The server as a command of a container that is far away: it is spoken to over stdin and stdout.
+"""The server as a command in a remote container: its owner talks to it over stdin and stdout.
 
-Its owner starts `BOOT` there and sends, first of all, these modules (`mortal_steps.compute.modal`).
+The owner (`mortal_steps.compute.modal`) starts `BOOT` there, then sends these modules before
+anything else.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ main(float(sys.argv[1]))
 
 
 class Stdio:
-    """stdin and stdout as one connection. Nothing said for `patience_s` is its end."""
+    """stdin and stdout as one connection. It ends if nothing arrives for `patience_s` seconds."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._in = os.dup(0)
         self._out = os.dup(1)
-        os.dup2(2, 1)  # what a module prints when it is imported is no answer
+        os.dup2(2, 1)  # what a module prints when it is imported must not look like an answer
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
     def fileno(self) -> int:
@@ -57,7 +58,8 @@ class Stdio:
 
 
 def main(patience_s: float) -> None:
-    """Serve until the owner is gone or silent for so long; whoever kept the container ends it."""
+    """Serve until the owner is gone, or silent for `patience_s` seconds. Whoever runs the container
+    ends it."""
     for name in [name for name in os.environ if name.startswith("MODAL_")]:
         del os.environ[name]
     serve(Stdio(patience_s))

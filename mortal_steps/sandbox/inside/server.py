@@ -1,8 +1,8 @@
-"""The server in a box: the first process there, which forks one for each program.
+"""The server in a box: the first process there, which forks a process for each program.
 
-Being the first, it gets no signal from the others, and it ends them all with one call. It has the
-only connection to the outside; a program has three descriptors, which are files of its own.
-Its requests and answers are described in `lane`.
+As the first process, it receives no signals from the others and can end them all with one call. It
+holds the only connection to the outside. A program has three descriptors, which nobody else has.
+The messages are described in `lane`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ PRELOADED = (
     *("fractions", "functools", "heapq", "itertools", "json", "math", "operator", "random"),
     *("re", "statistics", "string", "textwrap", "typing"),
 )
-"""What programs import, imported once for all of them."""
+"""Modules that programs often import. The server imports them once for all programs."""
 
 
 def main(descriptor: int) -> None:
-    """Serve the connection `descriptor` until its other end is gone."""
+    """Serve the socket `descriptor` until its other end is closed."""
     with socket.socket(fileno=descriptor) as connection:
         serve(connection)
 
 
 def serve(connection: wire.Connection) -> None:
-    """Run programs until the other end is gone, or something is left that the next would find."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # which for the first process means: ignored
+    """Run programs until the other end is closed, or a program leaves something behind that the
+    next one would find."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the first process of a box ignores it then
     with contextlib.suppress(EOFError):
         start = wire.receive(connection, LARGEST_REQUEST)
         enclosure = enclosure_of(start)
@@ -63,9 +64,9 @@ def _prepare(start: dict[str, Any], enclosure: Box) -> None:
 
 
 def _answer_one(connection: wire.Connection, start: dict[str, Any], enclosure: Box) -> None:
-    """Run the program that is asked for, and keep nothing of it.
+    """Run the program of the next request, and keep nothing of it in memory.
 
-    The next one is forked from this process, and can read what is left in its memory.
+    The next program is forked from this process and can read whatever its memory holds.
     """
     request = wire.receive_head(connection, LARGEST_REQUEST)
     limits = request["limits"]
@@ -84,9 +85,10 @@ def _run(
     start: dict[str, Any],
     enclosure: Box,
 ) -> tuple[Ending, float]:
-    """How the program ended, with everything that it has started, and its seconds.
+    """Run a program until all of its processes have ended. Returns how it ended and how many
+    seconds it took.
 
-    `files`: its code and its stdin.
+    `files`: descriptors of its code and its stdin.
     """
     code, stdin = files
     with enclosure.scratch(limits["tmp_mb"]):
@@ -111,10 +113,10 @@ def _run(
 
 
 def _told(ending: Ending, limits: dict[str, Any], duration_s: float) -> dict[str, Any]:
-    """`ending` as it travels."""
+    """The answer that describes how the program ended."""
     limit = ending.limit
     if ending.exit_code == -signal.SIGKILL and ending.cpu_s >= limits["cpu_s"]:
-        limit = limit or "cpu_s"  # the kernel was faster
+        limit = limit or "cpu_s"  # the kernel killed it before the server did
     return {
         "exit_code": ending.exit_code,
         "limit": limit,
@@ -126,7 +128,7 @@ def _told(ending: Ending, limits: dict[str, Any], duration_s: float) -> dict[str
 
 @contextlib.contextmanager
 def _file(connection: wire.Connection, size: int) -> Iterator[int]:
-    """A file that holds the next text and cannot be altered."""
+    """The descriptor of a file that holds the next text and cannot be changed."""
     descriptor = wire.receive_file(connection, size)
     try:
         if size:

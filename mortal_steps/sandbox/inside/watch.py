@@ -1,4 +1,4 @@
-"""Watch a program until it ends or reaches a limit, then end all of its processes."""
+"""Watches a program until it ends or reaches a limit, then ends all of its processes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from .enclosure import Box
 from .wire import Connection, Text
 
 LOOK_EVERY_S = 0.05
-"""How often the processes of a program are counted."""
+"""Seconds between two looks at a program's processes."""
 LONGEST_LOOK_S = 1.0
-"""What one look counts for at most: a lane or a machine that stands still takes a program's time
-from nobody."""
+"""The most seconds that one look may take off a program's time: the program must not pay for a
+lane or a machine that was suspended."""
 LEAST_LEFT_S = 0.02
-"""Time for which a program that has waited for a core is let go on at its deadline."""
+"""At its deadline, a program goes on if waiting for a core has cost it at least this many
+seconds."""
 CPUCLOCK_SCHED = 2
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -30,14 +31,18 @@ class Ending:
     stdout: Text
     stderr: Text
     exit_code: int | None = None
+    """A negative number is the signal that killed it."""
     cpu_s: float = 0.0
+    """Seconds of CPU time that its processes used."""
     wall_s: float = 0.0
-    """What counted for the limit of that name."""
+    """Seconds that counted towards the limit of that name."""
     limit: str | None = None
+    """Name of the limit that it exceeded."""
 
 
 class Watch:
-    """Over one program: its process `pid`, and its `outputs`, the pipes of stdout and stderr."""
+    """Watches one program: its first process is `pid`, and `outputs` are the descriptors from which
+    its stdout and stderr are read."""
 
     def __init__(
         self, pid: int, outputs: tuple[int, int], limits: dict[str, Any], enclosure: Box
@@ -52,8 +57,8 @@ class Watch:
         self._given_s = 0.0
 
     def until_its_end(self, connection: Connection) -> Ending:
-        """Returns when no process of the program is left; ends this one with its owner's end of
-        the connection."""
+        """Watch until no process of the program is left. If the owner closes the connection, the
+        program and this process end."""
         try:
             with self._enclosure.end_of(self._pid) as ended:
                 self._ending.limit = self._look_on(ended, connection)
@@ -71,7 +76,8 @@ class Watch:
         return self._ending
 
     def _look_on(self, ended: int, connection: Connection) -> str | None:
-        """The limit that was reached, if any."""
+        """Watch until the first process ends or a limit is reached. Returns the name of the limit,
+        or None."""
         poll = select.poll()
         for descriptor in (ended, *self._kept):
             poll.register(descriptor, select.POLLIN)
@@ -101,7 +107,7 @@ class Watch:
                 next_look = time.monotonic() + min(LOOK_EVERY_S, self._left_s)
 
     def _over(self) -> str | None:
-        """The limit that the program is over."""
+        """Name of the limit that the program exceeds now, or None."""
         if self._left_s <= 0:
             self._give_back_waiting()
             if self._left_s < LEAST_LEFT_S:
@@ -111,9 +117,9 @@ class Watch:
         return self._over_together() if self._enclosure.counts else None
 
     def _give_back_waiting(self) -> None:
-        """The time for which the program could have run and got no core is not its own.
+        """Give back the time during which the program was ready to run but got no core.
 
-        Where that never ends, its owner gives the lane up.
+        If it never gets one, the lane's owner gives the lane up.
         """
         pids = [self._pid, *self._enclosure.others()] if self._enclosure.counts else [self._pid]
         more_s = max(0.0, max(map(_waited_s, pids)) - self._given_s)
@@ -121,7 +127,7 @@ class Watch:
         self._left_s += more_s
 
     def _over_together(self) -> str | None:
-        """The limit that the processes of the program are over."""
+        """Name of the limit that the processes of the program exceed together, or None."""
         count, cpu_s, memory_mb = 0, self._ending.cpu_s, 0.0
         for pid in self._enclosure.others():
             with contextlib.suppress(OSError):  # it has just ended
@@ -131,7 +137,7 @@ class Watch:
                 count, cpu_s = count + 1, cpu_s + sum(map(int, times)) / TICKS
                 memory_mb += held_mb
         if count < 2:
-            return None  # the kernel counts for one
+            return None  # the kernel enforces the limits of a single process
         if cpu_s >= self._limits["cpu_s"]:
             return "cpu_s"
         if memory_mb > self._limits["memory_mb"]:
@@ -139,9 +145,9 @@ class Watch:
         return "processes" if count > self._limits["processes"] else None
 
     def _end_all(self) -> None:
-        """Kill and wait until nobody is left, wherever they have gone.
+        """Kill the program's processes and wait until none is left.
 
-        Processes whose parent has ended are children of this one, the first in its box.
+        Processes whose parent has ended become children of this one.
         """
         while (child := self._reap(os.WNOHANG)) is not None:
             if child == 0:
@@ -149,7 +155,7 @@ class Watch:
                 self._reap(0)
 
     def _reap(self, options: int) -> int | None:
-        """A process that has ended; 0 where none has, None where none is left."""
+        """The id of a process that has ended; 0 if none has, None if no process is left."""
         try:
             child, status, used = os.wait4(-1, options)
         except ChildProcessError:
@@ -161,14 +167,16 @@ class Watch:
 
 
 def _cpu_of(pid: int) -> float:
-    """Seconds that a process and its threads have used; it may be over, but is not reaped."""
+    """Seconds of CPU time that a process and its threads have used. The process may have ended, but
+    must not have been reaped."""
     return time.clock_gettime((~pid << 3) | CPUCLOCK_SCHED)
 
 
 def _memory_mb_of(pid: int) -> float:
-    """What a process holds that is not of files. What several share counts for each of them.
+    """MiB of memory that a process holds, mapped files excluded. Memory that several processes
+    share counts for each of them.
 
-    Raises `OSError` where it has ended.
+    Raises `OSError` if the process has ended.
     """
     with open(f"/proc/{pid}/status", "rb") as status:
         said = dict(line.split(b":", 1) for line in status if line[:3] in (b"VmR", b"Rss"))
@@ -177,8 +185,8 @@ def _memory_mb_of(pid: int) -> float:
 
 
 def _waited_s(pid: int) -> float:
-    """Seconds for which the thread of a process that waited longest was kept from running by
-    others; 0 where the kernel does not count them."""
+    """Seconds for which a process was ready to run but got no core; of its threads, the one that
+    waited longest. 0 if the kernel does not count them."""
     waited = 0.0
     with contextlib.suppress(OSError):  # it has just ended
         for thread in os.listdir(f"/proc/{pid}/task"):

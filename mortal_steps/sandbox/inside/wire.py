@@ -1,8 +1,9 @@
-"""How the server in a box and its owner talk, over a socket or what a command reads and writes.
+"""The messages between the server in a box and its owner, over a socket or over stdin and stdout.
 
-A message is JSON, and texts behind it. The server forks programs, which can read whatever it ever
-had in its memory: a program's texts must not come to lie there. They have memory of their own
-(`Text`, `receive_file`), which is given back to the kernel before the next program is forked.
+A message is JSON followed by texts. A program is forked from the server and can read whatever the
+server's memory holds, so the texts of one program must never reach that memory. They are kept in
+mappings of their own (`Text`, `receive_file`), which are given back to the kernel before the next
+program is forked.
 """
 
 from __future__ import annotations
@@ -14,30 +15,30 @@ import struct
 from typing import Any, Protocol
 
 HEADER = struct.Struct(">II")
-"""Bytes of the JSON, and of the texts together."""
+"""Number of bytes of the JSON, then of all texts together."""
 SIZES, TEXTS = "sizes", "texts"
-"""Keys of a message: bytes of each text as it travels, and the texts once they have arrived."""
+"""Keys of a message: the number of bytes of each text, and the texts once they have arrived."""
 CHUNK = 65536
 
 
 class Connection(Protocol):
-    """A socket, or what is used like one."""
+    """A socket, or an object that is used like one."""
 
     def sendall(self, data: bytes | memoryview, /) -> None:
-        """Raises `OSError` when the other end is gone."""
+        """Send all of the bytes. Raises `OSError` if the other end is closed."""
         ...
 
     def recv_into(self, buffer: memoryview, /) -> int:
-        """How many bytes were put there; none when the other end is gone."""
+        """Put bytes into the buffer. Returns how many; 0 if the other end is closed."""
         ...
 
     def fileno(self) -> int:
-        """Of the descriptor that is read."""
+        """Number of the descriptor that is read."""
         ...
 
 
 class Text:
-    """What a program wrote, as far as it is kept."""
+    """The beginning of what a program wrote, at most `most` bytes."""
 
     def __init__(self, most: int) -> None:
         self._memory = mmap.mmap(-1, most + CHUNK, flags=mmap.MAP_PRIVATE)
@@ -46,11 +47,12 @@ class Text:
 
     @property
     def is_too_long(self) -> bool:
-        """Whether more was written than is kept."""
+        """Whether the program wrote more than is kept."""
         return self._size > self._most
 
     def read_from(self, descriptor: int) -> int:
-        """Bytes that were read, where it is not too long yet; raises `OSError`."""
+        """Read from a descriptor, while the text is not too long. Returns the number of bytes that
+        were read. Raises `OSError`."""
         end = self._size + CHUNK
         with memoryview(self._memory) as all_of_it, all_of_it[self._size : end] as room:
             size = os.readv(descriptor, [room])
@@ -61,7 +63,7 @@ class Text:
         return min(self._size, self._most)
 
     def send(self, connection: Connection) -> None:
-        """Raises `OSError` when the other end is gone."""
+        """Send the text. Raises `OSError` if the other end is closed."""
         with memoryview(self._memory) as all_of_it, all_of_it[: len(self)] as kept:
             connection.sendall(kept)
 
@@ -71,17 +73,18 @@ class Text:
 
 
 def encode(message: dict[str, Any], *texts: bytes) -> bytes:
-    """A message as it travels."""
+    """A message as the bytes that are sent."""
     told = {**message, SIZES: [len(text) for text in texts]}
     content = json.dumps(told).encode()
     return HEADER.pack(len(content), sum(map(len, texts))) + content + b"".join(texts)
 
 
 def decode(content: bytes, length: int) -> dict[str, Any]:
-    """The message whose JSON has this length; raises `ValueError` for what is none."""
+    """The message in `content`, whose JSON takes `length` bytes. Raises `ValueError` if it is not a
+    message."""
     message = json.loads(content[:length])
     if not isinstance(message, dict):
-        raise ValueError("a message that is no object")
+        raise ValueError("the message is not a JSON object")
     texts, at = [], length
     for size in message.get(SIZES, []):
         texts.append(content[at : at + size])
@@ -90,7 +93,7 @@ def decode(content: bytes, length: int) -> dict[str, Any]:
 
 
 def send(connection: Connection, message: dict[str, Any], *texts: Text) -> None:
-    """Raises `OSError` when the other end is gone."""
+    """Send a message with its texts. Raises `OSError` if the other end is closed."""
     sizes = [len(text) for text in texts]
     content = json.dumps({**message, SIZES: sizes}).encode()
     connection.sendall(HEADER.pack(len(content), sum(sizes)) + content)
@@ -99,22 +102,25 @@ def send(connection: Connection, message: dict[str, Any], *texts: Text) -> None:
 
 
 def receive(connection: Connection, largest: int) -> dict[str, Any]:
-    """A message with its texts.
+    """Receive a message with its texts.
 
-    Raises `EOFError` when the other end is gone, and `ValueError` for what is no message.
+    Raises `EOFError` if the other end is closed, and `ValueError` if what arrives is not a message
+    or is larger than `largest` bytes.
     """
     length, texts = _lengths(connection, largest)
     return decode(_exactly(connection, length + texts), length)
 
 
 def receive_head(connection: Connection, largest: int) -> dict[str, Any]:
-    """A message whose texts are to be received yet; raises as `receive` does."""
+    """Receive a message without its texts, which follow on the connection. Raises the same errors
+    as `receive`."""
     length, _ = _lengths(connection, largest)
     return decode(_exactly(connection, length), length)
 
 
 def receive_file(connection: Connection, size: int) -> int:
-    """The descriptor of a file without a name that holds the next text; raises `EOFError`."""
+    """Receive the next text, of `size` bytes, into a file without a name. Returns its descriptor.
+    Raises `EOFError` if the other end is closed."""
     if not size:
         return os.open("/dev/null", os.O_RDONLY)
     descriptor = os.memfd_create("text", os.MFD_ALLOW_SEALING)
@@ -127,7 +133,7 @@ def receive_file(connection: Connection, size: int) -> int:
 def _lengths(connection: Connection, largest: int) -> tuple[int, int]:
     length, texts = HEADER.unpack(_exactly(connection, HEADER.size))
     if length + texts > largest:
-        raise ValueError(f"a message of {length + texts} bytes")
+        raise ValueError(f"the message has {length + texts} bytes; at most {largest} are allowed")
     return length, texts
 
 
@@ -139,7 +145,7 @@ def _exactly(connection: Connection, length: int) -> bytes:
 
 
 def _fill(connection: Connection, content: memoryview) -> None:
-    """Raises `EOFError` when the other end is gone."""
+    """Receive until `content` is full. Raises `EOFError` if the other end is closed."""
     at = 0
     while at < len(content):
         with content[at:] as room:

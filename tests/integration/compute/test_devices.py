@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from mortal.keeping import machine
 from mortal_steps.compute.devices import check_devices, sharing_gpus
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
@@ -28,6 +29,12 @@ def test_several_gpus_for_the_actor_are_refused(monkeypatch):
     config = RunConfig(compute={"local": {"actor": {"devices": ["2,3"]}}})
     with pytest.raises(ConfigError, match=r"'2,3'; the actor trains on one GPU\. Name one, .* '2'"):
         check_devices(config)
+
+
+def test_doctor_asks_torch_in_a_process_of_its_own(monkeypatch):
+    assert machine._why_unused() is None  # there is no GPU here, or torch uses it
+    monkeypatch.setattr(machine, "ASK", "raise RuntimeError('broken torch')")
+    assert machine._why_unused() == "RuntimeError: broken torch"
 
 
 def test_who_shares_no_gpu_need_not_sleep(monkeypatch, tmp_path):

@@ -122,7 +122,9 @@ def test_a_gpu_that_modal_does_not_rent_is_named(tmp_path):
     with pytest.raises(ConfigError, match="Modal has no GPU 'A1000'; did you mean A100"):
         load_config(tmp_path / "chaos.toml", ["compute.modal.actor=A1000"])
     with pytest.raises(ConfigError, match="holds 1 to 8 GPUs"):
-        load_config(tmp_path / "chaos.toml", ["compute.modal.rollout=A10G:9"])
+        load_config(tmp_path / "chaos.toml", ["compute.modal.rollout=H100:9"])
+    with pytest.raises(ConfigError, match="holds 1 to 4 GPUs"):
+        load_config(tmp_path / "chaos.toml", ["compute.modal.rollout=A10G:5"])
 
 
 def test_a_reward_function_that_no_container_can_have_is_named(plane, tmp_path, monkeypatch):

@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from mortal_steps.policy import journal, weights
+from mortal_steps.policy import journal
+from mortal_steps.policy.on_disk import weights
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import NUM_STEPS, make_run

@@ -9,7 +9,8 @@ import numpy
 import pytest
 
 from mortal_steps.errors import ActorStateError, StoreError
-from mortal_steps.policy import journal, weights
+from mortal_steps.policy import journal
+from mortal_steps.policy.on_disk import weights
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import NUM_STEPS, SETUPS, make_run, untimed

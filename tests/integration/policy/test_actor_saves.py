@@ -8,10 +8,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ActorStateError
-from mortal_steps.policy import weights
-from mortal_steps.policy.base_model import base_of, keep_base_model
-from mortal_steps.policy.export import settings_of
-from mortal_steps.policy.new_model import build_model
+from mortal_steps.policy.model_files.writing import settings_of
+from mortal_steps.policy.on_disk import weights
+from mortal_steps.policy.starting_model.base_model import base_of, keep_base_model
+from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.store import run_store
 from mortal_steps.store.digests import digest_of_file
 from tests.support.damage import flip_a_byte

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from mortal_steps.policy import journal, weights
+from mortal_steps.policy import journal
+from mortal_steps.policy.on_disk import weights
 from mortal_steps.store import RunStore
 from mortal_steps.store.segments import SHARED_MEMORY, Segment, opened, prefix_of, remove_segments
 from mortal_steps.types import SegmentRef

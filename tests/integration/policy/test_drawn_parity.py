@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from mortal_steps.policy import digests, weights
+from mortal_steps.policy.algorithms.stepping import digests
+from mortal_steps.policy.on_disk import weights
 from tests.support.parity.architectures import CONVERTED, PLAIN
 from tests.support.parity.cases import OPTIMIZERS, SCHEDULES, draw
 from tests.support.parity.models import build

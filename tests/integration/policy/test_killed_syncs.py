@@ -10,7 +10,8 @@ import signal
 
 import pytest
 
-from mortal_steps.policy import journal, weights
+from mortal_steps.policy import journal
+from mortal_steps.policy.on_disk import weights
 from tests.support.killed import killed_in_a_fork
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import NUM_STEPS, SETUPS, make_run

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from mortal_steps.errors import CheckpointMismatchError
 from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
-from mortal_steps.policy.checkpoints import STATE_FILE
+from mortal_steps.policy.on_disk.checkpoints import STATE_FILE
 from tests.support.parity.models import build
 from tests.support.policy.rollouts import make_batch, make_config
 from tests.support.policy.runs import make_run

@@ -11,8 +11,8 @@ import pytest
 
 from mortal_steps.config import CheckpointsConfig
 from mortal_steps.errors import DiskFullError
-from mortal_steps.policy import checkpoints
 from mortal_steps.policy.algorithms.stepping import snapshot
+from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.store import run_store
 from tests.support.killed import killed_in_a_fork
 from tests.support.policy.rollouts import make_config

@@ -1,4 +1,4 @@
-"""mortal_steps.policy.warm_start and base_model: the model a run begins with."""
+"""mortal_steps.policy.starting_model.warm_start and base_model: the model a run begins with."""
 
 import shutil
 from pathlib import Path
@@ -16,9 +16,13 @@ from mortal_steps.config import (
 )
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.errors import DataError, ModelError
-from mortal_steps.policy.base_model import base_model_path, keep_base_model, make_base_model
-from mortal_steps.policy.new_model import build_model
-from mortal_steps.policy.warm_start import warm_start
+from mortal_steps.policy.starting_model.base_model import (
+    base_model_path,
+    keep_base_model,
+    make_base_model,
+)
+from mortal_steps.policy.starting_model.new_model import build_model
+from mortal_steps.policy.starting_model.warm_start import warm_start
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.types import Problem
@@ -78,6 +82,14 @@ def test_the_same_seed_gives_the_same_bits(start: Path, tmp_path: Path) -> None:
     assert weights(tmp_path / "one") == weights(tmp_path / "two")
     assert weights(tmp_path / "one") != weights(tmp_path / "other")
     assert weights(tmp_path / "one") != weights(start)
+
+
+def test_several_gpus_change_nothing(start: Path, tmp_path: Path, monkeypatch) -> None:
+    config = WarmStartConfig(steps=2, batch_size=8)
+    warm_start(start, tmp_path / "one", TEXT, config, seed=0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)  # TRL would refuse to train
+    warm_start(start, tmp_path / "several", TEXT, config, seed=0)
+    assert weights(tmp_path / "one") == weights(tmp_path / "several")
 
 
 def test_all_but_the_weights_stays(start: Path, tmp_path: Path) -> None:

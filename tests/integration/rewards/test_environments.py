@@ -19,9 +19,9 @@ from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import NoIsolationError, RewardError, SandboxError
 from mortal_steps.rewards import environments
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.calls import CallFailure, CallScores, arguments_of
-from mortal_steps.rewards.host_process import HostProcess
-from mortal_steps.rewards.loading import load_term
+from mortal_steps.rewards.calling.calls import CallFailure, CallScores, arguments_of
+from mortal_steps.rewards.host.process import HostProcess
+from mortal_steps.rewards.users_code.loading import load_term
 from tests.support.docs_examples import settings, write_modules
 from tests.support.rewards.calling import call, scored
 from tests.support.rewards.shards import CHAT, make_shard
@@ -71,7 +71,7 @@ def test_environments_as_users_write_them(caplog: pytest.LogCaptureFixture) -> N
     with caplog.at_level(logging.WARNING):
         assert scored(NumpyTestEnv(), shard).scores == [1.0, 0.0, 1.0, 0.0]
     (record,) = caplog.records
-    assert "NumpyTest: sandbox_config.image is for Modal" in record.message
+    assert "NumpyTest: sandbox_config.image applies to Modal only" in record.message
 
 
 def test_results_say_what_became_of_each_program() -> None:

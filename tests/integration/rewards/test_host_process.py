@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.host_process: whatever a function does to its process, its owner lives."""
+"""mortal_steps.rewards.host.process: whatever a function does to its process, its owner lives."""
 
 import os
 import signal
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from mortal_steps.errors import RewardError, TransientError, WorkerLostError
-from mortal_steps.rewards import host_process
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.calls import CallFailure, CallScores, arguments_of
-from mortal_steps.rewards.host_process import HostProcess
+from mortal_steps.rewards.calling.calls import CallFailure, CallScores, arguments_of
+from mortal_steps.rewards.host import process
+from mortal_steps.rewards.host.process import HostProcess
 from tests.support.rewards import failing
 from tests.support.rewards.calling import term
 from tests.support.rewards.processes import assert_ends, is_alive
@@ -22,12 +22,15 @@ from tests.support.rewards.shards import make_shard
 
 STATE = TrainerState(global_step=0, max_steps=1)
 TIMEOUT_S = 0.3
+"""For those that give no answer."""
+PATIENCE_S = 30.0
+"""For those that do, on a machine that has much else to do."""
 
 
 @pytest.fixture(autouse=True)
 def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(host_process, "GRACE_S", 0.1)
+    monkeypatch.setattr(process, "GRACE_S", 0.1)
 
 
 @pytest.fixture
@@ -43,9 +46,14 @@ def make_host() -> Iterator[Callable[..., HostProcess]]:
         host.close()
 
 
-def call(host: HostProcess, *names: str, texts: tuple[str, ...] = ("a", "bb")) -> dict[str, Any]:
+def call(
+    host: HostProcess,
+    *names: str,
+    texts: tuple[str, ...] = ("a", "bb"),
+    timeout_s: float = PATIENCE_S,
+) -> dict[str, Any]:
     arguments = arguments_of(make_shard(texts).groups, STATE)
-    return host.call(names, arguments, timeout_s=TIMEOUT_S)
+    return host.call(names, arguments, timeout_s=timeout_s)
 
 
 def host_pid(host: HostProcess) -> int:
@@ -82,8 +90,9 @@ def test_a_lost_host_is_named_and_replaced(
     host.start()
     first = host_pid(host)
     began = time.monotonic()
-    failure = call(host, name, texts=("fine", word))[name]
-    assert time.monotonic() - began < TIMEOUT_S + 2
+    timeout_s = TIMEOUT_S if kind == "timeout" else PATIENCE_S
+    failure = call(host, name, texts=("fine", word), timeout_s=timeout_s)[name]
+    assert time.monotonic() - began < PATIENCE_S
     assert isinstance(failure, CallFailure)
     assert (failure.kind, failure.message) == (kind, message)
     assert where in failure.trace
@@ -94,7 +103,8 @@ def test_a_lost_host_is_named_and_replaced(
 
 def test_what_a_hanging_function_started_ends_with_it(make_host: Any) -> None:
     host = make_host("leaves_a_child")
-    assert call(host, "leaves_a_child", texts=("child",))["leaves_a_child"].kind == "timeout"
+    outcomes = call(host, "leaves_a_child", texts=("child",), timeout_s=TIMEOUT_S)
+    assert outcomes["leaves_a_child"].kind == "timeout"
     assert_ends(int(Path("child").read_text()))
 
 
@@ -125,8 +135,8 @@ def test_a_host_that_trickles_ends_at_its_time(make_host: Any) -> None:
     host = make_host("trickles")
     host.start()
     began = time.monotonic()
-    assert call(host, "trickles")["trickles"].kind == "timeout"
-    assert time.monotonic() - began < TIMEOUT_S + 5
+    assert call(host, "trickles", timeout_s=TIMEOUT_S)["trickles"].kind == "timeout"
+    assert time.monotonic() - began < PATIENCE_S
 
 
 def test_functions_do_not_see_what_drives_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +161,8 @@ def test_async_functions_that_take_the_host_along_are_told_apart(
 ) -> None:
     host = make_host("patient", name)
     assert host.turns() == [["patient", name]]
-    outcomes = call(host, "patient", name, texts=(word,))
+    timeout_s = 1.0 if kind == "timeout" else PATIENCE_S
+    outcomes = call(host, "patient", name, texts=(word,), timeout_s=timeout_s)
     assert outcomes["patient"].scores == [float(len(word))]
     assert (outcomes[name].kind, name in outcomes[name].trace) == (kind, kind == "timeout")
 

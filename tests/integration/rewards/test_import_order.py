@@ -17,7 +17,7 @@ def test_modules_of_the_folder_come_before_installed_ones_but_for_those_we_need(
     )
     for name in ("calendar", "tomli_w", "iniconfig"):
         (tmp_path / f"{name}.py").write_text("MINE = 1")
-    code = "from mortal_steps.rewards.loading import load_reward;"
+    code = "from mortal_steps.rewards.users_code.loading import load_reward;"
     code += "print(load_reward('pytest.judge:f')(completions=[]))"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True

@@ -17,12 +17,12 @@ from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError, WorkerLostError
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.columns import DatasetRowError
-from mortal_steps.rewards.host_process import HostProcess
-from mortal_steps.rewards.hosts import Track
+from mortal_steps.rewards.host.process import HostProcess
 from mortal_steps.rewards.kinds.math import Math
 from mortal_steps.rewards.mathematics.process import LONGEST_SHEET, MathProcess, sheets_of
 from mortal_steps.rewards.mathematics.verdicts import Comparison
-from mortal_steps.rewards.scoring import Scorer
+from mortal_steps.rewards.scoring.hosts import Track
+from mortal_steps.rewards.scoring.scorer import Scorer
 from tests.support.rewards.processes import assert_ends
 from tests.support.rewards.shards import make_shard
 

@@ -15,7 +15,7 @@ from trl import GRPOConfig, GRPOTrainer
 from mortal_steps.config import ModelConfig, RunConfig
 from mortal_steps.errors import ModelError, MortalError, RewardError, WorkerLostError
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.calls import CallFailure, arguments_of
+from mortal_steps.rewards.calling.calls import CallFailure, arguments_of
 from mortal_steps.rewards.kinds.model import ModelTerm
 from mortal_steps.rewards.reward_model.process import ModelProcess
 from mortal_steps.rewards.reward_model.scoring import RewardModel

@@ -8,11 +8,12 @@ import pytest
 
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError, TransientError
-from mortal_steps.rewards import attempts, host_process
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.host_process import HostProcess
-from mortal_steps.rewards.hosts import Track
-from mortal_steps.rewards.scoring import Scorer, Scores
+from mortal_steps.rewards.host import process
+from mortal_steps.rewards.host.process import HostProcess
+from mortal_steps.rewards.scoring import attempts
+from mortal_steps.rewards.scoring.hosts import Track
+from mortal_steps.rewards.scoring.scorer import Scorer, Scores
 from mortal_steps.types import RewardFailure
 from tests.support.rewards import failing
 from tests.support.rewards.calling import term
@@ -24,7 +25,7 @@ STATE = TrainerState(global_step=8, max_steps=20)
 @pytest.fixture(autouse=True)
 def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(host_process, "GRACE_S", 0.1)
+    monkeypatch.setattr(process, "GRACE_S", 0.1)
     monkeypatch.setattr(attempts, "FIRST_DELAY_S", 0.01)
 
 

@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.sources and source_record: edited reward functions are noticed."""
+"""mortal_steps.rewards.sources: edited reward functions are noticed."""
 
 import os
 import signal
@@ -8,14 +8,14 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import RewardError
-from mortal_steps.rewards.source_history import SOURCES_FILE, find_history
-from mortal_steps.rewards.source_record import (
+from mortal_steps.rewards.sources.files import find_sources
+from mortal_steps.rewards.sources.history import SOURCES_FILE, find_history
+from mortal_steps.rewards.sources.record import (
     accept_present_sources,
     begin_sources,
     check_sources,
     note_sources,
 )
-from mortal_steps.rewards.sources import find_sources
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem

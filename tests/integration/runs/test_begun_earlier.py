@@ -20,8 +20,10 @@ from mortal_steps.config.loader import load_config
 from mortal_steps.errors import NewerFormatError, StoreError
 from mortal_steps.orchestration.fork import fork_run
 from mortal_steps.orchestration.opening import open_run
-from mortal_steps.policy import base_model, checkpoints, journal
-from mortal_steps.policy.weights import weights_digest
+from mortal_steps.policy import journal
+from mortal_steps.policy.on_disk import checkpoints
+from mortal_steps.policy.on_disk.weights import weights_digest
+from mortal_steps.policy.starting_model import base_model
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.runs.verify import check_run

@@ -14,8 +14,8 @@ from mortal.cli import app
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.fork import fork_run
-from mortal_steps.policy import checkpoints
-from mortal_steps.policy.weights import weights_digest
+from mortal_steps.policy.on_disk import checkpoints
+from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store.files import digest_file
@@ -98,7 +98,8 @@ def test_with_staleness_too(stale, patch):
 
 
 def test_a_fork_that_is_killed_and_damaged_and_a_fork_of_it(parent, patch):
-    child = fork_run(parent, ["training.learning_rate=3e-3"], at_step=2, run_id="child")
+    changes = ["training.learning_rate=3e-3", "checkpoints.background=false"]
+    child = fork_run(parent, changes, at_step=2, run_id="child")
     with pytest.raises(Killed):
         go_on(child.config, killed_after=4)
     fork = go_on(fork_run(child, at_step=4).config)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mortal_steps.config import RunConfig
 from mortal_steps.orchestration.head_start import model_beside
-from mortal_steps.policy.base_model import first_model, make_base_model
+from mortal_steps.policy.starting_model.base_model import first_model, make_base_model
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from mortal_steps.policy import checkpoints
+from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.runs.run import find_run
 from tests.support.bare_flow import Killed, bare_in, go_on, project_config
 

@@ -160,9 +160,8 @@ def test_another_machine_is_believed_for_as_long_as_it_renews(store, monkeypatch
     monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.02)
     store.write_record("lease.json", foreign(age_s=20), LeaseRecord)
     assert is_driven(store)
-    with pytest.raises(
-        StoreError, match=r"by process 7 on elsewhere, which renewed its lease 20 s ago.* in 40 s"
-    ):
+    told = r"by process 7 on elsewhere, which renewed its lease 2\d s ago.* in [34]\d s"
+    with pytest.raises(StoreError, match=told):
         acquire(store)
     store.write_record("lease.json", foreign(age_s=61), LeaseRecord)
     assert not is_driven(store)
@@ -199,7 +198,7 @@ def test_another_container_of_this_machine_is_seen_and_its_locks_tell_its_end(st
     record = dataclasses.replace(read_lease(store), namespace="pid:[1]", pid=1, started="1")
     store.write_record("lease.json", record, LeaseRecord)
     assert is_driven(store), "process 1 here is another one"
-    with pytest.raises(StoreError, match=r"in use by process 1 on .* renewed its lease 0 s ago"):
+    with pytest.raises(StoreError, match=r"in use by process 1 on .* renewed its lease \d+ s ago"):
         acquire(store)
     first.kill()
     first.wait()

@@ -9,7 +9,7 @@ from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.orchestration.fork import fork_run
 from mortal_steps.orchestration.opening import open_run
-from mortal_steps.policy.rollout_files import pruned_before
+from mortal_steps.policy.on_disk.rollout_files import pruned_before
 from mortal_steps.report.log_repair import restore_logs
 from mortal_steps.report.samples import last_samples, samples_of, told_steps
 from mortal_steps.runs.run import find_run

@@ -10,9 +10,9 @@ from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.opening import accept_changed_rewards, open_run
 from mortal_steps.report.summary import summarize
-from mortal_steps.rewards import sources
-from mortal_steps.rewards.source_history import SOURCES_FILE, find_history
-from mortal_steps.rewards.source_record import note_sources
+from mortal_steps.rewards.sources import files
+from mortal_steps.rewards.sources.history import SOURCES_FILE, find_history
+from mortal_steps.rewards.sources.record import note_sources
 from mortal_steps.runs.verify import check_run
 from tests.support.bare_flow import project_config, unchecked
 
@@ -60,6 +60,6 @@ def test_an_upgraded_package_is_noted_and_stops_nothing(config, monkeypatch):
     )
     config = config.model_copy(update={"rewards": rewards, "run_id": "upgraded"})
     run = open_run(config)
-    monkeypatch.setattr(sources, "_versions", lambda names: {"mortal": "9.9"})
+    monkeypatch.setattr(files, "_versions", lambda names: {"mortal": "9.9"})
     note_sources(open_run(config).store, config, run.working_dir(), 0)
     assert [entry.sources.packages["mortal"] for entry in find_history(run.store)][1:] == ["9.9"]

@@ -121,7 +121,7 @@ def test_what_cannot_be_served_is_told_before_a_server_starts(project, monkeypat
     monkeypatch.chdir(project)
     done = CliRunner().invoke(app, ["serve", "run", "--port", "0", "--step", "1"])
     assert isinstance(done.exception, StoreError)
-    assert "of these steps it does: 2, 3, 4." in str(done.exception)
+    assert "it holds models of the steps 2, 3, 4." in str(done.exception)
     done = CliRunner().invoke(app, ["serve", "run", "--port", "0", "--engine", "vllm"])
     assert isinstance(done.exception, ConfigError)
     assert "has no vLLM; name an interpreter" in str(done.exception)

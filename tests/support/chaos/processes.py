@@ -12,7 +12,7 @@ from pathlib import Path
 CONTAINER = b"mortal_steps.compute.container"
 FORK_SERVER = b"mortal_steps.compute.forkserver"
 """Also the command line of the workers that are forked from it."""
-WARDEN = b"mortal_steps.rewards.warden"
+WARDEN = b"mortal_steps.rewards.host.warden"
 """Also the command line of the reward host, which the warden divides from itself."""
 GONE_WITHIN_S = 10.0
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mortal_steps.config import NewModelConfig
-from mortal_steps.policy.new_model import build_model
+from mortal_steps.policy.starting_model.new_model import build_model
 from tests.support import bare_flow
 from tests.support.modal.project import MORTAL, ON_MODAL, SETTINGS, SHORT, at, project
 

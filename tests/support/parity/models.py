@@ -8,7 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
 
 from mortal_steps.config import NewModelConfig
-from mortal_steps.policy.new_model import build_tokenizer
+from mortal_steps.policy.starting_model.new_model import build_tokenizer
 from tests.support.parity.architectures import ARCHITECTURES, SHAPE
 
 

@@ -18,11 +18,13 @@ import torch
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy import checkpoints, digests, journal, weights
+from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.algorithms.grpo import stepper as grpo
 from mortal_steps.policy.algorithms.rloo import stepper as rloo
+from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.randomness import prefer_reproducible_kernels
+from mortal_steps.policy.on_disk import checkpoints, weights
 from tests.support.parity.cases import Case
 from tests.support.parity.models import build
 from tests.support.policy.rollouts import make_batch, make_config

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mortal_steps.config import NewModelConfig
-from mortal_steps.policy.new_model import build_model
+from mortal_steps.policy.starting_model.new_model import build_model
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import NUM_STEPS, SETUPS, make_run
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from mortal_steps.config import RewardsConfig, RewardTerm
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.calls import CallScores, Outcome, arguments_of
-from mortal_steps.rewards.dispatch import call_functions
+from mortal_steps.rewards.calling.calls import CallScores, Outcome, arguments_of
+from mortal_steps.rewards.calling.dispatch import call_functions
 from tests.support.rewards.shards import make_shard
 
 

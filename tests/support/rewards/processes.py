@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-WARDEN = "mortal_steps.rewards.warden"
+WARDEN = "mortal_steps.rewards.host.warden"
 
 
 def is_alive(pid: int) -> bool:

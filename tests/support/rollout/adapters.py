@@ -10,8 +10,8 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from mortal_steps.policy.adapter_base import AdapterBase
-from mortal_steps.policy.export import save_adapter
+from mortal_steps.policy.model_files.adapter_base import AdapterBase
+from mortal_steps.policy.model_files.writing import save_adapter
 from mortal_steps.rollout.engines.adapter_files import ADAPTER_WEIGHTS
 from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion, WeightsRef

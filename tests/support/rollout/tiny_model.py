@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, MixtralConfig, PreTrainedModel, Qwen3Config
 
 from mortal_steps.config import NewModelConfig
-from mortal_steps.policy.new_model import build_tokenizer
+from mortal_steps.policy.starting_model.new_model import build_tokenizer
 from mortal_steps.store import RunStore
 from mortal_steps.store.segments import Segment
 from mortal_steps.types import PolicyVersion, WeightsRef

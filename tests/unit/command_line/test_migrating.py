@@ -22,7 +22,7 @@ from mortal_steps.config.flagged import flagged_config
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import MortalError, RewardError
 from mortal_steps.flags import FLAGS
-from mortal_steps.rewards.dispatch import is_async
+from mortal_steps.rewards.calling.dispatch import is_async
 
 PAGE = Path(__file__).parents[3] / "docs" / "migrating.md"
 MAKEFILE = PAGE.parents[1] / "Makefile"

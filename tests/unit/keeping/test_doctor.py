@@ -34,7 +34,7 @@ def test_a_machine_without_a_server_is_well(state, capsys):
     assert doctor.examine(state / "runs")
     told = capsys.readouterr().out
     assert "  ok       packages: the " in told
-    assert "  ok       sandbox: programs of a model run shut in" in told
+    assert "  ok       sandbox: programs that a model wrote run isolated" in told
     assert "  ok       database: SQLite, 0 kB" in told
     assert "  ok       server: none runs" in told
 
@@ -62,6 +62,12 @@ def test_a_gpu_that_torch_is_not_built_for_is_a_warning():
         for cuda, gpus in [(None, []), (None, ["NVIDIA H100"]), ("12.8", ["NVIDIA H100"])]
     ]
     assert levels == ["ok", "warning", "ok"]
+
+
+def test_a_gpu_whose_driver_is_too_old_is_a_problem():
+    old = "torch 2.13.0: The NVIDIA driver on your system is too old (found version 12020)"
+    found = machine.torch_and_gpus("13.0", ["NVIDIA A10"], old)
+    assert (found.level, found.word) == ("problem", f"NVIDIA A10, which cannot be used: {old}")
 
 
 @pytest.mark.parametrize(("free", "level"), [(20, "ok"), (5, "warning"), (0.5, "problem")])

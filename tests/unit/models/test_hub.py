@@ -18,8 +18,8 @@ from mortal_steps.models import hub
 from mortal_steps.orchestration.opening import create_run, open_run
 from mortal_steps.orchestration.settling import settle
 from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
-from mortal_steps.policy.new_model import build_model
-from mortal_steps.policy.weights import weights_digest
+from mortal_steps.policy.on_disk.weights import weights_digest
+from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.runs.run import find_run
 
 NAME = "somebody/tiny"

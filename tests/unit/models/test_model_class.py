@@ -14,7 +14,7 @@ from transformers import (
 
 from mortal_steps.errors import ModelError
 from mortal_steps.models.model_class import check_known, load_model
-from mortal_steps.policy.exporting import Export, export_model
+from mortal_steps.policy.model_files.exporting import Export, export_model
 from tests.support.smallest import SMALLEST
 
 TEXT = {**SMALLEST, "head_dim": 8}

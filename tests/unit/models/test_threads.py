@@ -6,7 +6,7 @@ import pytest
 
 from mortal_steps.config import ModelConfig, NewModelConfig, RunConfig
 from mortal_steps.orchestration.settling import _is_small, settle
-from mortal_steps.policy.new_model import build_model
+from mortal_steps.policy.starting_model.new_model import build_model
 
 SMALL = NewModelConfig()
 LARGE = NewModelConfig(hidden_size=256, num_layers=4, head_dim=64, intermediate_size=512)

@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from mortal_steps.errors import ActorStateError, CorruptFileError, EngineError, StoreError
-from mortal_steps.policy import journal, weights
+from mortal_steps.policy import journal
+from mortal_steps.policy.on_disk import weights
 from mortal_steps.types import Completion, GeneratedShard
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_config

@@ -5,7 +5,7 @@ import json
 import pytest
 from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
-from mortal_steps.policy.export import save_model, settings_of
+from mortal_steps.policy.model_files.writing import save_model, settings_of
 from tests.support.smallest import SMALLEST
 
 SETTINGS = {

@@ -1,4 +1,4 @@
-"""mortal_steps.policy.new_model: a model from a seed."""
+"""mortal_steps.policy.starting_model.new_model: a model from a seed."""
 
 import functools
 import random
@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ModelError
-from mortal_steps.policy.new_model import build_model
+from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.store.files import digest_file
 
 SMALL = NewModelConfig(hidden_size=32, num_layers=1, intermediate_size=32)

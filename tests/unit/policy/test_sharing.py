@@ -10,9 +10,10 @@ from safetensors.torch import load_file
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from mortal_steps.errors import ConfigError, DiskFullError, WeightsMismatchError
-from mortal_steps.policy import journal, weights
+from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
-from mortal_steps.policy.export import published_tensors, save_model
+from mortal_steps.policy.model_files.writing import published_tensors, save_model
+from mortal_steps.policy.on_disk import weights
 from mortal_steps.policy.sharing import Sharing
 from mortal_steps.store import RunStore, run_store
 from mortal_steps.store.segments import SHARED_MEMORY, opened, prefix_of, remove_segments

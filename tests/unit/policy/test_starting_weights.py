@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from mortal_steps.errors import ModelError
-from mortal_steps.policy.starting_weights import check_starting_weights
+from mortal_steps.policy.starting_model.starting_weights import check_starting_weights
 from tests.support.smallest import SMALLEST
 
 OTHERS = {

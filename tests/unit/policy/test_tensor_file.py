@@ -5,8 +5,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from mortal_steps.policy import export
-from mortal_steps.policy.tensor_file import digest_of_tensors, write_tensors
+from mortal_steps.policy.model_files import writing
+from mortal_steps.policy.model_files.tensor_file import digest_of_tensors, write_tensors
 from mortal_steps.rollout.weight_sync.shared_tensors import NAMES
 from mortal_steps.store.digests import digest_of_file
 from tests.support.parity.architectures import ARCHITECTURES, SHAPE
@@ -27,16 +27,16 @@ def test_an_exported_model_has_the_files_that_save_pretrained_writes(family, tmp
     for own_names in (False, True):
         theirs, ours = tmp_path / f"theirs-{own_names}", tmp_path / f"ours-{own_names}"
         model.save_pretrained(theirs, save_original_format=not own_names)
-        digests = export._save(model, ours, export.published_tensors(model, own_names=own_names))
+        digests = writing._save(model, ours, writing.published_tensors(model, own_names=own_names))
         assert files_of(ours) == files_of(theirs)
         assert digests == {"model.safetensors": digest_of_file(ours / "model.safetensors")}
 
 
 def test_a_large_model_is_split_as_save_pretrained_splits_it(tmp_path, monkeypatch):
     model = model_of("qwen3")
-    monkeypatch.setattr(export, "LARGEST_FILE", "5KB")
+    monkeypatch.setattr(writing, "LARGEST_FILE", "5KB")
     model.save_pretrained(tmp_path / "theirs", max_shard_size="5KB")
-    digests = export.save_model(model, tmp_path / "ours")
+    digests = writing.save_model(model, tmp_path / "ours")
     assert files_of(tmp_path / "ours") == files_of(tmp_path / "theirs")
     assert len(digests) > 1
     assert {name: digest_of_file(tmp_path / "ours" / name) for name in digests} == digests
@@ -60,12 +60,12 @@ def test_a_checkpoint_links_the_published_file_only_where_it_is_the_same(tmp_pat
     for family, alike in {"qwen3": True, "mixtral": False}.items():
         model = model_of(family)
         there = tmp_path / family / "published"
-        digests = export.save_model(model, there)
+        digests = writing.save_model(model, there)
         beside = {name: (there / name, digest) for name, digest in digests.items()}
         for changed in (False, True):
             folder = tmp_path / family / f"checkpoint-{changed}"
-            tensors = export.published_tensors(model, own_names=True)
-            saved = export._save(model, folder, tensors, beside)
+            tensors = writing.published_tensors(model, own_names=True)
+            saved = writing._save(model, folder, tensors, beside)
             file = folder / "model.safetensors"
             assert file.samefile(there / file.name) is (alike and not changed)
             assert saved == {file.name: digest_of_file(file)}

@@ -15,6 +15,7 @@ from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.grpo.options import build_trl_config, check_trl_options
 from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+from mortal_steps.policy.algorithms.stepping import options
 from mortal_steps.policy.algorithms.stepping.options import our_options
 from mortal_steps.policy.algorithms.stepping.refusals import (
     IDLE,
@@ -41,6 +42,23 @@ def test_an_option_passes_through_and_has_its_effect(model_path, tmp_path):
             [stepper.train_step(make_batch(config, s), seed=s)["learning_rate"] for s in (0, 1)]
         )
     assert rates == [[1e-3, 0.75e-3], [1e-3, 1e-3]]
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_a_model_is_loaded_onto_the_one_device_that_trains(beta, model_path, tmp_path, monkeypatch):
+    """Without a word from us, TRL lets accelerate spread it over all GPUs and the host."""
+    config = make_config(beta=beta)
+
+    def trained():
+        stepper = GRPOStepper(config, model_path=model_path, num_steps=1, output_dir=tmp_path)
+        stepper.begin()
+        stepper.train_step(make_batch(config, 0), seed=0)
+        return stepper.digests(), stepper._trainer.args.model_init_kwargs.get("device_map")
+
+    plain, _ = trained()
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(options, "on_one_gpu", lambda: {"device_map": {"": "cpu"}})
+    assert trained() == (plain, {"": "cpu"})
 
 
 def test_what_the_run_decides_is_translated(tmp_path):

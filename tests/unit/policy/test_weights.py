@@ -11,9 +11,9 @@ from transformers import AutoModelForCausalLM
 from mortal_steps.config import NewModelConfig
 from mortal_steps.data.kept import keep_problems
 from mortal_steps.errors import CorruptFileError, ModelError, StoreError, WeightsMismatchError
-from mortal_steps.policy import weights
 from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
-from mortal_steps.policy.new_model import build_model
+from mortal_steps.policy.on_disk import weights
+from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
 from tests.support.damage import flip_a_byte

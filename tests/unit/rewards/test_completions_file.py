@@ -7,7 +7,7 @@ import pytest
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import DataError
 from mortal_steps.orchestration.trial import read_given
-from mortal_steps.rewards.completions_file import read_completions
+from mortal_steps.rewards.scoring.completions_file import read_completions
 from mortal_steps.store import RunStore
 from mortal_steps.types import GeneratedShard, Problem
 from tests.support.rewards.shards import make_shard

@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.dispatch: functions are called as TRL calls them."""
+"""mortal_steps.rewards.calling.dispatch: functions are called as TRL calls them."""
 
 import asyncio
 import functools
@@ -10,7 +10,7 @@ import numpy
 import pytest
 import torch
 
-from mortal_steps.rewards.calls import CallFailure
+from mortal_steps.rewards.calling.calls import CallFailure
 from tests.support.rewards.calling import STATE, call, scored, slow
 from tests.support.rewards.shards import CHAT, make_shard
 

@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.scoring: what runs beside what, and that it changes no score."""
+"""mortal_steps.rewards.scoring.scorer: what runs beside what, and that it changes no score."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -8,14 +8,14 @@ import pytest
 
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError, TransientError
-from mortal_steps.rewards import attempts
-from mortal_steps.rewards.attempts import StoppedError
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.calls import CallArguments, Outcome
-from mortal_steps.rewards.dispatch import call_functions
-from mortal_steps.rewards.hosts import HostInThread, Track
-from mortal_steps.rewards.jobs import Work, jobs_of
-from mortal_steps.rewards.scoring import Scorer, Scores
+from mortal_steps.rewards.calling.calls import CallArguments, Outcome
+from mortal_steps.rewards.calling.dispatch import call_functions
+from mortal_steps.rewards.scoring import attempts
+from mortal_steps.rewards.scoring.attempts import StoppedError
+from mortal_steps.rewards.scoring.hosts import HostInThread, Track
+from mortal_steps.rewards.scoring.jobs import Work, jobs_of
+from mortal_steps.rewards.scoring.scorer import Scorer, Scores
 from tests.support.rewards.shards import make_shard
 
 STATE = TrainerState(global_step=8, max_steps=20)

@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.loading: from a spec to the function."""
+"""mortal_steps.rewards.users_code.loading: from a spec to the function."""
 
 import asyncio
 import sys
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.errors import RewardError
-from mortal_steps.rewards.dispatch import is_async
+from mortal_steps.rewards.calling.dispatch import is_async
 from mortal_steps.rewards.functions import exact_match
 from mortal_steps.rewards.kinds.function import FunctionTerm
-from mortal_steps.rewards.loading import load_reward, load_term
+from mortal_steps.rewards.users_code.loading import load_reward, load_term
 
 SOURCE = """
 import helper_of_rewards

@@ -4,7 +4,7 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import SandboxError
-from mortal_steps.rewards.program_place import place_settings
+from mortal_steps.rewards.scoring.program_place import place_settings
 from mortal_steps.sandbox.base import ExecutionResult, Program
 from mortal_steps.sandbox.lane import LaneLost
 from mortal_steps.sandbox.places import PLACES, place_of

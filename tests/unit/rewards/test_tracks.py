@@ -1,4 +1,4 @@
-"""mortal_steps.rewards.tracks: in which processes rewards are called. None is started here."""
+"""mortal_steps.rewards.scoring.tracks: where rewards are called. No process is started here."""
 
 from pathlib import Path
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from mortal_steps.config import RunConfig
-from mortal_steps.rewards.host_process import HostProcess
-from mortal_steps.rewards.hosts import HostInThread
-from mortal_steps.rewards.tracks import tracks_of
+from mortal_steps.rewards.host.process import HostProcess
+from mortal_steps.rewards.scoring.hosts import HostInThread
+from mortal_steps.rewards.scoring.tracks import tracks_of
 
 ONE = {"function": "rewards.py:one"}
 TWO = {"function": "rewards.py:two"}

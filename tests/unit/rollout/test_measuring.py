@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import PreTrainedTokenizerFast
 
 from mortal_steps.config import NewModelConfig
-from mortal_steps.policy.new_model import build_tokenizer
+from mortal_steps.policy.starting_model.new_model import build_tokenizer
 from mortal_steps.rollout.measuring import measure_prompts
 from mortal_steps.rollout.prompts import tokenize_prompts
 from mortal_steps.rollout.token_bounds import most_tokens

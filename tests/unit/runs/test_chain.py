@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from mortal_steps.policy import journal
-from mortal_steps.policy.checkpoints import CheckpointState
+from mortal_steps.policy.on_disk.checkpoints import CheckpointState
 from mortal_steps.runs.chain import PARTS, broken_link, other_state
 from mortal_steps.types import StageTiming, StepResult
 

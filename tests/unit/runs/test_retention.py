@@ -11,7 +11,7 @@ from mortal.cli import app
 from mortal.keeping.gc import carry_out, plan
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import StoreError
-from mortal_steps.policy.rollout_files import pruned_before
+from mortal_steps.policy.on_disk.rollout_files import pruned_before
 from mortal_steps.registry.registry import Registry
 from mortal_steps.runs import removal
 from mortal_steps.runs.identity import write_identity

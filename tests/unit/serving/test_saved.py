@@ -66,7 +66,9 @@ def test_another_step_is_refused_with_those_that_there_are(tmp_path):
     run = begun(tmp_path)
     commit(run, "checkpoints/step-4")
     commit(run, "weights/v5")
-    with pytest.raises(StoreError, match=r"no model after step 3; of these steps it does: 4, 5\."):
+    with pytest.raises(
+        StoreError, match=r"no model of step 3; it holds models of the steps 4, 5\."
+    ):
         choose(run, 3, merged=True)
     with pytest.raises(StoreError, match=r"--step 12: run r has the steps 0 to 9"):
         choose(run, 12, merged=True)

@@ -9,11 +9,11 @@ from pydantic import TypeAdapter
 
 from mortal_steps.compute.modal.orders import Settings
 from mortal_steps.config import RunConfig
-from mortal_steps.policy.checkpoints import BestCheckpoint
 from mortal_steps.policy.journal import JournalEntry
+from mortal_steps.policy.on_disk.checkpoints import BestCheckpoint
 from mortal_steps.promotion.comparison import Comparison
 from mortal_steps.registry.registry import Decision
-from mortal_steps.rewards.source_history import SourceHistory
+from mortal_steps.rewards.sources.history import SourceHistory
 from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.runs.manifest import RunManifest
 from mortal_steps.store.decoding import decode

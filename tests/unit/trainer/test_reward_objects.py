@@ -11,7 +11,7 @@ from mortal.rewards import RewardEnvironment
 from mortal.rewards.examples import CodeExecutionEnvironment, LLMJudgeEnvironment
 from mortal.rewards.functions import Overlong, exact_match
 from mortal_steps.orchestration.opening import changes
-from mortal_steps.rewards.project import folders_of
+from mortal_steps.rewards.users_code.project import folders_of
 from tests.support.trainer_config import config_of, scaled, term_of
 
 pytestmark = pytest.mark.usefixtures("folder")

@@ -101,7 +101,7 @@ def test_without_a_dataset_it_is_programs_with_test_cases():
 
 
 def test_a_reward_of_your_own_needs_a_dataset_to_score():
-    with pytest.raises(ConfigError, match=r"reward_funcs\[1\] has no dataset.*give train_dataset"):
+    with pytest.raises(ConfigError, match=r"reward_funcs\[1\] needs a dataset; give train_dataset"):
         config_of(["sandbox", scaled(1.0)], train_dataset=None)
 
 

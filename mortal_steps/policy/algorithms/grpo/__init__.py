@@ -12,8 +12,8 @@ from typing import Annotated
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.marks import Affects, Later
-from mortal_steps.policy.adapter_base import AdapterBase
 from mortal_steps.policy.algorithms.base import Algorithm, Stepper
+from mortal_steps.policy.model_files.adapter_base import AdapterBase
 
 
 class GRPO(Algorithm, extra="forbid"):

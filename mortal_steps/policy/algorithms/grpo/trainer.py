@@ -14,7 +14,7 @@ from typing import Any
 
 from trl import GRPOTrainer
 
-from mortal_steps.policy import digests
+from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
 
 

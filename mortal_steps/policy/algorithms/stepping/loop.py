@@ -23,7 +23,7 @@ from peft import PeftModel
 from transformers import Trainer, TrainerCallback
 from transformers.trainer import OPTIMIZER_NAME
 
-from mortal_steps.policy.restore import (
+from mortal_steps.policy.model_files.restore import (
     check_adapter,
     load_model,
     load_published_model,

@@ -20,6 +20,7 @@ from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models.hub import tokenizer_folder
 from mortal_steps.models.local_folder import read_type
+from mortal_steps.policy.algorithms.stepping.place import on_one_gpu
 from mortal_steps.policy.algorithms.stepping.refusals import (
     check_names,
     idle_options,
@@ -73,7 +74,8 @@ def build_options(
     ours["use_cpu"] = use_cpu or not torch.accelerator.is_available()
     if autocast is not None:
         ours["bf16"] = autocast and not chosen.get("fp16")
-    loading = ours["model_init_kwargs"] | loading_options(chosen)
+    place = {} if ours["use_cpu"] else on_one_gpu()
+    loading = ours["model_init_kwargs"] | place | loading_options(chosen)
     chosen = chosen | {"model_init_kwargs": loading}
     try:
         return _construct(kind, ours | chosen)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
+from collections.abc import Iterator
 
 import numpy
 import torch
+
+from mortal_steps.policy.algorithms.stepping.attention import attend_reproducibly
 
 
 def seed_everything(seed: int) -> None:
@@ -30,5 +34,19 @@ def prefer_reproducible_kernels() -> None:
     a replay may differ in the last bits."""
     if torch.cuda.is_available():
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        os.environ["FLASH_ATTENTION_DETERMINISTIC"] = "1"  # of the package flash-attn
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False
+        attend_reproducibly()
+
+
+@contextlib.contextmanager
+def reproducible_kernels() -> Iterator[None]:
+    """`prefer_reproducible_kernels` for a block; after it, torch chooses as before."""
+    chosen = torch.are_deterministic_algorithms_enabled()
+    warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    prefer_reproducible_kernels()
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(chosen, warn_only=warned)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from mortal_steps.models.model_class import check_known
-from mortal_steps.policy.rounding import rounded
+from mortal_steps.policy.algorithms.stepping.rounding import rounded
 
 
 def logprobs_of(

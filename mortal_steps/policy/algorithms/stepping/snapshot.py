@@ -21,15 +21,15 @@ import torch
 from peft import PeftModel
 
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.policy import digests
-from mortal_steps.policy.adapter_base import AdapterBase
+from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
 from mortal_steps.policy.algorithms.stepping.state import (
     small_digests,
     write_counters,
     write_optimizer,
 )
-from mortal_steps.policy.export import (
+from mortal_steps.policy.model_files.adapter_base import AdapterBase
+from mortal_steps.policy.model_files.writing import (
     link_model,
     published_tensors,
     save_settings,

@@ -13,10 +13,10 @@ import safetensors.torch
 import torch
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
-from mortal_steps.policy import digests
-from mortal_steps.policy.adapter_base import AdapterBase
+from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
-from mortal_steps.policy.export import save_trained
+from mortal_steps.policy.model_files.adapter_base import AdapterBase
+from mortal_steps.policy.model_files.writing import save_trained
 from mortal_steps.store.hashing_file import HashingFile
 
 REFERENCE_FILE = "reference.safetensors"

@@ -29,13 +29,11 @@ from transformers.utils.logging import disable_progress_bar
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError
-from mortal_steps.policy import digests
-from mortal_steps.policy.adapter_base import AdapterBase
-from mortal_steps.policy.algorithms.stepping import state
+from mortal_steps.policy.algorithms.stepping import digests, state
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
 from mortal_steps.policy.algorithms.stepping.padding import check_padding
-from mortal_steps.policy.algorithms.stepping.place import training_place
+from mortal_steps.policy.algorithms.stepping.place import on_cpu_beside_gpu, training_place
 from mortal_steps.policy.algorithms.stepping.randomness import (
     prefer_reproducible_kernels,
     seed_everything,
@@ -49,8 +47,10 @@ from mortal_steps.policy.algorithms.stepping.snapshot import (
     take_snapshot,
     why_none,
 )
-from mortal_steps.policy.base_model import named_base
-from mortal_steps.policy.export import (
+from mortal_steps.policy.model_files.adapter_base import AdapterBase
+from mortal_steps.policy.model_files.tensor_file import cast
+from mortal_steps.policy.model_files.tokenizer import load_tokenizer, save_tokenizer
+from mortal_steps.policy.model_files.writing import (
     Settings,
     published_tensors,
     save_adapter,
@@ -59,8 +59,7 @@ from mortal_steps.policy.export import (
     settings_of,
     write_settings,
 )
-from mortal_steps.policy.tensor_file import cast
-from mortal_steps.policy.tokenizer import load_tokenizer, save_tokenizer
+from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.scores import reward_names
 from mortal_steps.types import RolloutBatch, TrainingPlace
 
@@ -196,7 +195,7 @@ class TrlStepper(ABC):
 
     def warnings(self, probe: Sequence[int]) -> tuple[str, ...]:
         """What a user should know before the first step, found out with the tokens of a probe."""
-        return tuple(filter(None, [check_padding(self._trainer, probe)]))
+        return tuple(filter(None, [on_cpu_beside_gpu(), check_padding(self._trainer, probe)]))
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probability (nats) of each token but the first, given those before it.

@@ -1,0 +1,61 @@
+"""Turns on a GPU that several workers share.
+
+vLLM finds out how much memory it may take by what is free before and after a trial. If another
+process takes memory meanwhile, it leaves itself too little, and if one gives memory back, it does
+not start. So a worker that measures is alone, and all others work together. Turns come in the order
+in which they were asked for:
+
+    asked for   train  start  generate  generate  start
+    under way   train | start | generate, generate | start
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+
+class _Waiting(NamedTuple):
+    alone: bool
+    turn: asyncio.Future[None]
+
+
+class GpuTurns:
+    """For the event loop in which they are first asked for."""
+
+    def __init__(self) -> None:
+        self._is_alone = False
+        self._together = 0
+        self._waiting: deque[_Waiting] = deque()
+
+    @contextlib.asynccontextmanager
+    async def take(self, *, alone: bool) -> AsyncIterator[None]:
+        """Wait for a turn, `alone` or together with others; it lasts as long as the block."""
+        waiting = _Waiting(alone, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._begin_turns()
+        try:
+            await waiting.turn
+            yield
+        finally:
+            if waiting.turn.cancelled():
+                self._waiting.remove(waiting)
+            elif alone:
+                self._is_alone = False
+            else:
+                self._together -= 1
+            self._begin_turns()
+
+    def _begin_turns(self) -> None:
+        while self._waiting and not self._is_alone:
+            alone, turn = self._waiting[0]
+            if turn.cancelled():
+                return  # who waited for it is about to leave, and looks again
+            if alone and self._together:
+                return
+            self._is_alone, self._together = alone, self._together + (not alone)
+            self._waiting.popleft()
+            turn.set_result(None)

@@ -1,0 +1,76 @@
+"""Exports a checkpoint as a model folder that every engine loads, with the code that the actor
+uses.
+
+    python -m mortal_steps.policy.model_files.exporting CHECKPOINT FOLDER '{"dtype": ...}'
+
+The file has the bits that the actor published, or would have published, after the same step.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mortal_steps.errors import ModelError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Export:
+    """What is needed for an export besides the checkpoint's folder."""
+
+    base: str | None
+    """Folder of the model that the adapter belongs to; None for full training."""
+    dtype: str
+    published_names: bool
+    """Whether tensors have the names under which transformers publishes models, as in older
+    versions of MORTAL."""
+    trust_remote_code: bool
+
+
+def export_in_process(checkpoint: Path, folder: Path, export: Export) -> None:
+    """Call `export_model` in a process of its own, whose memory is freed at its end; raises
+    `ModelError`."""
+    command = [sys.executable, "-P", "-m", __name__, str(checkpoint), str(folder)]
+    done = subprocess.run(
+        [*command, json.dumps(asdict(export))], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ModelError(f"{checkpoint} cannot be exported:\n{done.stderr.strip()}")
+
+
+def export_model(checkpoint: Path, folder: Path, export: Export) -> None:
+    """Write the model folder, without a tokenizer; an adapter is merged into its base.
+
+    Raises `CheckpointMismatchError` for a checkpoint that is no such model's.
+    """
+    # Imported where used: the process that waits for this one needs no torch.
+    from peft import PeftModel
+    from transformers import AutoConfig, GenerationConfig
+
+    from mortal_steps.models.model_class import trained_class
+    from mortal_steps.policy.model_files.restore import load_model, load_published_model
+    from mortal_steps.policy.model_files.writing import save_model
+
+    trusts = {"trust_remote_code": export.trust_remote_code}
+    if export.base is not None:
+        kind = trained_class(AutoConfig.from_pretrained(export.base, **trusts))
+        base = kind.from_pretrained(export.base, dtype=export.dtype, **trusts)
+        save_model(PeftModel.from_pretrained(base, checkpoint), folder)
+        return
+    config = AutoConfig.from_pretrained(checkpoint, **trusts)
+    kind = trained_class(config)
+    if hasattr(kind, "from_config"):
+        model = kind.from_config(config, dtype=export.dtype, **trusts)
+    else:
+        model = kind._from_config(config, dtype=export.dtype)
+    (load_published_model if export.published_names else load_model)(model, checkpoint)
+    if (checkpoint / "generation_config.json").exists():
+        model.generation_config = GenerationConfig.from_pretrained(checkpoint)
+    save_model(model, folder)
+
+
+if __name__ == "__main__":
+    export_model(Path(sys.argv[1]), Path(sys.argv[2]), Export(**json.loads(sys.argv[3])))

@@ -1,0 +1,93 @@
+"""Finds the step from which a run can continue, given its checkpoints and its journal."""
+
+from __future__ import annotations
+
+import logging
+
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.policy import journal
+from mortal_steps.policy.on_disk import checkpoints, weights
+from mortal_steps.policy.on_disk.checkpoints import CheckpointState
+from mortal_steps.schedule import sampling_version
+from mortal_steps.store import RunStore
+from mortal_steps.store.identity import CONFIG_FILE, read_identity
+from mortal_steps.types import PolicyVersion
+
+logger = logging.getLogger(__name__)
+
+
+def sampling_versions(config: RunConfig, step: int) -> list[PolicyVersion]:
+    """The versions that sample `step` and, with staleness, the steps generated beside it; oldest
+    first."""
+    ahead = range(config.rollout.staleness + 1)
+    return sorted({sampling_version(config.rollout, step + steps) for steps in ahead})
+
+
+def versions_before(config: RunConfig, step: int) -> list[PolicyVersion]:
+    """The versions older than the state after `step` train steps that later steps are still sampled
+    with."""
+    return [version for version in sampling_versions(config, step) if version < step]
+
+
+def check_begins_here(store: RunStore, step: int) -> None:
+    """Raise `CorruptFileError` if the run is a fork, which has nothing before its first checkpoint.
+
+    To be called when the state after `step` train steps can only be reached from the beginning.
+    """
+    info = read_identity(store)
+    if info is None or info.parent is None:
+        return
+    parent = info.parent
+    lost = checkpoints.path_of(parent.step) if step >= parent.step else weights.path_of(step)
+    raise CorruptFileError(
+        f"{store.path(lost)} is missing or damaged, and the run, a fork, has nothing before "
+        f"it. Fork again with `mortal fork {parent.run_id} --at-step {parent.step}` and the same "
+        f"--set options; the settings of this one are in {store.path(CONFIG_FILE)}"
+    )
+
+
+def furthest(store: RunStore, config: RunConfig, step: int) -> int:
+    """The last step up to `step` whose state can be reached, and the versions that sample the steps
+    from there on.
+
+    With staleness, these versions come from earlier states. Their records may be damaged even if
+    the newer state has a checkpoint.
+    """
+    reached = _replayable(store, step)
+    for version in sampling_versions(config, reached):
+        if version == reached or weights.find(store, version):
+            continue
+        earlier = _replayable(store, version)
+        if earlier < version:
+            return furthest(store, config, earlier)
+    return reached
+
+
+def autocast_of(store: RunStore, config: RunConfig, state: CheckpointState | None) -> bool | None:
+    """Whether the run has been trained with bfloat16 autocast; None if it begins now.
+
+    Runs that older versions began continue as they were: on a GPU, those used autocast for bfloat16
+    weights only.
+    """
+    if state is not None and state.autocast is not None:
+        return state.autocast
+    first = journal.find_result(store, 0) if state is None else None
+    if state is None and (first is None or first.weights_digest is not None):
+        return None
+    return None if config.model.dtype == "bfloat16" else False
+
+
+def _replayable(store: RunStore, step: int) -> int:
+    """`step`, or the first step before it that cannot be replayed from the newest whole
+    checkpoint."""
+    saved = checkpoints.newest_whole(store, at_most=step)
+    if saved is None:
+        check_begins_here(store, step)
+    for replayed in range(saved.step if saved else 0, step):
+        try:
+            journal.check_entry(store, replayed)
+        except CorruptFileError as error:
+            logger.warning("going back from step %d to step %d: %s", step, replayed, error)
+            return replayed
+    return step

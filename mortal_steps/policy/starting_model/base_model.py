@@ -1,0 +1,214 @@
+"""The model that a run starts from: built (`[model.new]`), warm-started (`[model.warm_start]`), or
+used as it is.
+
+A model that is made is kept in a cache, `<runs_dir>/.models/<digest of everything that made it>`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mortal_steps import __version__
+from mortal_steps.config import RunConfig
+from mortal_steps.data.problem_files import dataset_fingerprint
+from mortal_steps.errors import CorruptFileError, ModelError
+from mortal_steps.models.hub import is_hub_model, model_folder
+from mortal_steps.policy.model_files.adapter_base import AdapterBase
+from mortal_steps.policy.on_disk.weights import weights_digest
+from mortal_steps.store import RunStore
+from mortal_steps.store.files import digest_file, writing
+from mortal_steps.types import Problem
+from mortal_steps.types.paths import Below
+
+logger = logging.getLogger(__name__)
+
+RECORD_FILE = "base_model.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StartingModel:
+    """A model that was made for the beginning of a run."""
+
+    key: Below
+    """Name of its folder in the cache."""
+    sha256: str
+    """Digest of the folder's manifest."""
+    weights_sha256: str
+    """sha256 of its safetensors, as in `FinalModel`."""
+    path: str | None = None
+    """Where the model was when the run began; None in old records."""
+
+
+def named_base(config: RunConfig, model_path: str) -> AdapterBase:
+    """The base at `model_path`; a model from the hub goes by its name there."""
+    if is_hub_model(config.model):
+        return AdapterBase(name=config.model.name_or_path, revision=config.model.revision)
+    return AdapterBase(name=os.path.abspath(model_path))
+
+
+def base_of(store: RunStore, config: RunConfig, model_path: str) -> AdapterBase:
+    """The base model of a run's adapter.
+
+    A base that was made for the run is named by its path when the run began, so the adapter is the
+    same wherever the run continues.
+    """
+    try:
+        found = store.find_record(RECORD_FILE, StartingModel)
+    except CorruptFileError:
+        found = None  # said, and written again, by `keep_base_model`
+    if found is not None and found[1].path is not None:
+        return AdapterBase(name=found[1].path)
+    return named_base(config, model_path)
+
+
+def model_cache(runs_dir: Path) -> Path:
+    """Folder of the models made for the runs of one runs directory."""
+    return runs_dir.absolute() / ".models"
+
+
+def base_model_path(
+    config: RunConfig, dataset_fingerprint: str, *, cache_dir: Path | None = None
+) -> str:
+    """Where `make_base_model` puts the model; `model.name_or_path` if no model is made. Needs no
+    torch.
+
+    By default, `cache_dir` is the cache in the configuration's runs directory.
+    """
+    if config.model.new is None and config.model.warm_start is None:
+        return config.model.name_or_path
+    cache = cache_dir or model_cache(Path(config.runs_dir))
+    return str(cache / _fingerprint(config, dataset_fingerprint))
+
+
+def first_model(store: RunStore, config: RunConfig, dataset_fingerprint: str) -> str:
+    """`base_model_path` for the run in `store`. A run that has begun keeps the folder with which it
+    began, even if this code would choose another name."""
+    path = base_model_path(config, dataset_fingerprint)
+    made = _find_record(store)
+    if made is None or path == config.model.name_or_path:
+        return path
+    return str(Path(path).with_name(made.key))
+
+
+def make_base_model(
+    *, cache_dir: Path, config: RunConfig, problems: Sequence[Problem], key: str | None = None
+) -> str:
+    """Path of the starting model, which is made in `cache_dir` unless it is already there whole.
+
+    `problems` are the training rows, which a warm start imitates. `key` is the name of its folder,
+    if a run has begun with it. Raises `ModelError` or `DataError` as `build_model` and `warm_start`
+    do.
+    """
+    if config.model.new is None and config.model.warm_start is None:
+        return config.model.name_or_path
+    store = RunStore(cache_dir)
+    if key is None:
+        key = Path(base_model_path(config, dataset_fingerprint(problems), cache_dir=cache_dir)).name
+    lock_path = store.path(f".{key}.lock")
+    with writing(lock_path):
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        lock = lock_path.open("w")
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # runs that begin alike make it once
+        try:
+            store.verify_folder(key, store.folder_digest(key))
+        except CorruptFileError as error:
+            if store.path(key).exists():
+                logger.warning("the starting model is made again: %s", error)
+            store.remove_leftovers("", of=key)
+            with store.committing_folder(key) as folder:
+                _make(folder, config, problems)
+    return str(cache_dir / key)
+
+
+def keep_base_model(store: RunStore, folder: Path) -> None:
+    """Record the model that the run begins with, or compare it with the one recorded.
+
+    Raises `ModelError` if the weights differ: then other versions of the libraries have made the
+    model again.
+    """
+    made = StartingModel(
+        key=folder.name,
+        sha256=RunStore(folder.parent).folder_digest(folder.name),
+        weights_sha256=weights_digest(folder),
+        path=str(folder.absolute()),
+    )
+    begun = _find_record(store)
+    if begun is not None and begun.weights_sha256 != made.weights_sha256:
+        raise ModelError(
+            f"{folder} has the weights {made.weights_sha256[:12]}, the run began with "
+            f"{begun.weights_sha256[:12]} of {begun.key[:12]}; continue with the versions of "
+            "MORTAL and its libraries that it began with, or train again under another --run-id"
+        )
+    if begun is not None and begun.path is not None:
+        made = replace(made, path=begun.path)
+    if begun != made:
+        store.write_record(RECORD_FILE, made, StartingModel)
+
+
+def _find_record(store: RunStore) -> StartingModel | None:
+    """The recorded starting model, if there is one; a damaged record is logged and counts as
+    missing."""
+    try:
+        found = store.find_record(RECORD_FILE, StartingModel)
+    except CorruptFileError as error:
+        logger.warning("%s; it is written again", error)
+        return None
+    return found[1] if found else None
+
+
+def _make(folder: Path, config: RunConfig, problems: Sequence[Problem]) -> None:
+    # Imported where used: a path needs no torch, and a model as it is no trainer.
+    from mortal_steps.policy.starting_model.new_model import build_model
+
+    model = config.model
+    with tempfile.TemporaryDirectory() as scratch:
+        start = model_folder(model.name_or_path, model)
+        if model.new is not None:
+            start = str(folder) if model.warm_start is None else scratch
+            build_model(Path(start), model.new, config.seed)
+        if model.warm_start is not None:
+            from mortal_steps.policy.starting_model.warm_start import warm_start
+
+            warm_start(
+                start,
+                folder,
+                problems,
+                model.warm_start,
+                config.seed,
+                dtype="float32" if model.new is not None else model.dtype,
+                trust_remote_code=model.trust_remote_code,
+            )
+
+
+def _fingerprint(config: RunConfig, data: str) -> str:
+    """Digest of everything that decides the model's bits. The rows are part of it only for a warm
+    start."""
+    model = config.model
+    parts: dict[str, Any] = {"seed": config.seed, "version": __version__}
+    if model.new is not None:
+        parts["new"] = model.new.model_dump(mode="json")
+    else:
+        start = Path(model.name_or_path)
+        parts["start"] = [model.name_or_path, model.revision, model.dtype, _digests(start)]
+    if model.warm_start is not None:
+        parts["warm_start"] = [model.warm_start.model_dump(mode="json"), data]
+        parts["threads"] = config.compute.local.actor.threads
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Digests of a local model's files, which may change under the same path; empty for a hub
+    model."""
+    if not folder.is_dir():
+        return {}
+    return {path.name: digest_file(path) for path in sorted(folder.iterdir()) if path.is_file()}

@@ -1,0 +1,281 @@
+"""Calls reward functions as TRL's GRPOTrainer does, and accepts only real scores.
+
+A function that raises an error, or returns anything but numbers and None, gives a `CallFailure`; a
+failure is never scored 0. All this runs inside the reward host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import math
+import threading
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mortal_steps.errors import JudgeError, MortalError, SandboxError
+from mortal_steps.rewards.base import RewardFunction
+from mortal_steps.rewards.calling.calls import (
+    CallArguments,
+    CallFailure,
+    CallScores,
+    Outcome,
+    Plain,
+)
+from mortal_steps.rewards.calling.plain import (
+    cut,
+    number_of,
+    one_line,
+    plain_value,
+    short_name,
+    shown,
+)
+from mortal_steps.rewards.columns import DatasetRowError
+from mortal_steps.rewards.texts import printable
+
+FLOAT32_MAX = 3.4028234e38
+"""Rewards are single precision in the loss, where larger ones would be infinite."""
+
+LONGEST_MESSAGE = 300
+"""Characters of an error's text that are recorded."""
+
+LONGEST_TRACE = 20_000
+"""Characters of a traceback that are recorded."""
+
+MOST_NAMES = 100
+MOST_LOGGED = 16 * 2**20
+"""Metrics or columns that one call may log, and characters in its columns."""
+
+
+def call_functions(
+    functions: Mapping[str, RewardFunction], arguments: CallArguments, *, timeout_s: float
+) -> dict[str, Outcome]:
+    """Call each function once on all completions: plain ones in turn, then async ones together.
+
+    An async function that takes longer than `timeout_s` is cancelled. A plain one cannot be stopped
+    from inside. A `MortalError` that a function raises is raised: it says itself what is wrong, and
+    whether another try may help.
+    """
+    outcomes: dict[str, Outcome] = {}
+    for name, function in functions.items():
+        if not is_async(function):
+            started = time.perf_counter()
+            outcomes[name] = _took(started, _call(function, arguments))
+    waiting = {name: function for name, function in functions.items() if is_async(function)}
+    if waiting:
+        outcomes |= _call_together(waiting, arguments, timeout_s)
+    return outcomes
+
+
+def is_async(function: Any) -> bool:
+    """Whether calling the function returns an awaitable."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(function.__call__)
+
+
+class _Log:
+    """Receives what a function reports besides its scores."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, list[float]] = defaultdict(list)
+        self.extra: dict[str, list[Plain]] = defaultdict(list)
+        self._num_characters = 0
+
+    def functions(self) -> dict[str, Any]:
+        """The keyword arguments that report here."""
+        return {"log_extra": self._column, "log_metric": self._metric}
+
+    def _metric(self, name: str, value: float) -> None:
+        number = number_of(value)
+        if number is None or not math.isfinite(number):
+            raise ValueError(
+                f"log_metric({short_name(name)!r}, {one_line(repr(value), 80)}): the value is no "
+                "finite number"
+            )
+        self.metrics[self._known(self.metrics, name)].append(number)
+
+    def _column(self, column: str, values: Sequence[Any]) -> None:
+        plain = [plain_value(value) for value in values]
+        self._num_characters += sum(len(value) for value in plain if isinstance(value, str))
+        if self._num_characters > MOST_LOGGED:
+            raise ValueError(f"log_extra: more than {MOST_LOGGED:,} characters in one call")
+        self.extra[self._known(self.extra, column)].extend(plain)
+
+    def _known(self, there: Mapping[str, Any], name: str) -> str:
+        name = short_name(name)
+        if name not in there and len(there) == MOST_NAMES:
+            raise ValueError(
+                f"more than {MOST_NAMES} metrics or columns are logged, the last {name!r}; a name "
+                "must not hold what differs from one completion to the next"
+            )
+        return name
+
+
+def _call(function: RewardFunction, arguments: CallArguments) -> Outcome:
+    log = _Log()
+    try:
+        return _checked(function(**arguments.by_name, **log.functions()), log, arguments)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is its failure
+        return _failed(error, arguments)
+
+
+def _call_together(
+    functions: Mapping[str, RewardFunction], arguments: CallArguments, timeout_s: float
+) -> dict[str, Outcome]:
+    async def call_all() -> list[Any]:
+        calls = (_timed(_awaited(each, arguments, timeout_s)) for each in functions.values())
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    outcomes = asyncio.run_coroutine_threadsafe(call_all(), _event_loop()).result()
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):  # a MortalError: the others are outcomes already
+            raise outcome
+    return dict(zip(functions, outcomes, strict=True))
+
+
+async def _awaited(function: Any, arguments: CallArguments, timeout_s: float) -> Outcome:
+    log = _Log()
+    try:
+        async with asyncio.timeout(timeout_s) as limit:
+            output = await function(**arguments.by_name, **log.functions())
+        return _checked(output, log, arguments)
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
+        if limit.expired() and not isinstance(error, MortalError):
+            return timed_out(timeout_s, _trace(error))
+        return _failed(error, arguments)
+
+
+def _failed(error: BaseException, arguments: CallArguments) -> CallFailure:
+    """The failure that this error of a function is; raises a `MortalError` that is none."""
+    if isinstance(error, SandboxError):
+        return _sandbox_lost(error)
+    if isinstance(error, JudgeError):
+        return _judge_failed(error)
+    if isinstance(error, MortalError):
+        raise error
+    return _raised(error, arguments)
+
+
+async def _timed(call: Awaitable[Outcome]) -> Outcome:
+    started = time.perf_counter()
+    return _took(started, await call)
+
+
+def _took(started: float, outcome: Outcome) -> Outcome:
+    return replace(outcome, seconds=time.perf_counter() - started)
+
+
+@functools.cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """One event loop for all calls, as in TRL: a function may keep a client that belongs to its
+    loop."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name="async-rewards").start()
+    return loop
+
+
+def timed_out(timeout_s: float, trace: str) -> CallFailure:
+    """The failure of a function that gave no answer in time."""
+    return CallFailure(
+        kind="timeout",
+        message=f"gave no answer within {timeout_s:g} s",
+        remedy="Make it faster, or raise rewards.timeout_s.",
+        trace=trace,
+    )
+
+
+def _sandbox_lost(error: SandboxError) -> CallFailure:
+    return CallFailure(
+        kind="sandbox",
+        message=one_line(f"lost its sandbox: {error}", LONGEST_MESSAGE),
+        remedy="`mortal doctor` says whether this machine can isolate programs, and `mortal doctor "
+        "--modal` checks Modal.",
+    )
+
+
+def _judge_failed(error: JudgeError) -> CallFailure:
+    return CallFailure(
+        kind="judge",
+        message=one_line(f"got no score from its judge: {error}", LONGEST_MESSAGE),
+        remedy="Its answers are kept, so the next attempt only asks for the missing ones. A larger "
+        "rewards.timeout_s gives it more time.",
+    )
+
+
+def _raised(error: BaseException, arguments: CallArguments) -> CallFailure:
+    if isinstance(error, DatasetRowError):
+        return CallFailure(
+            kind="invalid",
+            message=one_line(f"cannot use the dataset's {error.what}", LONGEST_MESSAGE),
+            remedy=f"Correct problem {arguments.problem_ids[error.row]} in the dataset, or leave "
+            "it out.",
+        )
+    known = f"It is given {', '.join([*arguments.by_name, 'log_extra', 'log_metric'])}."
+    if isinstance(error, TypeError) and _inner_traceback(error) is None:
+        remedy = f"A reward function takes the columns that it uses by name, and **kwargs. {known}"
+    elif isinstance(error, KeyError) and error.args and error.args[0] not in arguments.by_name:
+        remedy = f"Correct it, or return None where it cannot judge. {known}"
+    else:
+        remedy = "Correct it, or return None where it cannot judge; a failure is never scored 0."
+    return CallFailure(
+        kind="exception",
+        message=one_line(f"raised {type(error).__name__}: {error}", LONGEST_MESSAGE),
+        remedy=remedy,
+        trace=_trace(error),
+    )
+
+
+def _inner_traceback(error: BaseException) -> Any:
+    """The error's traceback without our own frame."""
+    return error.__traceback__.tb_next if error.__traceback__ else None
+
+
+def _trace(error: BaseException) -> str:
+    lines = traceback.format_exception(type(error), error, _inner_traceback(error))
+    return cut(printable("".join(lines)), LONGEST_TRACE)
+
+
+def _checked(output: Any, log: _Log, arguments: CallArguments) -> Outcome:
+    """The result of a call that returned."""
+    ids = arguments.problem_ids
+    if hasattr(output, "tolist"):  # a NumPy array or a torch tensor, without importing either
+        output = output.tolist()
+    if not isinstance(output, list | tuple):
+        return _no_scores(
+            f"returned {shown(output)}", f"It must return a list of {len(ids)} numbers."
+        )
+    if len(output) != len(ids):
+        return _no_scores(
+            f"returned {len(output)} scores for {len(ids)} completions",
+            "It must return one per completion.",
+        )
+    scores = [_score(value) for value in output]
+    for row, (value, score) in enumerate(zip(output, scores, strict=True)):
+        if value is not None and score is None:
+            return _no_scores(
+                f"returned {shown(value)} for problem {ids[row]} "
+                f"(completion {row - ids.index(ids[row])} of it)",
+                "A score is a finite number, or None to abstain.",
+            )
+    for column, logged in log.extra.items():
+        if len(logged) != len(ids):
+            return _no_scores(
+                f"logged {len(logged)} values of {column!r} for {len(ids)} completions",
+                "log_extra takes one per completion.",
+            )
+    return CallScores(scores=scores, metrics=dict(log.metrics), extra=dict(log.extra))
+
+
+def _no_scores(message: str, remedy: str) -> CallFailure:
+    return CallFailure(kind="invalid", message=message, remedy=remedy)
+
+
+def _score(value: Any) -> float | None:
+    number = number_of(value)
+    return number if number is not None and abs(number) <= FLOAT32_MAX else None

@@ -1,0 +1,59 @@
+"""Converts what a reward function reported to plain values and short texts that can be stored and
+shown."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from mortal_steps.rewards.calling.calls import Plain
+from mortal_steps.rewards.texts import printable, storable
+
+LONGEST_NAME = 200
+LONGEST_VALUE = 100_000
+"""Characters of the name of a metric or column, and of a text in a logged column."""
+
+
+def number_of(value: Any) -> float | None:
+    """A Python, NumPy or torch number as a float; None if it is no number."""
+    try:
+        value = value.item() if hasattr(value, "item") else value
+        return float(value) if isinstance(value, bool | int | float) else None
+    except (ValueError, OverflowError, RuntimeError):  # an array of several; an int beyond 1e308
+        return None
+
+
+def plain_value(value: Any) -> Plain:
+    """A value of a logged column as plain Python: a type of the user's own is unknown outside.
+
+    A number that JSON does not have (nan, infinity) is None.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    text = str.__str__(value) if isinstance(value, str) else str(value)
+    return storable(cut(text, LONGEST_VALUE))
+
+
+def short_name(name: str) -> str:
+    """The name of a metric or column, as it is kept."""
+    return one_line(str(name), LONGEST_NAME)
+
+
+def shown(value: Any) -> str:
+    """A value and its type, for a message."""
+    return f"{one_line(repr(value), 80)} ({type(value).__name__})"
+
+
+def one_line(text: str, length: int) -> str:
+    """The text as one line that can be stored and printed; what exceeds the length is not looked
+    at."""
+    return cut(printable(" ".join(text[: 4 * length].split())), length)
+
+
+def cut(text: str, length: int) -> str:
+    """The first characters of the text."""
+    return text if len(text) <= length else f"{text[: length - 3]}..."

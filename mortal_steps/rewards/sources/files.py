@@ -1,0 +1,147 @@
+"""Which files reward functions are made of: those they are in, and what these import of the user's.
+
+Read, not run: imports inside functions count as well, and so do `import_module` calls with a name
+in quotes. Installed packages count by their version, data files that functions read not at all.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.metadata
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mortal_steps.models.local_folder import files_of
+from mortal_steps.rewards.sources.history import MISSING, RewardSources
+from mortal_steps.rewards.users_code.project import (
+    MORTAL,
+    OURS,
+    find_in,
+    folders_of,
+    installed_distributions,
+)
+from mortal_steps.store.files import digest_file
+
+
+def find_sources(
+    functions: Sequence[str],
+    working_dir: Path,
+    *,
+    folders: Sequence[str] = (),
+    began_in: Path | None = None,
+    packages: bool = True,
+) -> RewardSources:
+    """The sources of functions as they are now, and the files of models in `folders`; relative
+    names start in `working_dir`. What names no folder is of the hub, where its commit tells all.
+
+    `began_in` is the folder in which the run began, which the names of model files start in as
+    well; default: `working_dir`.
+    """
+    working_dir = working_dir.absolute()
+    files = {
+        _named(path, working_dir, began_in): _digest(path)
+        for folder in folders
+        for path in files_of(working_dir / folder)
+    }
+    installed: set[str] = set()
+    for spec in functions:
+        place = spec.rpartition(":")[0]
+        for path in _closure(place, folders_of(place, working_dir), working_dir, installed):
+            files[_from(working_dir, path)] = digest_file(path) if path.is_file() else MISSING
+    return RewardSources(files=files, packages=_versions(installed) if packages else {})
+
+
+def files_of_model(
+    sources: RewardSources, folder: str, working_dir: Path, began_in: Path
+) -> dict[str, str]:
+    """Of the files in `sources`, those of the model in `folder`; none for a model of the hub."""
+    working_dir = working_dir.absolute()
+    at = Path(_named(working_dir / folder, working_dir, began_in))
+    return {path: sha256 for path, sha256 in sources.files.items() if Path(path).parent == at}
+
+
+def _named(path: Path, working_dir: Path, began_in: Path | None) -> str:
+    """A path of a model's file, the same on every machine that the run is on."""
+    name = _from(working_dir, path)
+    return name if began_in is None else _from(began_in, Path(name))
+
+
+def _from(working_dir: Path, path: Path) -> str:
+    return str(path.relative_to(working_dir) if path.is_relative_to(working_dir) else path)
+
+
+def _digest(path: Path) -> str:
+    """Of a file of a model; read once by this process while it stays as it is."""
+    found = path.stat()
+    return _digest_of(path, found.st_size, found.st_ctime_ns)
+
+
+@functools.cache
+def _digest_of(path: Path, num_bytes: int, changed_ns: int) -> str:
+    return digest_file(path)
+
+
+def _closure(
+    place: str, folders: Sequence[Path], working_dir: Path, installed: set[str]
+) -> Iterator[Path]:
+    """Every file that `place` leads to; top-level names that lead out of the project go into
+    `installed`."""
+    if place.endswith(".py"):
+        waiting = [(working_dir / place).absolute()]
+    else:
+        waiting = find_in(folders, place)
+        if not waiting:
+            installed.add(place.partition(".")[0])
+    seen: set[Path] = set()
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        yield path
+        for name, base in _imports(path):
+            found = find_in([base] if base else folders, name, relative=base is not None)
+            if not found and base is None:
+                installed.add(name.partition(".")[0])
+            waiting += found
+
+
+def _imports(path: Path) -> Iterator[tuple[str, Path | None]]:
+    """Dotted names that a file imports; with the folder that a relative one starts in."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return  # the reward host says what is wrong with it
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = path.parents[node.level - 1] if node.level else None
+            start = f"{node.module}." if node.module else ""
+            yield from ((f"{start}{alias.name}", base) for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args:
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            name = getattr(node.args[0], "value", None)
+            if called in ("import_module", "__import__") and isinstance(name, str):
+                yield name, None
+
+
+def _versions(names: set[str]) -> dict[str, str]:
+    """By the name of the distribution, which is the imported one as a rule."""
+    found = {}
+    for name in sorted(names - sys.stdlib_module_names):
+        for one in _distributions(name):
+            found[one] = importlib.metadata.version(one)
+    return found
+
+
+def _distributions(name: str) -> list[str]:
+    if name in OURS:
+        name = MORTAL
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return [] if name == MORTAL else installed_distributions().get(name, [])
+    return [name]

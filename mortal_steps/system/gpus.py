@@ -1,0 +1,16 @@
+"""Whether this machine has a GPU, whatever torch can do with it."""
+
+from __future__ import annotations
+
+import os
+
+GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""Files that exist on a machine with a GPU: NVIDIA's, AMD's, and that of a Windows host."""
+NONE = ("", "-1")
+"""Value of CUDA_VISIBLE_DEVICES for a process that shall see no GPU."""
+
+
+def expects_gpu() -> bool:
+    """Whether this machine has a GPU that this process may see."""
+    wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() not in NONE
+    return wanted and any(map(os.path.exists, GPUS))

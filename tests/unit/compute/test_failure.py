@@ -1,0 +1,21 @@
+"""An error of a worker's becomes one that its caller can raise."""
+
+import torch
+
+from mortal_steps.compute.failure import NO_MEMORY, as_mortal_error
+from mortal_steps.errors import ConfigError, WorkerError
+
+
+def test_a_full_gpu_is_told_with_what_helps() -> None:
+    told = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.68 GiB"
+    error = as_mortal_error(torch.OutOfMemoryError(told))
+    assert isinstance(error, WorkerError)
+    assert str(error).startswith(f"OutOfMemoryError: {told}\n{NO_MEMORY}\n")
+
+
+def test_other_errors_are_told_as_they_are() -> None:
+    own = ConfigError("a key")
+    assert as_mortal_error(own) is own
+    assert (
+        str(as_mortal_error(ValueError("a value"))) == "ValueError: a value\nValueError: a value\n"
+    )

@@ -1,0 +1,125 @@
+"""On a GPU that is shared, one engine starts at a time and nobody else works meanwhile."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mortal_steps.compute import devices
+from mortal_steps.compute.gpu_turns import GpuTurns
+from mortal_steps.compute.pool import Pool
+from mortal_steps.compute.roles import worker_specs
+from mortal_steps.config import RunConfig
+
+PATIENCE_S = 60.0
+
+
+class Gpu:
+    """Notes which calls were under way at the same time."""
+
+    def __init__(self) -> None:
+        self.under_way: list[str] = []
+        self.together: set[frozenset[str]] = set()
+        self.starts = 0
+
+
+class Container:
+    def __init__(self, gpu: Gpu) -> None:
+        self.on_lost: Callable[[], None] | None = None
+        self.gpu = gpu
+
+    async def call(self, method: str, payload: Mapping[str, Any], label: str) -> Any:
+        self.gpu.under_way.append(method)
+        self.gpu.starts += method == "start"
+        for _ in range(20):
+            self.gpu.together.add(frozenset(self.gpu.under_way))
+            if method == "start":
+                assert self.gpu.under_way == ["start"]
+            await asyncio.sleep(0)
+        self.gpu.under_way.remove(method)
+        return method
+
+    async def close(self) -> None:
+        pass
+
+
+def pools(gpu: Gpu) -> tuple[Pool[Container], Pool[Container]]:
+    """The actor, and two rollout workers that measure."""
+    turns = GpuTurns()
+    actor = Pool([Container(gpu)], None, turns=turns)
+    rollout = Pool([Container(gpu), Container(gpu)], "start", turns=turns, measures=True)
+    return actor, rollout
+
+
+async def test_an_engine_starts_alone_and_all_else_goes_on_together() -> None:
+    gpu = Gpu()
+    actor, rollout = pools(gpu)
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(
+            actor.call("prepare", {}, "", None),
+            *(rollout.call("generate", {}, "", None) for _ in range(4)),  # before one is ready
+            *(actor.call("train_step", {}, "", None) for _ in range(2)),
+        )
+        rollout.containers[0].on_lost()  # type: ignore[misc]
+        await asyncio.gather(
+            *(rollout.call("generate", {}, "", None) for _ in range(4)),
+            actor.call("train_step", {}, "", None),
+        )
+    assert gpu.starts == 3
+    assert frozenset({"generate", "train_step"}) in gpu.together
+    await rollout.close()
+
+
+async def test_who_gives_up_waiting_holds_nobody_up() -> None:
+    turns, held = GpuTurns(), asyncio.Event()
+
+    async def take(alone: bool, until: asyncio.Event | None = None) -> None:
+        async with turns.take(alone=alone):
+            if until is not None:
+                await until.wait()
+
+    async with asyncio.timeout(PATIENCE_S):
+        working = asyncio.create_task(take(False, held))
+        await asyncio.sleep(0)
+        starting = asyncio.create_task(take(True))
+        behind = asyncio.create_task(take(False))
+        await asyncio.sleep(0)
+        assert not behind.done(), "turns come in order"
+        starting.cancel()
+        await behind
+        last = asyncio.create_task(take(True))
+        await asyncio.sleep(0)
+        held.set()
+        last.cancel()  # as its turn comes
+        await asyncio.gather(working, last, return_exceptions=True)
+        await take(True)
+
+
+@pytest.mark.parametrize(
+    ("rollout", "local", "expected"),
+    [
+        ({"engine": "vllm"}, {}, ("uses", "measures", None)),
+        ({"engine": "vllm", "num_rollout_workers": 1}, {}, ("uses", "measures", None)),
+        (
+            {"engine": "vllm", "num_rollout_workers": 1},
+            {"actor": {"devices": ["0"]}, "rollout": {"devices": ["1"]}},
+            (None, None, None),
+        ),
+        ({"engine": "transformers"}, {}, (None, None, None)),
+    ],
+)
+def test_those_take_turns_that_share_a_gpu(rollout, local, expected, monkeypatch, tmp_path) -> None:
+    config = RunConfig(rollout=rollout, compute={"local": local})
+
+    def shared_gpu() -> tuple[str | None, ...]:
+        specs = worker_specs(
+            config, run_dir=Path("run"), fingerprint="", model_path="model", num_steps=1
+        )
+        return tuple(specs[role].shared_gpu for role in ("actor", "rollout", "reward"))
+
+    monkeypatch.setattr(devices, "GPUS", ())
+    assert shared_gpu() == (None, None, None)
+    monkeypatch.setattr(devices, "GPUS", (str(tmp_path),))
+    assert shared_gpu() == expected
