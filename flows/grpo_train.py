@@ -25,7 +25,7 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 
 from mortal_flows.endings import ended_already, is_deployed, state_for
-from mortal_flows.lateness import missed_its_time, skip
+from mortal_flows.lateness import is_first_try, missed_its_time, skip
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import run_name, settings
 from mortal_flows.stop import Stop
@@ -106,11 +106,8 @@ async def train(config: RunConfig) -> State[Any]:
     try:
         run = open_run(config)
         if run.is_complete():
-            get_run_logger().warning(
-                "run %s was complete before; nothing is trained", config.run_id
-            )
             await tell_the_end(run)
-            return _completed(run, "complete before, so nothing was trained: ")
+            return _nothing_to_train(run)
         return await drive(run)
     except (MortalError, OSError) as ended:
         return state_for(ended)
@@ -175,6 +172,21 @@ async def tell_the_end(run: Run) -> None:
         reporting(run, server),
     ):
         await segments.begin()
+
+
+def _nothing_to_train(run: Run) -> State[Any]:
+    """The last state of a flow run whose run was complete. A night that has trained nothing is
+    skipped, not a success: its configuration names the run of an earlier night."""
+    run_id, context = run.info.run_id, FlowRunContext.get()
+    if context is not None and context.flow_run is not None and is_first_try(context.flow_run):
+        skipped = (
+            f"skipped: run_id = {run_id} is set, and that run was complete before; without a "
+            "run_id, each night trains a run of its own"
+        )
+        get_run_logger().warning(skipped)
+        return Cancelled(message=skipped)
+    get_run_logger().warning("run %s was complete before; nothing is trained", run_id)
+    return _completed(run, "complete before, so nothing was trained: ")
 
 
 def _completed(run: Run, said: str = "") -> State[Any]:

@@ -49,7 +49,7 @@ def why_skipped(flow_run: FlowRun, skip_after_min: float, now: datetime) -> str 
     """The reason as a sentence. None if the flow run is in time, has begun before, or was started
     by a person."""
     due = flow_run.expected_start_time
-    if due is None or not flow_run.auto_scheduled or flow_run.run_count > 1:
+    if due is None or not is_first_try(flow_run):
         return None
     late_min = (now - due).total_seconds() / 60
     if late_min <= skip_after_min:
@@ -58,6 +58,11 @@ def why_skipped(flow_run: FlowRun, skip_after_min: float, now: datetime) -> str 
         f"skipped: due at {due:%Y-%m-%d %H:%M} UTC, it could only begin {late_min:.0f} minutes "
         f"later; skip_after_min = {skip_after_min:g}"
     )
+
+
+def is_first_try(flow_run: FlowRun) -> bool:
+    """Whether a schedule made this flow run, and it has not run before."""
+    return flow_run.auto_scheduled and flow_run.run_count <= 1
 
 
 async def skip(missed: str) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.loader import load_config, override_config
+from mortal_steps.config.loader import (
+    apply_override,
+    load_config,
+    override_config,
+    parse_config,
+)
+from mortal_steps.config.toml_file import read_toml
 from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.orchestration.opening import changes
 from mortal_steps.runs.run import find_run
@@ -31,13 +38,20 @@ def settings(
 
     `config_file` wins over `config`, which a deployment may have as its default. `backend` and
     `overrides` change either of them, and `overrides` win over `backend`. A flow run that has
-    already begun a run continues it as it began, even if the file has changed since, and `say` is
-    told so. Raises `ConfigError`.
+    already begun a run continues it as it began, even if the file has changed since, cannot be read
+    or is gone, and `say` is told so. Raises `ConfigError`.
     """
     if backend is not None:
         overrides = [f"compute.backend={backend}", *overrides]
     if config_file is not None:
-        chosen = load_config(Path(config_file), overrides)
+        try:
+            chosen = load_config(Path(config_file), overrides)
+        except ConfigError as error:
+            begun = _begun(flow_run_id, _runs_dir(Path(config_file), overrides))
+            if begun is None:
+                raise
+            say(f"{error}\nrun {begun.run_id} goes on as it began; the next run needs that file")
+            return begun
     elif config is not None:
         chosen = override_config(config, overrides)
     else:
@@ -50,19 +64,39 @@ def settings(
 def _as_begun(flow_run_id: UUID, chosen: RunConfig, say: Callable[[str], None]) -> RunConfig:
     """The configuration in the file, if it still describes the run that this flow run began;
     otherwise the configuration that the run began with."""
-    runs_dir = Path(chosen.runs_dir)
-    for identity in runs_dir.glob(f"*-{_end(flow_run_id)}/{IDENTITY_FILE}"):
-        begun, run_id = find_run(runs_dir, identity.parent.name).config, identity.parent.name
-        edited = changes(begun, chosen)
-        if run_id != f"{chosen.name}-{_end(flow_run_id)}":
-            edited.append(f"name is now {chosen.name!r}")
-        if edited:
-            say(
-                f"the configuration was edited since run {run_id} began ({', '.join(edited)}); it "
-                "goes on as it began, and the next run has the new one"
-            )
-            return begun.model_copy(update={"run_id": run_id, "runs_dir": chosen.runs_dir})
-    return chosen
+    begun = _begun(flow_run_id, chosen.runs_dir)
+    if begun is None:
+        return chosen
+    edited = changes(begun, chosen)
+    if begun.run_id != f"{chosen.name}-{_end(flow_run_id)}":
+        edited.append(f"name is now {chosen.name!r}")
+    if not edited:
+        return chosen
+    say(
+        f"the configuration was edited since run {begun.run_id} began ({', '.join(edited)}); it "
+        "goes on as it began, and the next run has the new one"
+    )
+    return begun
+
+
+def _begun(flow_run_id: UUID, runs_dir: str) -> RunConfig | None:
+    """The configuration of the run that this flow run began, if it has begun one."""
+    for identity in Path(runs_dir).glob(f"*-{_end(flow_run_id)}/{IDENTITY_FILE}"):
+        run_id = identity.parent.name
+        begun = find_run(Path(runs_dir), run_id).config
+        return begun.model_copy(update={"run_id": run_id, "runs_dir": runs_dir})
+    return None
+
+
+def _runs_dir(file: Path, overrides: Iterable[str]) -> str:
+    """As `overrides` or the file have it, whatever is wrong with the rest."""
+    values: dict[str, Any] = {}
+    with contextlib.suppress(ConfigError):
+        values = {key: value for key, value in read_toml(file).items() if key == "runs_dir"}
+    for override in overrides:
+        if override.partition("=")[0].strip() == "runs_dir":
+            apply_override(values, override)
+    return parse_config(values).runs_dir
 
 
 def run_name(flow_run_id: UUID, parameters: Mapping[str, Any]) -> str:

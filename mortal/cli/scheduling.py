@@ -99,8 +99,11 @@ def schedule(
         ),
     ] = None,
     timezone: Annotated[
-        str, typer.Option(metavar="ZONE", help="Time zone of --cron, such as Europe/Berlin.")
-    ] = "UTC",
+        str | None,
+        typer.Option(
+            metavar="ZONE", help="Time zone of --cron, such as Europe/Berlin. Default: UTC."
+        ),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Name of the deployment. Default: the configuration's."),
@@ -109,8 +112,9 @@ def schedule(
     """Train on demand or on a schedule, without a work pool or a worker, until Ctrl-C.
 
     This makes two Prefect deployments: grpo-train/NAME, and grpo-train/NAME-resume for its
-    runs that ended early. There is one run at a time; a scheduled one that would begin more than
-    an hour late is skipped. Relative paths start in the current folder. Edits of the configuration
+    runs that ended early. There is one run at a time: those asked for wait for each other, and with
+    --cron one that comes while another goes is cancelled, and one that would begin more than an
+    hour late is skipped. Relative paths start in the current folder. Edits of the configuration
     count once this is started again.
     """
     from mortal.driver import QUIET_PREFECT
@@ -118,22 +122,41 @@ def schedule(
     from mortal_steps.config.loader import load_config
 
     settings = load_config(config, overrides or [])
+    _refuse_contradictions(settings.run_id, cron, timezone)
     for variable, value in QUIET_PREFECT.items():
         os.environ.setdefault(variable, value)
     with prefect_server(port=DEFAULT_PORT, any_port=True, keep=False, say=say) as running:
-        from mortal.server import scheduled  # Prefect reads its settings when it is imported
+        # Prefect reads its settings when it is imported.
+        from mortal.server import scheduled
+        from mortal.server.cron import cron_schedule, next_time
         from mortal.server.serving_alone import serving_alone
 
-        times = scheduled.cron_schedule(cron, timezone) if cron is not None else None
+        times = cron_schedule(cron, timezone or "UTC") if cron is not None else None
         deployed = name or settings.name
         with serving_alone(f"grpo-train/{deployed}", running.api_url):
             say(f"Prefect UI: {running.ui_url}  (Ctrl-C ends this)")
             start = f"PREFECT_API_URL={running.api_url} prefect deployment run"
             say(f"start a run there, or with   {start} grpo-train/{deployed}")
+            if times is not None:
+                say(f"the next run is due on {next_time(times):%Y-%m-%d at %H:%M %Z}")
             say(f"{config} was read now; after an edit, start this command again")
             if settings.run_id is not None:
                 say(f"run_id = {settings.run_id} is fixed: each start continues that same run")
             scheduled.serve(settings, name=deployed, schedule=times, say=say)
+
+
+def _refuse_contradictions(run_id: str | None, cron: str | None, timezone: str | None) -> None:
+    from mortal_steps.errors import ConfigError
+
+    if timezone is not None and cron is None:
+        raise ConfigError("--timezone is about --cron CRON; name the times, too")
+    if timezone == "":
+        raise ConfigError("--timezone is empty; name a zone, such as Europe/Berlin")
+    if run_id is not None and cron is not None:
+        raise ConfigError(
+            f"run_id = {run_id!r} is fixed: once that run is complete, --cron has nothing to "
+            "train. Leave out run_id, so that each time has a run of its own, or leave out --cron"
+        )
 
 
 def automate(

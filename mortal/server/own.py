@@ -253,6 +253,12 @@ def _kept_running(home: Path, record: ServerRecord, say: Callable[[str], None]) 
             if living_server(home) is not None:
                 pause = LOOK_EVERY_S
                 continue
+            if not (home / "users.lock").exists():
+                say(
+                    f"{home} was deleted, with the history of the Prefect server that uses it; end "
+                    "the commands that use the server, and start them again"
+                )
+                return
             with opened(home / "start.lock") as lock:
                 if not try_lock(lock, fcntl.LOCK_EX) or living_server(home) is not None:
                     continue  # another command is restarting it, or has done so
@@ -273,6 +279,8 @@ def _kept_running(home: Path, record: ServerRecord, say: Callable[[str], None]) 
 
 
 def _leave(home: Path, users: IO[str], say: Callable[[str], None]) -> None:
+    if not home.exists():  # deleted; the server ends when the lock, which it has open, is free
+        return
     with locked(home / "start.lock"):
         _leave_locked(home, users, say)
 

@@ -13,20 +13,16 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
-from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectNotFound
-from prefect.runner import Runner
 from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
-from pydantic import ValidationError
 
-from mortal.server.recovery import HEARTBEAT_SETTING, SILENT, ids_watched
+from mortal.server.patient_runner import PatientRunner
+from mortal.server.recovery import SILENT, ids_watched
 from mortal_flows import project_folder, terminal
 from mortal_flows.grpo_resume import grpo_resume
 from mortal_flows.grpo_train import NAME, grpo_train
@@ -36,13 +32,14 @@ from mortal_steps.errors import ConfigError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 START_LOOK_S = 0.05
-HEARTBEAT_S = 30
-"""Seconds between two heartbeats of a flow run."""
 SKIP_AFTER_MIN = 60.0
 """How many minutes late a scheduled run may begin if another run occupied this machine."""
 NO_SECOND_ONE = ConcurrencyLimitConfig(
     limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW
 )
+"""For nights, which never queue: a run that is requested meanwhile is cancelled."""
+TAKE_TURNS = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE)
+"""For runs on demand."""
 TRAINS = """Train with the settings that were given to `mortal schedule`, one run at a time.
 
 - **To change some settings**: `overrides` = `["training.max_steps=20"]`; all others stay the same.
@@ -69,15 +66,11 @@ def serve(
     deployments = scheduled_deployments(config, name, schedule)
     for deployment in deployments:
         _refuse_pooled(deployment.name)
-    runner = Runner(name="mortal", limit=1, heartbeat_seconds=HEARTBEAT_S)
-    ids = set()
+    runner = PatientRunner(deployments, say)
+    ids = asyncio.run(runner.deploy())
     for deployment in deployments:
-        deployment_id = runner.add_deployment(deployment)
-        assert isinstance(deployment_id, UUID)  # only in an event loop is it a coroutine
-        _tell_heartbeat(deployment_id)
-        ids.add(str(deployment_id))
         say(f"serving {NAME}/{deployment.name}")
-    if _unwatched(ids):
+    if _unwatched({str(deployment_id) for deployment_id in ids}):
         say("the server does not watch these runs for silence yet: call `mortal automate` again")
     os.environ.update({project_folder.VARIABLE: str(Path.cwd()), terminal.VARIABLE: "1"})
     with tempfile.TemporaryDirectory() as nothing_to_import:
@@ -85,7 +78,7 @@ def serve(
         asyncio.run(_serve(runner, say))
 
 
-async def _serve(runner: Runner, say: Callable[[str], None]) -> None:
+async def _serve(runner: PatientRunner, say: Callable[[str], None]) -> None:
     """Run the runner until a signal stops it. The signal also cancels a run in progress, which
     saves its state."""
     told = asyncio.Event()
@@ -98,6 +91,7 @@ async def _serve(runner: Runner, say: Callable[[str], None]) -> None:
     await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
     if told.is_set():
         say("stopping; a run in progress saves its state")
+        await runner.pause()
         await runner.astop()
     waiting.cancel()
     await serving
@@ -115,7 +109,7 @@ def scheduled_deployments(
         grpo_train,
         name=name,
         schedule=schedule,
-        concurrency_limit=NO_SECOND_ONE,
+        concurrency_limit=TAKE_TURNS if schedule is None else NO_SECOND_ONE,
         parameters=parameters,
         description=TRAINS.format(name=name),
         tags=["train"],
@@ -132,26 +126,6 @@ def scheduled_deployments(
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
     return train, resume
-
-
-def cron_schedule(cron: str, timezone: str) -> Schedule:
-    """The schedule that a cron expression describes. Raises `ConfigError` if the expression or the
-    time zone is invalid."""
-    try:
-        CronSchedule(cron=cron, timezone=timezone)
-    except ValidationError as error:
-        raise ConfigError(
-            f"--cron {cron!r} --timezone {timezone!r}: {error.errors()[0]['msg']}; write five "
-            "fields, such as '0 3 * * *' (each night at three), and a zone such as Europe/Berlin"
-        ) from None
-    return Schedule(cron=cron, timezone=timezone)
-
-
-def _tell_heartbeat(deployment_id: UUID) -> None:
-    """Record the heartbeat where `mortal automate` looks for it."""
-    told = DeploymentUpdate(job_variables={"env": {HEARTBEAT_SETTING: str(HEARTBEAT_S)}})
-    with get_client(sync_client=True) as client:
-        client.update_deployment(deployment_id, told)
 
 
 def _unwatched(ids: set[str]) -> bool:

@@ -2,12 +2,18 @@
 deployment that goes on with it. `make scenarios` has one night after the other, and one that is
 killed and retried."""
 
+import asyncio
 import signal
 import time
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.flow_engine import run_flow_async
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from mortal_flows.grpo_train import grpo_train
 from mortal_steps.runs.run import find_run
 from tests.support.command import Mortal, assert_saved, end_driver, wait_for_step
 from tests.support.damage import lose_the_last_step
@@ -98,3 +104,25 @@ def test_the_deployment_resume_goes_on_to_the_bits_of_the_bare_loop(
     states = {run["state_type"] for run in task_runs}
     assert "CRASHED" in states, "the segment that was killed"
     assert states <= {"COMPLETED", "CRASHED", "CANCELLED", "FAILED"}, "nothing stays Running"
+
+
+def test_a_night_whose_run_was_complete_is_skipped_and_a_retry_of_it_is_not(
+    prefect, nights, night, settings
+):
+    """The configuration names the run of an earlier night. A night that comes back finds its own
+    run complete where it was killed before it could say so."""
+    again = {"config": {**settings, "run_id": night.run.info.run_id}}
+
+    async def come():
+        let_it_be_night(prefect, nights[1]["id"])
+        async with get_client() as client:
+            flow_run = await client.read_flow_run(UUID(nights[1]["id"]))
+        return await run_flow_async(
+            grpo_train, flow_run=flow_run, parameters=again, return_type="state"
+        )
+
+    with temporary_settings({PREFECT_API_URL: prefect.env["PREFECT_API_URL"]}):
+        first, second = (asyncio.run(come()) for _ in "ab")
+    assert (first.name, second.name) == ("Cancelled", "Completed")
+    assert f"run_id = {night.run.info.run_id} is set" in first.message
+    assert "nothing was trained" in second.message

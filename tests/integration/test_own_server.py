@@ -18,9 +18,9 @@ import websockets
 
 from mortal.beside import PrefectBeside
 from mortal.server.files import living_server, opened, server_home, state_dir, try_lock
-from mortal.server.own import begun_server, keep_no_longer
+from mortal.server.own import begun_server, keep_no_longer, own_server
 from mortal_steps.errors import ConfigError, ServerError
-from mortal_steps.store.files import write_json
+from mortal_steps.store.files import delete_folder, write_json
 from mortal_steps.system.processes import ProcessId
 from tests.support.deployments import PATIENCE_S
 
@@ -308,3 +308,16 @@ def test_a_server_that_was_begun_and_is_killed_is_started_again(tmp_path, monkey
         wait_until(lambda: not first.process.lives(), "it was not killed")
         assert begun.answering().api_url == first.api_url
         assert living_server(server_home()).process != first.process
+
+
+def test_a_folder_that_is_deleted_is_told_and_its_server_ends_with_its_users(tmp_path, monkeypatch):
+    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path / "state"))
+    for set_by_answering in ("PREFECT_API_URL", "PREFECT_RESULTS_LOCAL_STORAGE_PATH"):
+        monkeypatch.setenv(set_by_answering, "")
+    said = []
+    with own_server(0, any_port=True, keep=False, say=said.append):
+        server = living_server(server_home()).process
+        delete_folder(server_home())
+        wait_until(lambda: any("was deleted" in each for each in said), "nobody was told")
+        delete_folder(tmp_path / "state")
+    wait_until(lambda: not server.lives(), "it stayed")

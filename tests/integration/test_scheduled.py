@@ -1,8 +1,12 @@
 """The deployments that `mortal schedule` makes."""
 
+import re
+
 import pytest
 
-from mortal.server.scheduled import cron_schedule, scheduled_deployments
+from mortal.cli.scheduling import schedule
+from mortal.server.cron import cron_schedule, next_time
+from mortal.server.scheduled import scheduled_deployments
 from mortal_flows.grpo_resume import grpo_resume
 from mortal_flows.grpo_train import grpo_train
 from mortal_steps.config.loader import load_config
@@ -18,6 +22,8 @@ def test_a_scheduled_run_trains_what_the_file_and_the_overrides_say():
     assert grpo_train.validate_parameters(train.parameters)["config"] == CONFIG
     assert "skip_after_min" not in train.parameters
     assert train.schedules == []
+    assert train.concurrency_limit == 1
+    assert train.concurrency_options.collision_strategy == "ENQUEUE", "those asked for wait"
     grpo_resume.validate_parameters({**resume.parameters, "run_id": "demo-1"})
 
 
@@ -30,7 +36,35 @@ def test_scheduled_nights_never_queue():
     assert train.parameters["skip_after_min"] == 60
 
 
-@pytest.mark.parametrize(("cron", "timezone"), [("0 3 * *", "UTC"), ("0 3 * * *", "Mars")])
-def test_a_schedule_that_is_none_is_refused(cron, timezone):
-    with pytest.raises(ConfigError, match=r"--cron .* --timezone .*Invalid"):
+@pytest.mark.parametrize(
+    ("cron", "timezone", "told"),
+    [
+        ("0 3 * *", "UTC", "Invalid cron string"),
+        ("0 3 * * *", "Mars", "Invalid timezone"),
+        ("0 3 * * *", "localtime", "Prefect knows no such time zone"),
+        ("0 3 31 2 *", "UTC", "no such time ever comes"),
+        ("0 0 3 * * *", "UTC", "there are 6 fields"),
+    ],
+)
+def test_a_schedule_that_begins_no_night_is_refused(cron, timezone, told):
+    given = re.escape(f"--cron {cron!r} --timezone {timezone!r}: {told}")
+    with pytest.raises(ConfigError, match=f"{given}.*write five fields"):
         cron_schedule(cron, timezone)
+
+
+def test_the_next_time_is_told_in_its_zone():
+    due = next_time(cron_schedule("30 2 29 2 *", "Europe/Berlin"))
+    assert f"{due:%m-%d %H:%M %Z}" == "02-29 02:30 CET"
+
+
+@pytest.mark.parametrize(
+    ("times", "told"),
+    [
+        ({"timezone": "Europe/Berlin"}, "--timezone is about --cron"),
+        ({"cron": "0 3 * * *", "timezone": ""}, "--timezone is empty"),
+        ({"cron": "0 3 * * *", "overrides": ["run_id=one"]}, "run_id = 'one' is fixed"),
+    ],
+)
+def test_what_contradicts_a_schedule_is_refused_before_a_server_starts(times, told):
+    with pytest.raises(ConfigError, match=told):
+        schedule(ROOT / "deployments/configs/demo.toml", **times)

@@ -80,6 +80,28 @@ def test_a_flow_run_goes_on_with_the_run_that_it_began_though_its_file_was_edite
 
 
 @pytest.mark.parametrize(
+    ("edited", "told"),
+    [
+        ("[training", "not valid TOML"),
+        ('runs_dir = "{runs}"\nstep = 3\n', "step"),
+        (None, "no such configuration file"),
+    ],
+)
+def test_a_flow_run_goes_on_though_its_file_is_broken_or_gone(tmp_path, monkeypatch, edited, told):
+    monkeypatch.chdir(tmp_path)
+    file, runs = tmp_path / "nightly.toml", "elsewhere" if edited and "runs" in edited else "runs"
+    file.write_text(f'name = "demo"\nruns_dir = "{runs}"\n')
+    begun = settings(NIGHTS[0], None, str(file), ())
+    write_identity(RunStore(tmp_path / runs / str(begun.run_id)), begun, [], [])
+    file.unlink() if edited is None else file.write_text(edited.format(runs=runs))
+    said = []
+    assert settings(NIGHTS[0], None, str(file), (), say=said.append) == begun
+    assert told in said[0] and f"run {begun.run_id} goes on as it began" in said[0]
+    with pytest.raises(ConfigError, match=told):
+        settings(NIGHTS[1], None, str(file), ())
+
+
+@pytest.mark.parametrize(
     ("parameters", "told"),
     [
         ({}, "`config_file`"),
