@@ -6,7 +6,7 @@
 
 The model is asked for a program that prints the answer. Three rewards judge what it writes: whether
 there is a program at all, whether that runs, and whether it prints the right number. Programs run
-shut in, away from your files and the network.
+in isolation, without access to your files or the network.
 
 If it is interrupted or killed, call it again with the same `--run_id`: it continues.
 """

@@ -1,1 +1,1 @@
-"""The Prefect server that runs report to: the user's own, or one that `mortal` starts."""
+"""The Prefect server that runs report to: the user's own server, or one that `mortal` starts."""

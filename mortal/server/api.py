@@ -1,8 +1,9 @@
-"""What mortal asks a Prefect server, through Prefect's own client.
+"""Requests to a Prefect server, through Prefect's own client.
 
-So it goes to whatever server Prefect's settings can reach: one with a password, with protection
-against forged requests, behind a proxy or TLS, or Prefect Cloud. Prefect reads its settings when it
-is imported, which this does: import it once the environment says which server it is.
+They therefore reach any server that Prefect's settings can reach: one with a password, with
+protection against forged requests, behind a proxy or TLS, or Prefect Cloud. This module imports
+Prefect, which reads its settings when it is imported. So import it only after the environment says
+which server to use.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from mortal_steps.errors import ServerError
 
 ANSWER_TIMEOUT_S = 20.0
 HISTORY_TIMEOUT_S = 20.0
-"""Somebody waits for the process to end."""
+"""The longest wait for a run's history. It is short because somebody waits for the process to
+end."""
 HISTORY_QUIET_S = 1.2
+"""Seconds without a change after which a run's history counts as complete."""
 REFUSED = (401, 403)
+"""HTTP status codes by which a server refuses a user."""
 
 
 @contextlib.contextmanager
 def client_of(api_url: str) -> Iterator[SyncPrefectClient]:
-    """Prefect's client for one server, which asks once."""
+    """Prefect's client for one server, without retries."""
     once = {PREFECT_API_URL: api_url, PREFECT_CLIENT_MAX_RETRIES: 0}
     with (
         temporary_settings(once),
@@ -45,7 +49,7 @@ def answers(api_url: str) -> bool:
 
 
 def check_serves(api_url: str) -> None:
-    """Raise the `ServerError` that says why a server does not serve this user, if so."""
+    """Raise `ServerError`, with the remedy, if a server does not answer or refuses this user."""
     with client_of(api_url) as client:
         try:
             client.request("POST", "/flows/count", json={})
@@ -54,20 +58,20 @@ def check_serves(api_url: str) -> None:
         except httpx.HTTPError as error:
             raise ServerError(
                 f"PREFECT_API_URL = {api_url} does not answer ({error}); start that server, or "
-                "unset the variable, and MORTAL starts a server of its own"
+                "unset the variable to let MORTAL start a server of its own"
             ) from error
 
 
 def wait_for_history(server: Server, flow_run_id: UUID) -> int | None:
-    """Wait until the server hears nothing new of a flow run; how many task runs are unfinished.
+    """Wait until the server has recorded a flow run's task runs. Returns how many of them are
+    unfinished, or None if the server has not answered.
 
-    None: the server has not answered.
-
-    Task runs reach the database a while after they end; a server stopped at once would lose the
-    last ones. A run that completes waits for its own itself (`ServerWatch.written_down`). One that
-    is stopped or fails cannot: its process ends at once where a deployment made it, and the task
-    runs that it has cancelled may be told of by nobody. So this waits until their number stays the
-    same for a while, and not for long.
+    Task runs reach the database some time after they end, so a server that is stopped at once would
+    lose the last ones. A run that completes waits for its own task runs
+    (`ServerWatch.written_down`). A run that is stopped or fails cannot: if a deployment made it,
+    its process ends at once, and nobody may report the task runs that it has cancelled. This
+    function therefore waits until their number has not changed for `HISTORY_QUIET_S` seconds, and
+    for `HISTORY_TIMEOUT_S` seconds at most. Raises `ServerError` if the server refuses this user.
     """
     deadline = time.monotonic() + HISTORY_TIMEOUT_S
     counts: list[int] = []
@@ -82,7 +86,7 @@ def wait_for_history(server: Server, flow_run_id: UUID) -> int | None:
             except httpx.HTTPError as error:
                 if isinstance(error, httpx.HTTPStatusError) and _is_refusal(error):
                     raise _refused(server.api_url, error) from error
-                time.sleep(1)  # it may come back before the time is over
+                time.sleep(1)  # the server may come back in time
                 continue
             if found != counts:
                 counts, since = found, time.monotonic()
@@ -94,13 +98,13 @@ def wait_for_history(server: Server, flow_run_id: UUID) -> int | None:
 
 def _count_task_runs(client: SyncPrefectClient, flow_run_id: UUID, *, unfinished: bool) -> int:
     own = {"any_": [str(flow_run_id)]}
-    wanted: dict[str, Any] = {  # its own, and those of its segments
+    wanted: dict[str, Any] = {  # the run's own task runs, and those of its segments
         "flow_runs": {"operator": "or_", "id": own, "parent_flow_run_id": own}
     }
     if unfinished:
         wanted["task_runs"] = {
             "state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}},
-            "subflow_runs": {"exists_": False},  # a segment's end is told at once, or not at all
+            "subflow_runs": {"exists_": False},  # a segment's end is recorded at once, or never
         }
     return int(client.request("POST", "/task_runs/count", json=wanted).json())
 

@@ -1,7 +1,8 @@
-"""Makes the automations of a Prefect server that bring the runs of deployments back.
+"""Makes the automations with which a Prefect server restarts the crashed runs of deployments.
 
-Prefect deletes with an automation what it has heard, such as the crash of a run that waits for its
-pause to end. So what is there already stays, and what is made anew is told again.
+When an automation is deleted, Prefect also forgets the events that it has received, such as the
+crash of a run that waits for its pause to end. An automation that exists already is therefore kept,
+and events are sent again to one that is made anew.
 """
 
 from __future__ import annotations
@@ -39,15 +40,16 @@ WAITS_FOR = {
     RECOVERING: {"name": {"any_": ["Recovering"]}},
     HELD_UP: {"name": {"any_": ["HeldUp"]}},
 }
-"""In which states flow runs are about which an automation has heard something, and waits."""
+"""Automation -> the states of flow runs for which it has received an event and is waiting."""
 PAGE = 200
-"""Flow runs of one request."""
+"""Number of flow runs that one request asks for."""
 
 
 def automate(recovery: Recovery) -> Iterator[str]:
-    """Make the automations, in place of those of an earlier call; yields a line for each fact.
+    """Make the automations, in place of those of an earlier call. Yields lines that say what was
+    done.
 
-    Raises `ServerError` if the server has no deployment of the flow.
+    Raises `ServerError` if the server has no deployment of one of the `FLOWS`.
     """
     with get_client(sync_client=True) as client:
         deployments = deployed(client)
@@ -61,7 +63,7 @@ def automate(recovery: Recovery) -> Iterator[str]:
         told = sum(_tell_again(client, name) for name in made)
     yield from _facts(deployments, watched, recovery, made)
     if told:
-        yield f"{told} flow runs were Running or down; they are watched from now on"
+        yield f"{told} flow runs are running or have crashed; they are watched from now on"
 
 
 def _facts(
@@ -91,20 +93,20 @@ def _facts(
 
 
 def has_deployments() -> bool:
-    """Whether there are deployments that `automate` can be about."""
+    """Whether the server has deployments that `automate` can watch."""
     with get_client(sync_client=True) as client:
         return bool(deployed(client))
 
 
 def remove() -> Iterator[str]:
-    """Remove the automations; yields a line for each that was there."""
+    """Remove the automations. Yields a line for each one that existed."""
     with get_client(sync_client=True) as client:
         for name in _remove(client, ALL):
             yield f"removed {name!r}"
 
 
 def deployed(client: SyncPrefectClient) -> list[Deployed]:
-    """The deployments of the `FLOWS`, in the order of their names."""
+    """The deployments of the `FLOWS`, flow by flow, sorted by name."""
     return [
         Deployed(name=f"{flow}/{each.name}", id=each.id, heartbeat_s=_heartbeat_s(each))
         for flow in FLOWS
@@ -131,8 +133,11 @@ def _no_deployments(client: SyncPrefectClient) -> ServerError:
 
 
 def _make(client: SyncPrefectClient, wanted: AutomationCore) -> bool:
-    """Make the automation unless it is there; whether it was made. What differs goes afterwards, so
-    that no event comes in between."""
+    """Make the automation unless it exists already. Returns whether it was made.
+
+    Automations of the same name that differ are deleted afterwards, so that no event is missed in
+    between.
+    """
     there = client.read_automations_by_name(wanted.name)
     same = [each for each in there if AutomationCore.model_validate(dict(each)) == wanted]
     if not same:
@@ -151,9 +156,10 @@ def _remove(client: SyncPrefectClient, which: tuple[str, ...]) -> list[str]:
 
 
 def _tell_again(client: SyncPrefectClient, automation: str) -> int:
-    """Let an automation that was just made hear of the flow runs that it is to wait for; how many.
+    """Send a new automation an event for each flow run that it has to wait for. Returns how many.
 
-    The events alone are sent again. The state stays: to be set to Running counts as a start.
+    Only events are sent. The state is not set again, because setting Running would count as another
+    start.
     """
     if automation not in WAITS_FOR:
         return 0
@@ -186,8 +192,8 @@ def _flow_runs(
 
 
 def _event(flow: str, flow_run: dict[str, Any]) -> dict[str, Any]:
-    """The event of a flow run's state as far as our triggers read it; of a living one a
-    heartbeat."""
+    """An event for a flow run's state, with the fields that our triggers read. For a run that is
+    alive it is a heartbeat."""
     alive = flow_run["state"]["type"] in ("RUNNING", "PENDING")
     return {
         "id": str(uuid4()),

@@ -1,8 +1,8 @@
-"""Registers Prefect's block types once the server has been running for a while.
+"""Registers Prefect's block types after the server has been running for a while.
 
-Prefect does this before its server answers. With a new database this takes about 3 s of a core, and
-no run needs it: saving a block registers its type, and the catalogue is only for people who make a
-block on Prefect's pages.
+Prefect itself does this before its server answers. With a new database it takes about 3 s of CPU
+time, and no run needs it: saving a block registers its type, and the list of types is only for
+people who make a block on Prefect's pages.
 
 Importing this module imports Prefect, which then reads its settings.
 """
@@ -18,18 +18,18 @@ from prefect.server.models.block_registration import run_block_auto_registration
 from prefect.settings import PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION, temporary_settings
 
 AFTER_S = 30.0
-"""Seconds; the first steps of a run come first."""
+"""Seconds to wait, so that the first steps of a run are not slowed down."""
 
 
 async def register_block_types(after_s: float = AFTER_S) -> None:
-    """Register them, unless that was done before; an error is logged, and the next server tries
-    again."""
+    """Register the block types after `after_s` seconds, unless that was done before. An error is
+    logged, and the next server tries again."""
     await asyncio.sleep(after_s)
     try:
         with temporary_settings({PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION: True}):
             await _register()
     except Exception:  # noqa: BLE001 - the boundary of a task that nobody awaits
-        get_logger("server").exception("the types of blocks are not registered")
+        get_logger("server").exception("the block types could not be registered")
 
 
 @_memoize_block_auto_registration

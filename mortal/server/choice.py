@@ -1,7 +1,7 @@
-"""The Prefect server a run reports to: the user's own, or one on loopback for this user.
+"""Chooses the Prefect server that a run reports to: the user's own, or one on loopback.
 
-Prefect's in-process ("ephemeral") API forgets task runs when the process exits, so without a
-configured server `mortal` starts a real one, on SQLite below the state directory.
+Prefect's in-process ("ephemeral") API forgets task runs when the process exits. If no server is
+configured, `mortal` therefore starts a real one, with a SQLite database in the state directory.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 def prefect_server(
     *, port: int, keep: bool, say: Callable[[str], None], any_port: bool = False
 ) -> Iterator[Server]:
-    """A server for the time of the block; `PREFECT_API_URL` names it to everything inside.
+    """A server that is available during the block, where `PREFECT_API_URL` names it.
 
-    The user's own server (`PREFECT_API_URL` in the environment) is used as it is. Otherwise one
-    that another command started, otherwise a new one on `port` (0: any free one). It ends with the
-    last command that uses it, unless one of them said `keep`. Raises `ServerError`.
+    This is the user's own server if the environment sets `PREFECT_API_URL`; otherwise one that
+    another command started; otherwise a new one on `port` (0: any free port). With `any_port`, a
+    server on another port will do. A server that `mortal` started ends with the last command that
+    uses it, unless one of them asked to `keep` it. `say` receives messages for the user. Raises
+    `ServerError`.
     """
     configured = check_configured_server()
     if configured is not None:
@@ -36,8 +38,8 @@ def prefect_server(
 
 
 def running_server() -> Server:
-    """The user's own server, or one that another command has started. No server is started for
-    this. Raises `ServerError` if there is none."""
+    """The user's own server, or one that another command has started. This starts no server.
+    Raises `ServerError` if there is none."""
     configured = check_configured_server()
     if configured is not None:
         return configured
@@ -63,8 +65,8 @@ def check_configured_server() -> Server | None:
 
 
 def prepare_client() -> None:
-    """Set the environment of Prefect's client before it is imported: no proxy between processes of
-    this machine, and no telemetry."""
+    """Set the environment of Prefect's client, which must happen before Prefect is imported: no
+    proxy between processes on this machine, and no telemetry."""
     os.environ.setdefault("DO_NOT_TRACK", "1")
     named = [os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
     merged = ",".join(dict.fromkeys([*filter(None, ",".join(named).split(",")), *LOOPBACK]))

@@ -1,7 +1,8 @@
-"""Where our own Prefect server keeps its history: SQLite, or the PostgreSQL that a variable names.
+"""The database in which our own Prefect server keeps its history.
 
-Prefect's own vacuum removes flow runs that ended long ago. SQLite then fills the room again, but
-its file stays as large as it ever was, until a server that starts gives back what is free.
+It is SQLite, or PostgreSQL if an environment variable names one. Prefect's own vacuum removes flow
+runs that ended long ago. SQLite then reuses the space, but its file never shrinks by itself; a
+server that starts makes the file smaller.
 """
 
 from __future__ import annotations
@@ -18,39 +19,41 @@ from mortal_steps.errors import ServerError
 DATABASE = "prefect.db"
 VARIABLE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 EARLIER_VARIABLE = "PREFECT_API_DATABASE_CONNECTION_URL"
-"""Prefect's earlier name for the same."""
+"""Prefect's earlier name for the same variable."""
 SQLITE, POSTGRESQL = "sqlite+aiosqlite", "postgresql+asyncpg"
 
 WORTH_IT = 64 * 2**20
-"""Bytes that have to be free for a file to be made smaller, and more than half of it."""
+"""A file is made smaller only if more than this many bytes, and more than half of it, are free."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileUse:
-    """How large an SQLite file is."""
+    """How much space an SQLite file takes."""
 
     num_bytes: int
+    """Size of the file."""
     num_free: int
-    """Bytes of it that hold nothing."""
+    """How many of these bytes are unused."""
 
     @property
     def is_mostly_free(self) -> bool:
-        """Whether it is worth the time to make the file smaller."""
+        """Whether making the file smaller is worth the time."""
         return self.num_free > max(WORTH_IT, self.num_bytes / 2)
 
 
 def database_url(home: Path) -> str:
-    """The database of the server whose files are in `home`, as Prefect names it.
+    """The URL of the database of the server whose files are in `home`, in the form that Prefect
+    takes.
 
-    Raises `ServerError` for a variable that names none that Prefect can use.
+    Raises `ServerError` if an environment variable names a database that Prefect cannot use.
     """
     for variable in (VARIABLE, EARLIER_VARIABLE):
         named = os.environ.get(variable)
         if named:
             if named.partition("://")[0] not in (SQLITE, POSTGRESQL):
                 raise ServerError(
-                    f"{variable} = {without_password(named)}: Prefect reaches PostgreSQL by "
-                    f"{POSTGRESQL}://USER:PASSWORD@HOST/DATABASE; without the variable the "
+                    f"{variable} = {without_password(named)}: for PostgreSQL, write "
+                    f"{POSTGRESQL}://USER:PASSWORD@HOST/DATABASE; without the variable, the "
                     "history is kept in SQLite"
                 )
             return named
@@ -58,12 +61,12 @@ def database_url(home: Path) -> str:
 
 
 def own_sqlite(home: Path) -> str:
-    """The database of a server that nobody told of another one."""
+    """The URL of the database that a server uses by default."""
     return f"{SQLITE}:///{home / DATABASE}"
 
 
 def without_password(url: str) -> str:
-    """The same to show and to keep; who knows it cannot log in with it."""
+    """The URL without its password and its query, so that it may be shown and stored."""
     return re.sub(r"(://[^:@/]*):.*@", r"\1@", url).partition("?")[0]
 
 
@@ -83,8 +86,11 @@ def file_use(path: Path) -> FileUse:
 
 
 def give_back_space(path: Path) -> bool:
-    """Make the file smaller if that is worth it; whether it was. For a server that starts, which
-    has it for itself. A kill in the middle changes nothing. Raises `sqlite3.Error`."""
+    """Make the file smaller if that is worth the time. Returns whether it was.
+
+    A server does this when it starts, while nobody else uses the file. A kill in the middle does no
+    harm. Raises `sqlite3.Error`.
+    """
     if not file_use(path).is_mostly_free:
         return False
     with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as database:

@@ -1,14 +1,14 @@
-"""What the commands of one user and their Prefect server know of each other: files of one folder.
+"""The files through which a user's commands and their Prefect server find each other.
 
     server.json   the server's address and process, written by the server itself
-    users.lock    locked, shared, by every process that wants the server; the kernel frees it when
-                  that process is gone, whatever ended it. The server ends once it can have the lock
-                  for itself, and holds it then until it is gone
-    start.lock    held while somebody looks whether there is a server, or starts one
-    server.lock   held by the server for as long as it lives: one on another machine, or in another
-                  container, that shares the folder is a process that nobody here can see
+    users.lock    held, shared, by every process that needs the server. The kernel releases the lock
+                  when that process ends, in whatever way. The server ends as soon as it can hold
+                  the lock alone, and then holds it until it has ended
+    start.lock    held while a command checks whether there is a server, or starts one
+    server.lock   held by the server while it lives. It reveals a server on another machine, or in
+                  another container, that shares the folder and whose process cannot be seen here
 
-Other users of the machine may read none of it.
+Other users of the machine can read none of these files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PORT_IN_USE = 98
 FOLDER_IN_USE = 97
 """Exit codes of a server."""
 END_S = 10.0
-"""How long a server that nobody wants has to end."""
+"""Seconds that a server which nobody needs may take to end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,23 +50,23 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerRecord:
-    """A server of ours, as it told of itself when it began."""
+    """The record that a server of ours writes about itself when it starts."""
 
     api_url: str
     process: ProcessId
     keep: bool
-    """Whether it stays when nobody wants it."""
+    """Whether it keeps running when nobody needs it."""
     database: str
-    """Where it keeps its history, without a password."""
+    """URL of the database with its history, without a password."""
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         return int(self.api_url.removesuffix("/api").rpartition(":")[2])
 
 
 def state_dir() -> Path:
-    """`MORTAL_STATE_DIR`, or `mortal` below the user's state directory."""
+    """`MORTAL_STATE_DIR`, or the folder `mortal` in the user's state directory."""
     chosen = os.environ.get("MORTAL_STATE_DIR")
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(chosen) if chosen else Path(base) / "mortal"
@@ -78,27 +78,27 @@ def server_home() -> Path:
     with writing(home):
         home.mkdir(parents=True, exist_ok=True)
         home.chmod(0o700)
-        # SQLite gives the files beside it the same mode.
+        # SQLite gives the files that it makes beside the database the same mode.
         os.close(os.open(home / DATABASE, os.O_CREAT | os.O_RDWR, 0o600))
         (home / DATABASE).chmod(0o600)
     return home
 
 
 def client_environment(server: Server) -> dict[str, str]:
-    """Environment of a flow that reports to our own `server`."""
+    """Environment variables for a flow that reports to our own `server`."""
     environment = {
         "PREFECT_API_URL": server.api_url,
         "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(server_home() / "results"),
     }
     password = os.environ.get("PREFECT_SERVER_API_AUTH_STRING")
-    if password:  # which the server has, too
+    if password:  # the server uses the same variable
         environment["PREFECT_API_AUTH_STRING"] = password
     return environment
 
 
 def read_record(home: Path) -> ServerRecord | None:
-    """The server that was started last and did not end in order; a damaged record counts as none,
-    and so does one of a server that does not say which process it is."""
+    """The record of the server that was started last, unless that server ended in order. A damaged
+    record, or one that does not name the server's process, counts as missing."""
     try:
         found = json.loads((home / "server.json").read_text(encoding="utf-8"))
         process = ProcessId(**found["process"])
@@ -106,23 +106,23 @@ def read_record(home: Path) -> ServerRecord | None:
             api_url=found["api_url"],
             process=process,
             keep=found["keep"],
-            database=found.get("database", own_sqlite(home)),  # as older servers have it
+            database=found.get("database", own_sqlite(home)),  # older servers did not record it
         )
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 
 def living_server(home: Path) -> ServerRecord | None:
-    """The server that runs, or is on its way up."""
+    """The server that is running or starting; None if there is none."""
     record = read_record(home)
     return record if record is not None and record.process.lives() else None
 
 
 def in_use_elsewhere(home: Path) -> ServerError:
-    """What to raise where a server that cannot be seen from here has the folder."""
+    """The error to raise if a server that cannot be seen from here uses the folder."""
     return ServerError(
         f"the Prefect server of {home} runs on another machine, or in another container, that "
-        "shares this folder. Set MORTAL_STATE_DIR to a folder of this machine's own, or set "
+        "shares this folder. Set MORTAL_STATE_DIR to a folder that only this machine uses, or set "
         "PREFECT_API_URL to a server that both can reach"
     )
 
@@ -141,20 +141,23 @@ def remove_record(home: Path, process: ProcessId) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[IO[str]]:
-    """Hold the lock alone for the time of the block, once it can be had. Raises `StoreError`."""
+    """Wait for the lock, and hold it exclusively during the block. Raises `StoreError`."""
     with opened(path) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
 
 
 def opened(path: Path) -> IO[str]:
-    """A file to lock. Raises `StoreError` if it cannot be made."""
+    """Open a file to lock. Raises `StoreError` if it cannot be made."""
     with writing(path):
         return path.open("a")
 
 
 def try_lock(lock: IO[str], how: int) -> bool:
-    """Lock the open file without waiting; whether that went."""
+    """Lock the open file without waiting. Returns whether the lock is held now.
+
+    `how`: `fcntl.LOCK_SH` or `fcntl.LOCK_EX`.
+    """
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
     except BlockingIOError:

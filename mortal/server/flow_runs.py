@@ -1,5 +1,5 @@
-"""Flow runs that a Prefect server has not ended: those that run, that wait for a turn, or that come
-back."""
+"""The unfinished flow runs of a Prefect server: those that run, wait for their turn, or will be
+restarted after a crash."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ MOST_SHOWN = 50
 
 
 def unfinished(server: Server) -> list[tuple[str, str, str, str]]:
-    """Name, state, since when or until when, and message of each, the next one first."""
+    """The unfinished flow runs, sorted by their expected start, at most `MOST_SHOWN`.
+
+    Of each: its name, its state, how long it has been in that state or when it starts, and the
+    state's message.
+    """
     wanted = {
-        "flows": {"name": {"any_": list(FLOWS)}},  # segments are their runs' own
+        "flows": {"name": {"any_": list(FLOWS)}},  # segments are not listed
         "flow_runs": {
             "state": {
                 "operator": "or_",

@@ -1,8 +1,8 @@
-"""Keeps the pages of other sites out of a server on loopback, which every browser here can reach.
+"""Keeps pages of other sites from using a server on loopback, which every local browser can reach.
 
-A page may send requests to any address. The browser says whose page it was (Origin), or how the
-request came about (Sec-Fetch-Site), for WebSockets too, which CORS does not cover. A site whose
-name is made to mean 127.0.0.1 is told by that name (Host).
+A page may send requests to any address. The browser says which page sent a request (Origin), or how
+the request came about (Sec-Fetch-Site). It does so for WebSockets as well, which CORS does not
+cover. A site whose name was made to resolve to 127.0.0.1 is recognised by that name (Host).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ POLICY_VIOLATION = 1008
 
 
 class OwnPagesOnly:
-    """ASGI middleware: requests of other pages than those at `origins` are refused.
+    """ASGI middleware that refuses requests from pages that are not at one of the `origins`.
 
-    What is no browser sends no Origin and passes, if it uses one of the origins' hosts.
+    A client that is not a browser sends no Origin. It is let through if it addresses one of the
+    origins' hosts.
     """
 
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
@@ -31,15 +32,15 @@ class OwnPagesOnly:
         self._hosts = frozenset(urlsplit(origin).hostname for origin in origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, one WebSocket, or the server's start and end."""
+        """Handle one request, one WebSocket, or the server's start and end."""
         if scope["type"] not in ("http", "websocket") or self._is_own(Headers(scope=scope)):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})
         else:
             refusal = PlainTextResponse(
-                "mortal's server answers its own pages alone; name others in "
-                "PREFECT_SERVER_CORS_ALLOWED_ORIGINS before it is started\n",
+                "mortal's server answers only its own pages; name others in "
+                "PREFECT_SERVER_CORS_ALLOWED_ORIGINS before you start it\n",
                 status_code=403,
             )
             await refusal(scope, receive, send)
@@ -52,6 +53,6 @@ class OwnPagesOnly:
         origin = headers.get("origin")
         if origin is not None:
             return origin in self._origins
-        # A page elsewhere may link here, and no more: no frame, no picture, no script.
+        # Other sites may link to these pages, but not embed them as frames, pictures or scripts.
         elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         return not elsewhere or headers.get("sec-fetch-dest") == "document"

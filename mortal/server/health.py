@@ -1,4 +1,4 @@
-"""Whether our own Prefect server answers."""
+"""Checks whether our own Prefect server answers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ ANSWER_TIMEOUT_S = 20.0
 
 
 def answers(port: int) -> bool:
-    """Whether it is healthy. Prefect's client would take longer to make than the server to say.
+    """Whether the server on this port of 127.0.0.1 is healthy.
 
-    Raises `ServerError` where nothing that listens on loopback can be reached.
+    This does not use Prefect's client, because making one takes longer than the request. Raises
+    `ServerError` if the network interface of loopback is down.
     """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_TIMEOUT_S)
     try:

@@ -1,8 +1,7 @@
-"""Automations that send a run's notices through notification blocks of the Prefect server.
+"""Makes automations that send a run's notices through notification blocks of the Prefect server.
 
-One automation for each block. Its trigger counts nothing and waits for nothing: every event of a
-notice is sent. It listens for no event of Prefect's own, so it is not in the way of those in
-automations.py.
+There is one automation for each block. Its trigger fires for every event of a notice, at once. It
+does not listen for Prefect's own events, so it does not disturb the automations of automations.py.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mortal_steps.errors import ServerError
 from mortal_tasks.notices import LEVEL, RESOURCE
 
 PREFIX = "mortal: notices through "
-"""How the names of these automations begin."""
+"""The names of these automations begin with this text."""
 EVENTS = "mortal.*"
 ALL = ("news", "warning", "failure")
 WITHOUT_NEWS = ("warning", "failure")
@@ -29,10 +28,10 @@ PAGE = 200
 
 
 def notify(blocks: Sequence[str], levels: Collection[str] = ALL) -> Iterator[str]:
-    """Let notices of these levels be sent through these blocks, such as `slack-webhook/ops`, and
-    no others; yields a line for each.
+    """Send notices of these levels through these blocks, such as `slack-webhook/ops`, and through
+    no others. Yields a line for each block.
 
-    Raises `ServerError` for what is not a notification block of the server, and changes nothing.
+    Raises `ServerError`, and changes nothing, if the server has no such notification block.
     """
     with get_client(sync_client=True) as client:
         known = _blocks(client)
@@ -46,7 +45,7 @@ def notify(blocks: Sequence[str], levels: Collection[str] = ALL) -> Iterator[str
 
 
 def remove() -> Iterator[str]:
-    """Remove these automations; yields a line for each that was there."""
+    """Remove these automations. Yields a line for each one that existed."""
     with get_client(sync_client=True) as client:
         for automation in _remove(client):
             yield f"removed {automation.name!r}"
@@ -67,7 +66,7 @@ def _automations(client: SyncPrefectClient) -> list[Automation]:
 
 
 def _blocks(client: SyncPrefectClient) -> dict[str, Any]:
-    """Ids of the notification blocks that have a name, by `TYPE/NAME`."""
+    """`TYPE/NAME` of each notification block that has a name -> its id."""
     found: dict[str, Any] = {}
     offset = 0
     wanted = {"block_schemas": {"block_capabilities": {"all_": ["notify"]}}}
@@ -85,9 +84,9 @@ def _unknown(client: SyncPrefectClient, block: str, known: Collection[str]) -> s
     kind, _, name = block.partition("/")
     there = ", ".join(sorted(known)) or "none"
     return (
-        f"--notify {block}: {client.api_url} has no notification block of this name (there: "
-        f"{there}); a block is TYPE/NAME, and `prefect block create {kind or 'TYPE'}` shows the "
-        f"page that makes one named {name or 'NAME'}. `prefect block type ls` lists the types"
+        f"--notify {block}: {client.api_url} has no notification block of this name; it has: "
+        f"{there}. Write TYPE/NAME. `prefect block create {kind or 'TYPE'}` shows the page on "
+        f"which you can make one named {name or 'NAME'}; `prefect block type ls` lists the types"
     )
 
 

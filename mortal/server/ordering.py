@@ -1,17 +1,18 @@
-"""In which order the server shows events to its automations.
+"""The order in which the server passes events to its automations.
 
-Prefect shows an event after the one that it follows: Crashed after Running, where less than five
-minutes lie between them. An event whose forerunner never comes waits for a quarter of an hour, and
-all that follow it wait too. That happens whenever
+Prefect passes on an event only after the event that it follows, for example Crashed after Running,
+if less than five minutes lie between the two. If the earlier event never arrives, the later one
+waits for fifteen minutes, and so do all events that follow it. That happens whenever
 
-- the server was started again in between, for it remembers in memory alone what it has shown: a run
-  and its server that lose their power together;
-- a schedule made the flow run less than five minutes before, for of its first state there is never
-  an event;
-- SQLite was busy, and Prefect has dropped the forerunner.
+- the server was restarted in between, because it remembers only in memory which events it has
+  passed on; for example, if a run and its server lose their power together;
+- a schedule made the flow run less than five minutes before, because its first state never has an
+  event;
+- SQLite was busy, and Prefect dropped the earlier event.
 
-Here it waits for `WAIT`, which is longer than one process takes to show an event, or to show it for
-the fourth time. The setting PREFECT_SERVER_EVENTS_CAUSAL_ORDERING names this module.
+With this module, an event waits only for `WAIT`. That is longer than one process takes to pass on
+an event, even if it needs four attempts. The setting PREFECT_SERVER_EVENTS_CAUSAL_ORDERING names
+this module.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from prefect.server.events.schemas.events import ReceivedEvent
 
 WAIT = timedelta(seconds=10)
 GIVE_UP = timedelta(minutes=15)
-"""An event that cannot be shown for so long never will."""
+"""An event that could not be passed on for this long is dropped."""
 
 
 class CausalOrdering(memory.CausalOrdering):
-    """Prefect's, with less patience."""
+    """Prefect's own ordering with a shorter wait."""
 
     async def wait_for_leader(self, event: ReceivedEvent) -> None:
-        """Raise `EventArrivedEarly` for an event that is to wait."""
+        """Raise `EventArrivedEarly` for an event that has to wait."""
         if datetime.now(UTC) - event.received < WAIT:
             await super().wait_for_leader(event)
 
     async def get_lost_followers(self) -> list[ReceivedEvent]:
-        """Those that have waited long enough, in the order in which they occurred; asked for every
-        few seconds.
+        """The events that have waited long enough, in the order in which they occurred. Prefect
+        calls this every few seconds.
 
-        Each stays on the list until it was shown (`preceding_event_confirmed` removes it then):
-        where one fails, as with a busy SQLite, Prefect shows none of those behind it. What follows
-        an event of the list is shown with it.
+        An event stays on the list until it has been passed on; `preceding_event_confirmed` then
+        removes it. If one of them fails, for example because SQLite is busy, Prefect passes on none
+        of those behind it. Events that follow one on the list are passed on together with it.
         """
         now = datetime.now(UTC)
         async with self._lock:
@@ -51,6 +52,6 @@ class CausalOrdering(memory.CausalOrdering):
             if now - event.received >= WAIT and event.follows not in waiting
         ]
         for event in lost:
-            if now - event.received >= GIVE_UP:  # this is the last time
+            if now - event.received >= GIVE_UP:  # this is the last attempt
                 await self.forget_follower(event)
         return sorted(lost, key=lambda event: event.occurred)

@@ -1,7 +1,7 @@
-"""Our own Prefect server, on loopback, for all commands of one user that want one.
+"""Our own Prefect server on loopback, which all commands of one user share.
 
-Each of them holds a lock for as long as it lives, and the server ends when nobody holds it any more
-(mortal/server/process.py). A server that dies before that is started again by those who want it.
+Each command holds a lock while it lives, and the server ends when nobody holds the lock any more
+(mortal/server/process.py). If the server dies earlier, one of the commands starts it again.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ from mortal.server.health import answers
 from mortal_steps.errors import ServerError
 
 START_TIMEOUT_S = 600.0
-"""How long a living server may take until it answers: a slow machine needs minutes for the first
-start."""
+"""Seconds that a living server may take until it answers. On a slow machine, the first start takes
+minutes."""
 GONE_TIMEOUT_S = END_S + 10.0
+"""Seconds to wait for the end of a server that nobody needs."""
 LOOK_EVERY_S = 0.5
 LONGEST_PAUSE_S = 60.0
-"""Between two starts of a server that does not stay."""
+"""The longest pause between two starts of a server that keeps dying, in seconds."""
 
 
 @contextlib.contextmanager
 def own_server(
     port: int, *, any_port: bool, keep: bool, say: Callable[[str], None]
 ) -> Iterator[Server]:
-    """The server that another command has started, or a new one on `port` (0: any free one).
+    """The server that another command has started, or a new one on `port` (0: any free port).
 
-    Raises `ServerError` if it does not start, or where one runs on another port already and not
-    `any_port` will do.
+    Raises `ServerError` if the server does not start. Also raises it if a server already runs on
+    another port, unless `any_port` is set or `port` is 0.
     """
     with begun_server(port, any_port=any_port, keep=keep, say=say) as begun:
         yield begun.answering()
@@ -66,7 +67,7 @@ def own_server(
 def begun_server(
     port: int, *, any_port: bool, keep: bool, say: Callable[[str], None]
 ) -> Iterator[BegunServer]:
-    """`own_server` that may still be on its way up."""
+    """The same as `own_server`, but the server may still be starting."""
     home = server_home()
     with opened(home / "users.lock") as users:
         with locked(home / "start.lock"):
@@ -89,7 +90,7 @@ def begun_server(
 
 
 class BegunServer:
-    """Our own server, as soon as its address is known."""
+    """Our own server, whose address is known but which may still be starting."""
 
     def __init__(
         self,
@@ -105,12 +106,13 @@ class BegunServer:
         self.server = Server(api_url=record.api_url)
 
     def name(self) -> None:
-        """Name it to Prefect's client, which is not imported yet, in this process and below."""
+        """Set the environment that tells Prefect's client, in this process and in its children,
+        which server to use. Prefect must not have been imported yet."""
         os.environ.update(client_environment(self.server))
 
     def answering(self) -> Server:
-        """The server when it answers; kept running from now on. Raises `ServerError` if it does not
-        start."""
+        """Wait until the server answers. From then on, it is restarted if it dies. Raises
+        `ServerError` if it does not start."""
         self.name()
         try:
             _wait_until_it_answers(self._home, self._record)
@@ -123,7 +125,8 @@ class BegunServer:
         return self.server
 
     def _start_again(self) -> None:
-        """It was killed while nobody watched it; at its port, which was named already."""
+        """Restart a server that was killed before anybody watched it, on the same port, because
+        its address may be in use already."""
         port, keep = self._record.port, self._record.keep
         with locked(self._home / "start.lock"):
             found = living_server(self._home) or _start(self._home, port, keep, self._say)
@@ -133,10 +136,11 @@ class BegunServer:
 
 
 def keep_no_longer(say: Callable[[str], None]) -> None:
-    """Let the server that was left running end; it does once nobody uses it, and `say` which."""
+    """Let a server that was left running end as soon as nobody uses it. `say` receives a message
+    that says whether it has ended."""
     home = server_home()
     with locked(home / "start.lock"), opened(home / "users.lock") as users:
-        _want(users)  # so that the server does not look at the record meanwhile
+        _want(users)  # keeps the server from reading the record meanwhile
         record = living_server(home)
         if record is None:
             say("MORTAL's Prefect server is not running")
@@ -145,17 +149,18 @@ def keep_no_longer(say: Callable[[str], None]) -> None:
         _leave_locked(home, users, say)
         name = f"MORTAL's Prefect server at {Server(api_url=record.api_url).ui_url}"
         in_use = record.process.lives()
-        say(f"{name} ends with the commands that use it" if in_use else f"{name} has ended")
+        say(f"{name} will end with the commands that use it" if in_use else f"{name} has ended")
 
 
 def _want(users: IO[str]) -> None:
-    """Be one of those who want the server, once the one that is about to end is gone."""
+    """Take the shared lock of those who need the server. If a server is about to end, wait until it
+    has ended. Raises `ServerError` if it does not."""
     deadline = time.monotonic() + GONE_TIMEOUT_S
     while not try_lock(users, fcntl.LOCK_SH):
         if time.monotonic() > deadline:
             raise ServerError(
                 f"MORTAL's previous Prefect server does not end; kill its process, which "
-                f"`fuser -v {users.name}` names"
+                f"`fuser -v {users.name}` shows"
             )
         time.sleep(0.05)
 
@@ -167,7 +172,7 @@ class PortInUseError(ServerError):
 def _first_start(
     home: Path, port: int, any_port: bool, keep: bool, say: Callable[[str], None]
 ) -> ServerRecord:
-    """See `_start`; on a free port if the other is taken and `any_port` will do."""
+    """See `_start`. If the port is taken and `any_port` is set, another free port is used."""
     try:
         return _start(home, port, keep, say)
     except PortInUseError:
@@ -177,7 +182,8 @@ def _first_start(
 
 
 def _start(home: Path, port: int, keep: bool, say: Callable[[str], None]) -> ServerRecord:
-    """A server that is on its way up; the start lock is held. Raises `ServerError`."""
+    """Start a server, and return as soon as its address is known. The caller holds the start lock.
+    Raises `ServerError`."""
     process = _spawn(home, port, keep=keep)
     deadline = time.monotonic() + START_TIMEOUT_S
     while (record := living_server(home)) is None or record.process.pid != process.pid:
@@ -214,12 +220,13 @@ def _spawn(home: Path, port: int, *, keep: bool) -> subprocess.Popen[bytes]:
 
 
 def _check_database(record: ServerRecord, wanted: str) -> None:
-    """Raise `ServerError` for another database: a part of the history in each is of no use."""
+    """Raise `ServerError` if the server uses another database than this command would: a history
+    that is split between two databases is of no use."""
     if record.database != wanted:
         raise ServerError(
             f"MORTAL's Prefect server at {record.api_url} keeps its history in {record.database}, "
-            f"and {VARIABLE} asks for {wanted}; set the variable as it was when that server "
-            "started, or end the commands that use it"
+            f"but {VARIABLE} asks for {wanted}; set the variable to its value when that server "
+            "started, or end the commands that use the server"
         )
 
 
@@ -237,7 +244,7 @@ def _wait_until_it_answers(home: Path, record: ServerRecord) -> None:
 
 @contextlib.contextmanager
 def _kept_running(home: Path, record: ServerRecord, say: Callable[[str], None]) -> Iterator[None]:
-    """For the time of the block, start the server again, on the same port, if it is gone."""
+    """During the block, restart the server on the same port whenever it has died."""
     left = threading.Event()
 
     def watch() -> None:
@@ -248,7 +255,7 @@ def _kept_running(home: Path, record: ServerRecord, say: Callable[[str], None]) 
                 continue
             with opened(home / "start.lock") as lock:
                 if not try_lock(lock, fcntl.LOCK_EX) or living_server(home) is not None:
-                    continue  # somebody else has done it
+                    continue  # another command is restarting it, or has done so
                 keep = (read_record(home) or record).keep
                 try:
                     _start(home, record.port, keep, say)
@@ -271,7 +278,7 @@ def _leave(home: Path, users: IO[str], say: Callable[[str], None]) -> None:
 
 
 def _leave_locked(home: Path, users: IO[str], say: Callable[[str], None]) -> None:
-    """Want the server no longer, and return when it is gone if nobody else does."""
+    """Give up the shared lock. If nobody else needs the server, wait until it has ended."""
     record = living_server(home)
     others = not try_lock(users, fcntl.LOCK_EX) and try_lock(users, fcntl.LOCK_SH)
     fcntl.flock(users, fcntl.LOCK_UN)

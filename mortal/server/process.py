@@ -1,7 +1,7 @@
-"""Our Prefect server from inside: `python -m mortal.server.process HOME PORT [--keep]`.
+"""The process of our Prefect server: `python -m mortal.server.process HOME PORT [--keep]`.
 
-It listens on loopback, says where in server.json, and ends when no process wants it any more
-(mortal/server/files.py), however those have ended.
+It listens on loopback, writes its address to server.json, and ends when no process needs it any
+more (mortal/server/files.py), in whatever way those processes have ended.
 """
 
 from __future__ import annotations
@@ -46,60 +46,63 @@ from mortal_steps.system.processes import ProcessId
 
 HOST = "127.0.0.1"
 LOOK_EVERY_S = 0.25
-"""Between two looks whether anybody wants the server."""
+"""Seconds between two checks whether anybody needs the server."""
 DEAD_WITHIN_S = 2.0
-"""How long one that was killed may take to be gone."""
+"""Seconds that a server which was killed may take to end."""
 CLOSE_S = 2.0
-"""How long connections have to end."""
+"""Seconds that connections may take to close."""
 
 SERVER_SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    # The recorder writes task runs in batches; its defaults cost three times the CPU per task run.
+    # The recorder writes task runs in batches; with its defaults, each takes three times the CPU.
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_READ_BATCH_SIZE": "50",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
-    # Half of what is left: a copy of every event, for the event feed alone. Runs, states, logs and
-    # artifacts are kept without it, and automations hear events as they come.
+    # The persister takes half of the remaining CPU. It copies every event, which only the event
+    # feed reads. Runs, states, logs and artifacts are kept without it, and automations receive
+    # events directly.
     "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
-    # A power cut takes server, worker and run together. A server that comes back must still know
-    # whom it expected a heartbeat from, to mark that run Crashed; by default it forgets in a
-    # minute, and the run stays Running for ever. It may have been off for a holiday.
+    # A power cut ends server, worker and run together. A server that comes back must still know
+    # which runs owe it a heartbeat, to mark them Crashed. By default it forgets that within a
+    # minute, and such a run stays Running for ever. The server may have been off for weeks.
     "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER": "P30D",
-    # And that it crashed must reach the automations, though the server has forgotten what came
-    # before that.
+    # The automations must learn of that crash, although the server has forgotten the events before
+    # it.
     "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "mortal.server.ordering",
-    # Which run has the place of a deployment with a limit. By default only the memory of the server
-    # says so, and one that is started again cancels whoever comes to renew a lease.
+    # Where the server remembers which run occupies a deployment with a limit. By default it does so
+    # in memory only, and a server that was restarted cancels every run that renews its lease.
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
         "prefect.server.concurrency.lease_storage.filesystem"
     ),
-    # What `prefect deployment run --watch` and `prefect flow-run watch` print of a run.
+    # Both are needed for the logs that `prefect deployment run --watch` and `prefect flow-run
+    # watch` print.
     "PREFECT_SERVER_LOGS_STREAM_OUT_ENABLED": "true",
     "PREFECT_SERVER_LOGS_STREAM_PUBLISHING_ENABLED": "true",
     "PREFECT_LOGGING_SERVER_LEVEL": "WARNING",
 }
 
 RETENTION = {
-    # Flow runs that ended 90 days ago go, with their task runs, logs and artifacts; by default
-    # Prefect keeps them for ever. Their run directories stay.
+    # Flow runs that ended more than 90 days ago are removed, with their task runs, logs and
+    # artifacts. By default, Prefect keeps them for ever. Run directories are not touched.
     "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
     "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(90 * 24 * 3600),
 }
-"""What the user may set otherwise."""
+"""Settings that the user may override."""
 
 BLOCKS_LATER = {
     "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
-    # Else Prefect would remember that it has done it.
+    # Otherwise Prefect would record that it has registered them.
     "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
 }
-"""mortal/server/blocks.py registers the types of blocks once the server has served for a while."""
+"""With these settings Prefect does not register block types; mortal/server/blocks.py does so
+later."""
 
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 MIGRATES = "PREFECT_SERVER_DATABASE_MIGRATE_ON_START"
 
 
 def main() -> None:
-    """Serve until nobody wants the server, or SIGTERM."""
+    """Serve until nobody needs the server, or until SIGTERM."""
     home, port, keep = Path(sys.argv[1]), int(sys.argv[2]), "--keep" in sys.argv[3:]
     with socket.socket() as listener, opened(home / "server.lock") as only:
         _be_the_only_one(only)
@@ -127,7 +130,7 @@ def main() -> None:
 
 
 def _be_the_only_one(lock: IO[str]) -> None:
-    """Hold the lock, or exit: the database is not for two servers."""
+    """Take the lock, or exit: two servers must not use the same database."""
     deadline = time.monotonic() + DEAD_WITHIN_S
     while not try_lock(lock, fcntl.LOCK_EX):
         if time.monotonic() > deadline:
@@ -137,7 +140,7 @@ def _be_the_only_one(lock: IO[str]) -> None:
 
 
 class Wanted:
-    """Watches whether anybody wants the server, from its first moment on."""
+    """Watches, from the first moment on, whether anybody needs the server."""
 
     def __init__(self, home: Path, process: ProcessId) -> None:
         self._home = home
@@ -147,7 +150,7 @@ class Wanted:
         threading.Thread(target=self._watch, name="wanted", daemon=True).start()
 
     def serves(self, server: uvicorn.Server) -> None:
-        """This is what to end, in order."""
+        """Set the server that has to be ended in order."""
         self._server = server
 
     def _watch(self) -> None:
@@ -156,13 +159,13 @@ class Wanted:
         if self._server is not None and self._server.started:
             self._server.should_exit = True
             time.sleep(END_S)
-        # Also in the middle of a migration, which is a transaction of the database.
+        # This is safe even during a migration, which is a transaction of the database.
         remove_record(self._home, self._process)
         os._exit(0)
 
     def _unwanted(self) -> bool:
-        """Whether the lock could be had; it is held from then on, so that nobody comes to want a
-        server that is about to end."""
+        """Whether nobody needs the server any more. The lock is then held until the end, so that
+        nobody can begin to use a server that is about to end."""
         if not try_lock(self._users, fcntl.LOCK_EX):
             return False
         record = read_record(self._home)
@@ -173,7 +176,7 @@ class Wanted:
 
 
 class Serving(uvicorn.Server):
-    """uvicorn's server, with something else to do beside it."""
+    """uvicorn's server, which runs another coroutine, `beside`, at the same time."""
 
     def __init__(
         self, config: uvicorn.Config, beside: Callable[[], Coroutine[None, None, None]]
@@ -196,7 +199,7 @@ def _serve(
     origins = _origins(address)
     os.environ.pop(EARLIER_VARIABLE, None)
     os.environ.update(SERVER_SETTINGS | BLOCKS_LATER)
-    if _prepare(database):  # to find nothing to do, Prefect would import a hundred migrations
+    if _prepare(database):  # otherwise Prefect imports a hundred migrations to find nothing to do
         os.environ[MIGRATES] = "false"
     os.environ.update(
         {
@@ -217,7 +220,7 @@ def _serve(
         from mortal.server.sqlite import use_waiting_sqlite
     if sqlite_file(database) is not None:
         use_waiting_sqlite(database)
-    with heavy_imports():  # it collects garbage, and need not look through all that is imported
+    with heavy_imports():  # create_app collects garbage, which may skip all that was imported
         app = create_app(final=True)
     api = get_current_settings().server.api
     config = uvicorn.Config(
@@ -234,24 +237,24 @@ def _serve(
 
 
 def _prepare(database: str) -> bool:
-    """Make the file of an SQLite database smaller, where that is worth it; whether it has all its
-    tables."""
+    """Make the file of an SQLite database smaller if that is worth the time. Returns whether the
+    database has all of its tables."""
     path = sqlite_file(database)
     if path is None:
         return False
     try:
         give_back_space(path)
-    except sqlite3.Error as error:  # a full disk, say; the server starts with the file as it is
-        sys.stderr.write(f"{path} stays as large as it is: {error}\n")
+    except sqlite3.Error as error:  # for example a full disk; the server starts with the old file
+        sys.stderr.write(f"{path} could not be made smaller: {error}\n")
     try:
         return has_all_tables(path)
-    except sqlite3.Error as error:  # Prefect's migrations wait longer, and say more
-        sys.stderr.write(f"whether {path} has all its tables is for Prefect to see: {error}\n")
+    except sqlite3.Error as error:  # Prefect's migrations wait longer, and report more
+        sys.stderr.write(f"{path} could not be checked, so Prefect migrates it: {error}\n")
         return False
 
 
 def _origins(address: str) -> list[str]:
-    """Whose pages may use the server: its own, and those that the user names."""
+    """The origins whose pages may use the server: its own, and those that the user names."""
     named = [each.strip() for each in os.environ.get(ORIGINS, "").split(",")]
     return [address, address.replace(HOST, "localhost"), *filter(None, named)]
 

@@ -1,19 +1,20 @@
-"""What brings the runs of deployments back: the automations' triggers and actions.
+"""The triggers and actions of the automations that restart the crashed runs of deployments.
 
     Running, then silence -> Crashed -> Recovering, unless started too often -> AwaitingRetry
-    AwaitingRetry, but another run of a deployment with CANCEL_NEW goes -> HeldUp -> AwaitingRetry
+    AwaitingRetry, but a deployment with CANCEL_NEW has another run -> HeldUp -> AwaitingRetry
 
-Silence is what is left of a run whose machine was lost together with its worker. Recovering is a
-name of Crashed, and lasts a while: a process worker reports a death twice, the second time when it
-has cleaned up, and would mark a new attempt that has begun by then as Crashed.
+Silence is the only sign of a run whose machine was lost together with its worker. Recovering is a
+name of the state Crashed, and lasts a while. The reason is that a process worker reports a death
+twice, the second time after it has cleaned up: if a new attempt had begun by then, the second
+report would mark that attempt as Crashed.
 
-A server on SQLite shows an event to one trigger after the other, in a transaction each. A trigger
-that reads before it writes fails at once while somebody else is writing. Every trigger then sees
-the event again, after the fourth time none does, and the run's next events wait for a quarter of an
-hour. A trigger that writes first waits for its turn instead: one without `after`, or with the event
-in it. On the way from Pending to AwaitingRetry events reach only such triggers of ours. Automations
-of others may still make the server show one twice, so how often a run was Running is not counted
-here but read from the event.
+A server on SQLite passes an event to one trigger after another, each in a transaction of its own. A
+trigger that reads before it writes fails at once if somebody else is writing. Every trigger then
+receives the event again; after four attempts none does, and the run's next events wait for fifteen
+minutes. A trigger that writes first waits for its turn instead. Such a trigger has no `after`, or
+has the event in it. On the way from Pending to AwaitingRetry, events reach only such triggers of
+ours. Because automations of other people may still make the server pass on an event twice, the
+number of times that a run was Running is not counted here but read from the event.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from prefect.events.schemas.events import ResourceSpecification
 from mortal_flows.lateness import LIMIT_REACHED
 
 FLOWS = ("promote", "grpo-train")
-"""Whose deployments' runs come back: all that they do may be done again."""
+"""The flows whose runs are restarted. Everything that these flows do may safely be repeated."""
 SILENT = "mortal: a silent run has crashed"
 CRASHED = "mortal: a crashed run recovers"
 RECOVERING = "mortal: a recovering run is scheduled again"
@@ -47,17 +48,17 @@ ALL = (SILENT, CRASHED, RECOVERING, CANCELLED, HELD_UP)
 """Names of the automations."""
 
 COMING_BACK = ("Recovering", "HeldUp")
-"""States of a run that comes back. Both are names of Crashed."""
+"""The states of a run that will be restarted. Both are names of Prefect's state Crashed."""
 
 HEARTBEAT_SETTING = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY"
 HEARTBEAT_DEFAULT_S = 180
-"""Prefect's own, where a deployment sets none."""
+"""Prefect's default, for deployments that do not set the heartbeat."""
 
 MADE_FOR_ALL = f"`mortal automate` made this for the deployments of {' and '.join(FLOWS)}."
 
 
 def _events(*names: str) -> set[str]:
-    """Events of a flow run: the names of its states, and `heartbeat`."""
+    """The events of a flow run for these names: names of states, or `heartbeat`."""
     return {f"prefect.flow-run.{name}" for name in names}
 
 
@@ -69,17 +70,18 @@ NOT_EXPECTED_TO_LIVE = _events(
     *("Scheduled", "Late", "AwaitingConcurrencySlot", "Paused", "Suspended"),
     *("Completed", "Failed", "Cancelling"),
 )
-"""Without Cancelled, which is on the way from Pending to HeldUp."""
+"""States in which a run sends no heartbeats. Cancelled is not among them, because a run passes
+through it on the way from Pending to HeldUp."""
 SILENCE = "No sign of life any more."
 RUN_COUNT = "prefect.run-count"
-"""Label of a state's event: how often the flow run has been Running."""
+"""The label of a state's event that says how often the flow run has been Running."""
 MESSAGE = "prefect.state-message"
 PLACE_LOST = "Deployment concurrency slot lost during provisioning*"
-"""With which Prefect cancels a run that had its place and was about to start, whatever the
-deployment says: the server forgot the lease, or a slow start outlasted it."""
+"""The message with which Prefect cancels a run that had a slot and was about to start, whatever
+the deployment's strategy is: the server forgot the lease, or a slow start outlasted it."""
 SCHEDULED_AGAIN = "Crashed; started {attempts} times at most."
 MEMORY = timedelta(days=30)
-"""How long the server remembers the crashes of a flow run."""
+"""For how long the server remembers the crashes of a flow run."""
 
 ONE_RUN: dict[str, Any] = {
     "match": {"prefect.resource.id": "prefect.flow-run.*"},
@@ -96,23 +98,25 @@ ANY_DEPLOYED_RUN: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovery:
-    """When a run counts as dead, and how often it comes back."""
+    """When a run counts as crashed, and how often it is restarted."""
 
     silence_s: float
-    """Seconds without a heartbeat, or from being picked up to running, after which a flow run has
-    crashed."""
+    """Seconds without a heartbeat after which a flow run counts as crashed. The same limit applies
+    to the time between being picked up by a worker and Running."""
     pause_s: float
-    """Seconds between a crash and the new schedule; longer than a worker takes to clean up."""
+    """Seconds between a crash and the restart. It must be longer than a worker takes to clean
+    up."""
     attempts: int
-    """Starts of one flow run at most, the first one included. Those that die before they are
-    Running are counted apart, anew after each that gets there."""
+    """How often one flow run is started at most, the first start included. Starts that end before
+    the run is Running are counted separately, and from zero after each start that gets there."""
 
     @property
     def held_up_s(self) -> float:
-        """Seconds between two tries of a run that is held up.
+        """Seconds between two attempts to start a run that is held up.
 
-        The watch for silence that such a try begins is over by then. It would take a run that
-        waits for a worker for a silent one, and that is counted.
+        An attempt begins a watch for silence, which must be over before the next attempt.
+        Otherwise the watch would take a run that waits for a worker for a silent one, which counts
+        as a crash.
         """
         return self.silence_s + self.pause_s
 
@@ -129,7 +133,7 @@ class Deployed:
 
 
 def definitions(watched: list[Deployed], recovery: Recovery) -> list[AutomationCore]:
-    """All automations; that for silence only if there is a deployment to watch."""
+    """All automations. The one for silence is included only if there is a deployment to watch."""
     return [
         *([_silent(watched, recovery)] if watched else []),
         _crashed(recovery),
@@ -140,7 +144,7 @@ def definitions(watched: list[Deployed], recovery: Recovery) -> list[AutomationC
 
 
 def ids_watched(silent: AutomationCore) -> set[str]:
-    """Ids of the deployments that the automation `SILENT` is about."""
+    """Ids of the deployments that the automation `SILENT` watches."""
     assert isinstance(silent.trigger, EventTrigger)
     related = silent.trigger.match_related
     assert isinstance(related, ResourceSpecification)
@@ -149,11 +153,12 @@ def ids_watched(silent: AutomationCore) -> set[str]:
 
 
 def names(deployments: Sequence[Deployed]) -> str:
+    """The names of the deployments, separated by commas."""
     return ", ".join(deployment.name for deployment in deployments)
 
 
 def _silent(deployments: list[Deployed], recovery: Recovery) -> AutomationCore:
-    """After a sign of life nothing more: Crashed."""
+    """Sets Crashed if nothing follows a sign of life."""
     watched: dict[str, Any] = {
         **ONE_RUN,
         "match_related": {
@@ -171,11 +176,12 @@ def _silent(deployments: list[Deployed], recovery: Recovery) -> AutomationCore:
 
 
 def _crashed(recovery: Recovery) -> AutomationCore:
-    """Crashed, and Running fewer times than it may be: Recovering.
+    """Sets Recovering if a run has crashed and has been Running less often than is allowed.
 
-    So that a run that never gets to Running ends too, each trigger fires once for a flow run and
-    a number of starts: on the first crash, on the second, ... Silence is counted apart: a run that
-    has crashed may fall silent once more, waiting for a worker.
+    A run that never reaches Running must end, too. So there is a trigger for the first crash, for
+    the second, and so on, and each fires once for a flow run and a number of starts. Silence is
+    counted separately, because a run that has crashed may fall silent once more while it waits for
+    a worker.
     """
     runs = {**ANY_DEPLOYED_RUN, "for_each": {*ONE_RUN["for_each"], RUN_COUNT}}
     starts = {**ONE_RUN["match"], RUN_COUNT: [str(count) for count in range(recovery.attempts)]}
@@ -194,7 +200,7 @@ def _crashed(recovery: Recovery) -> AutomationCore:
         name=CRASHED,
         description=MADE_FOR_ALL,
         trigger=CompoundTrigger(triggers=crashes, require="any", within=None),
-        # Forced, for Prefect leaves no Crashed state for another one.
+        # Forced, because Prefect does not replace the state Crashed otherwise.
         actions=[
             ChangeFlowRunState(
                 state=StateType.CRASHED,
@@ -207,9 +213,10 @@ def _crashed(recovery: Recovery) -> AutomationCore:
 
 
 def _cancelled(recovery: Recovery) -> AutomationCore:
-    """Cancelled because another run of its deployment goes, but on its way back: HeldUp.
+    """Sets HeldUp if a run that is being restarted was cancelled because its deployment has another
+    run.
 
-    A run that a schedule makes meanwhile has not begun, and stays Cancelled.
+    A run that a schedule has made in the meantime has not begun yet, and stays Cancelled.
     """
     begun = [str(count) for count in range(1, recovery.attempts)]
     scheduled_again = SCHEDULED_AGAIN.format(attempts="*")
@@ -220,8 +227,8 @@ def _cancelled(recovery: Recovery) -> AutomationCore:
             triggers=[
                 _refused({RUN_COUNT: begun, MESSAGE: [f"{LIMIT_REACHED}*", PLACE_LOST]}),
                 _refused({RUN_COUNT: "0", MESSAGE: PLACE_LOST}),
-                # It died before it was Running, and that it comes back is known by what came
-                # before. This one reads before it writes, so few events may reach it.
+                # The run died before it was Running; the events before this one tell that it is
+                # being restarted. This trigger reads before it writes, so few events may reach it.
                 _refused(
                     {RUN_COUNT: "0", MESSAGE: [scheduled_again, f"{LIMIT_REACHED}*"]},
                     after=_events("AwaitingRetry"),
@@ -247,7 +254,7 @@ def _refused(
     after: frozenset[str] | set[str] = frozenset(),
     within: timedelta = timedelta(0),
 ) -> EventTrigger:
-    """Fires when a run with these labels is Cancelled."""
+    """A trigger that fires when a run with these labels is Cancelled."""
     return EventTrigger(
         **{**ANY_DEPLOYED_RUN, "match": {**ONE_RUN["match"], **labels}},
         after=set(after),
@@ -259,7 +266,8 @@ def _refused(
 
 
 def _scheduled_again(name: str, state: str, pause_s: float, recovery: Recovery) -> AutomationCore:
-    """After this state nothing more, such as a Retry by hand: AwaitingRetry."""
+    """Sets AwaitingRetry if nothing follows this state for `pause_s` seconds, not even a Retry by
+    hand."""
     return AutomationCore(
         name=name,
         description=MADE_FOR_ALL,
@@ -279,10 +287,10 @@ def _scheduled_again(name: str, state: str, pause_s: float, recovery: Recovery) 
 def _nothing_after(
     events: set[str], others: set[str], seconds: float, runs: dict[str, Any]
 ) -> EventTrigger:
-    """Fires for a run of which nothing is heard for `seconds` after the last of `events`: neither
-    these nor `others`, nor a sign of life.
+    """A trigger that fires for a run if `seconds` pass after the last of `events` without any of
+    them, any of `others`, or a sign of life.
 
-    It does not listen for Crashed and AwaitingRetry; see the top of this file.
+    It does not listen for Crashed and AwaitingRetry; the module's docstring says why.
     """
     return EventTrigger(
         **runs,

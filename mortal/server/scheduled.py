@@ -1,7 +1,7 @@
-"""Deployments without a work pool or a worker: this process starts their flow runs itself.
+"""Serves deployments without a work pool or a worker: this process starts their flow runs itself.
 
-Prefect reads its settings when it is imported, which this does: import it once the environment says
-which server it is.
+This module imports Prefect, which reads its settings when it is imported. So import it only after
+the environment says which server to use.
 """
 
 from __future__ import annotations
@@ -37,32 +37,34 @@ from mortal_steps.errors import ConfigError
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 START_LOOK_S = 0.05
 HEARTBEAT_S = 30
-"""Between two signs of life of a flow run."""
+"""Seconds between two heartbeats of a flow run."""
 SKIP_AFTER_MIN = 60.0
-"""How late a scheduled run may begin, because another one went on this machine."""
+"""How many minutes late a scheduled run may begin if another run occupied this machine."""
 NO_SECOND_ONE = ConcurrencyLimitConfig(
     limit=1, collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW
 )
-TRAINS = """Train as `mortal schedule` was told, one run at a time on its machine.
+TRAINS = """Train with the settings that were given to `mortal schedule`, one run at a time.
 
-- **Some other settings**: `overrides` = `["training.max_steps=20"]`; all others stay. Another
-  configuration: `config_file`.
-- **It ended early**: *Retry*, or the deployment `{name}-resume` with the run id. Nothing is lost.
+- **To change some settings**: `overrides` = `["training.max_steps=20"]`; all others stay the same.
+  For another configuration, set `config_file`.
+- **If a run ended early**: *Retry*, or the deployment `{name}-resume` with the run's id. Nothing is
+  lost.
 
-Its runs begin as long as `mortal schedule` runs; see `docs/operations.md`.
+Runs begin only while `mortal schedule` is running; see `docs/operations.md`.
 """
-RESUMES = """Continue a run of `{name}` at its last step: `run_id`, as `mortal runs` lists it.
+RESUMES = """Continue a run of `{name}` at its last step. `mortal runs` lists the ids for `run_id`.
 
-It has the same bits at its end as a run that nothing has interrupted. See `docs/operations.md`.
+It ends with the same bits as a run that was never interrupted. See `docs/operations.md`.
 """
 
 
 def serve(
     config: RunConfig, *, name: str, schedule: Schedule | None, say: Callable[[str], None]
 ) -> None:
-    """Serve the deployments until this process is told to end.
+    """Serve the deployments until this process receives a signal to end. `say` receives messages
+    for the user.
 
-    Raises `ConfigError` if there is a deployment of that name for workers.
+    Raises `ConfigError` if the server has a deployment of that name that belongs to a work pool.
     """
     deployments = scheduled_deployments(config, name, schedule)
     for deployment in deployments:
@@ -71,12 +73,12 @@ def serve(
     ids = set()
     for deployment in deployments:
         deployment_id = runner.add_deployment(deployment)
-        assert isinstance(deployment_id, UUID)  # no coroutine, as in an event loop
+        assert isinstance(deployment_id, UUID)  # only in an event loop is it a coroutine
         _tell_heartbeat(deployment_id)
         ids.add(str(deployment_id))
         say(f"serving {NAME}/{deployment.name}")
     if _unwatched(ids):
-        say("a run that falls silent is not noticed: call `mortal automate` again")
+        say("the server does not watch these runs for silence yet: call `mortal automate` again")
     os.environ.update({project_folder.VARIABLE: str(Path.cwd()), terminal.VARIABLE: "1"})
     with tempfile.TemporaryDirectory() as nothing_to_import:
         os.chdir(nothing_to_import)
@@ -84,10 +86,11 @@ def serve(
 
 
 async def _serve(runner: Runner, say: Callable[[str], None]) -> None:
-    """Run the runner; a signal stops it, and cancels a run in progress, which saves its state."""
+    """Run the runner until a signal stops it. The signal also cancels a run in progress, which
+    saves its state."""
     told = asyncio.Event()
     serving = asyncio.create_task(runner.start())
-    while not runner.started and not serving.done():  # it handles SIGTERM itself when it begins
+    while not runner.started and not serving.done():  # it sets a handler for SIGTERM as it starts
         await asyncio.sleep(START_LOOK_S)
     for number in SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, told.set)
@@ -103,7 +106,8 @@ async def _serve(runner: Runner, say: Callable[[str], None]) -> None:
 def scheduled_deployments(
     config: RunConfig, name: str, schedule: Schedule | None
 ) -> tuple[RunnerDeployment, RunnerDeployment]:
-    """`NAME`, which trains `config`, and `NAME-resume`, which goes on with one of its runs."""
+    """The deployments `NAME`, which trains `config`, and `NAME-resume`, which continues one of its
+    runs."""
     parameters: dict[str, Any] = {"config": config.model_dump(mode="json", exclude_unset=True)}
     if schedule is not None:
         parameters["skip_after_min"] = SKIP_AFTER_MIN
@@ -131,7 +135,8 @@ def scheduled_deployments(
 
 
 def cron_schedule(cron: str, timezone: str) -> Schedule:
-    """Raises `ConfigError` for a schedule that is none."""
+    """The schedule that a cron expression describes. Raises `ConfigError` if the expression or the
+    time zone is invalid."""
     try:
         CronSchedule(cron=cron, timezone=timezone)
     except ValidationError as error:
@@ -143,14 +148,14 @@ def cron_schedule(cron: str, timezone: str) -> Schedule:
 
 
 def _tell_heartbeat(deployment_id: UUID) -> None:
-    """Where `mortal automate` looks for it."""
+    """Record the heartbeat where `mortal automate` looks for it."""
     told = DeploymentUpdate(job_variables={"env": {HEARTBEAT_SETTING: str(HEARTBEAT_S)}})
     with get_client(sync_client=True) as client:
         client.update_deployment(deployment_id, told)
 
 
 def _unwatched(ids: set[str]) -> bool:
-    """Whether `mortal automate` was called before there were these deployments."""
+    """Whether `mortal automate` was called before these deployments existed."""
     with get_client(sync_client=True) as client:
         silent = client.read_automations_by_name(SILENT)
     return bool(silent) and not ids <= ids_watched(silent[0])

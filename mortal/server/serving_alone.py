@@ -1,5 +1,8 @@
-"""One `mortal schedule` serves a name: two would each take some of its runs, in their own folders,
-with the configuration of the one that came last."""
+"""Makes sure that only one `mortal schedule` serves a name.
+
+Two of them would share the runs of that name between them, in different folders, with the
+configuration of the one that was started last.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ from mortal_steps.store.files import writing
 
 @contextlib.contextmanager
 def serving_alone(name: str, api_url: str) -> Iterator[None]:
-    """Hold `name` at the server for the time of the block. The kernel frees it when this process is
-    gone.
+    """Hold a lock on `name` at this server during the block. The kernel releases it when this
+    process ends.
 
-    Raises `ConfigError` if another process of this user serves it from here.
+    Raises `ConfigError` if another process of this user on this machine serves the name.
     """
     of_server = hashlib.sha256(f"{api_url} {name}".encode()).hexdigest()[:16]
     path = server_home() / f"serves-{of_server}.lock"
@@ -32,8 +35,8 @@ def serving_alone(name: str, api_url: str) -> Iterator[None]:
         except BlockingIOError:
             held.seek(0)
             raise ConfigError(
-                f"`mortal schedule` serves {name} already ({held.read() or 'another process'}); "
-                "end that one, or serve under another --name"
+                f"another `mortal schedule` already serves {name} "
+                f"({held.read() or 'another process'}); end it, or choose another --name"
             ) from None
         with writing(path):
             held.truncate(0)

@@ -1,10 +1,10 @@
-"""How our own Prefect server writes to SQLite: whoever is going to write waits for its turn.
+"""Makes our own Prefect server take turns when it writes to SQLite.
 
-Prefect begins most of its transactions as readers. SQLite refuses such a transaction at once, with
-"database is locked", if it comes to write while another one writes: what it has read may change
-meanwhile. A request then answers 503, and Prefect's client asks again two seconds later; a service
-drops what it was doing. While a run records its stages several times a second, about every other
-request that reads and then writes meets that.
+Prefect begins most of its transactions as readers. If such a transaction wants to write while
+another one is writing, SQLite refuses at once with "database is locked", because the data that it
+has read may be changing. A request is then answered with 503, and Prefect's client tries again two
+seconds later; a service drops what it was doing. While a run records its stages several times a
+second, this happens to about every other request that reads and then writes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
 
 class WaitingSqlite(AioSqliteConfiguration):
-    """Prefect's, whose transactions begin as writers (BEGIN IMMEDIATE): they wait for each other
-    for as long as Prefect lets SQLite wait, a minute."""
+    """Prefect's SQLite with transactions that begin as writers (BEGIN IMMEDIATE). They wait for
+    each other for up to a minute, which is the limit that Prefect sets for SQLite."""
 
     @asynccontextmanager
     async def begin_transaction(
@@ -31,5 +31,5 @@ class WaitingSqlite(AioSqliteConfiguration):
 
 
 def use_waiting_sqlite(connection_url: str) -> None:
-    """Let Prefect's server in this process write to its SQLite database in turn."""
+    """Make Prefect's server in this process use `WaitingSqlite`."""
     MODELS_DEPENDENCIES["database_config"] = WaitingSqlite(connection_url=connection_url)

@@ -1,11 +1,10 @@
-"""The tables of a new Prefect database in SQLite, made at once.
+"""Makes the tables of a new Prefect database in SQLite in one transaction.
 
-Prefect makes them by a hundred migrations, one after the other, which take some 9 s of a core.
-Their outcome stands in prefect.sql, with the digest of the migrations that it is the outcome of.
-With other migrations, those of another version of Prefect, the file is of no use, and Prefect makes
-the tables.
+Prefect makes them with a hundred migrations, one after another, which take about 9 s of CPU time.
+Their outcome is in prefect.sql, together with the digest of these migrations. If another version of
+Prefect with other migrations is installed, the file is not used, and Prefect makes the tables.
 
-`python -m mortal.server.tables` prints the file's content from the installed migrations.
+`python -m mortal.server.tables` prints the content of the file for the installed migrations.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ HEADER = """\
 -- migrations: {digest}
 """
 MIGRATIONS = Path("server", "database", "_migrations", "versions", "sqlite")
-"""Below Prefect's package."""
+"""Path of the migrations in Prefect's package."""
 MIGRATE = """
 import asyncio
 from prefect.server.database import provide_database_interface
@@ -39,24 +38,24 @@ asyncio.run(provide_database_interface().create_db())
 
 
 def has_all_tables(path: Path) -> bool:
-    """Whether the database has every table that this Prefect wants, so that nothing is to be
-    migrated; an empty one is given them first.
+    """Whether the database has every table that the installed Prefect needs, so that no migration
+    has to run. An empty database gets the tables first.
 
-    False where only Prefect can tell. Raises `sqlite3.Error`.
+    False if only Prefect's migrations can tell. Raises `sqlite3.Error`.
     """
     outcome = OUTCOME.read_text(encoding="utf-8")
     if not path.is_file() or f"-- migrations: {migrations_digest()}\n" not in outcome:
         return False
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         if not database.execute("select count(*) from sqlite_master").fetchone()[0]:
-            database.execute("pragma journal_mode = wal")  # as Prefect has it
+            database.execute("pragma journal_mode = wal")  # as Prefect sets it
             database.executescript(outcome)  # one transaction
         return _revision(database) == _revision_of(outcome)
 
 
 def migrations_digest() -> str | None:
-    """What the migrations of the installed Prefect are, without an import of it; None where they
-    are not to be found."""
+    """sha256 of the installed Prefect's migrations, found without importing Prefect; None if there
+    are none."""
     found = importlib.util.find_spec("prefect")
     if found is None or found.origin is None:
         return None
@@ -68,8 +67,8 @@ def migrations_digest() -> str | None:
 
 
 def migrate(path: Path) -> None:
-    """Let Prefect's migrations make a database at `path`, in a process of their own: Prefect reads
-    its settings when it is imported."""
+    """Make a database at `path` with Prefect's migrations. They run in a process of their own,
+    because Prefect reads its settings when it is imported."""
     with tempfile.TemporaryDirectory() as home:
         settings = {"PREFECT_HOME": home, VARIABLE: f"{SQLITE}:///{path.absolute()}"}
         subprocess.run([sys.executable, "-c", MIGRATE], env={**os.environ, **settings}, check=True)

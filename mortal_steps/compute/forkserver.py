@@ -31,6 +31,7 @@ from typing import NoReturn
 from mortal_steps.compute.container import refuse_owner, serve_owner
 from mortal_steps.config.trackers import IMPORTED_BY_TRL
 from mortal_steps.errors import ComputeError
+from mortal_steps.system.gpus import expects_gpu
 from mortal_steps.system.heavy_imports import training_imports
 from mortal_steps.system.scratch import remove_own_scratch
 
@@ -199,10 +200,11 @@ def _become(order: ForkOrder, descriptors: list[int]) -> None:
 
 
 def _has_lost_cuda() -> bool:
-    """Whether the process that this one was forked from had begun to use CUDA, if only to count
-    the devices: torch notes it at that moment."""
+    """Whether the process that this one was forked from had begun to use a GPU, if only to count
+    the devices: torch notes it at that moment. A CUDA build counts them where there are none, too.
+    """
     torch = sys.modules.get("torch")
-    return torch is not None and torch.cuda._is_in_bad_fork()
+    return torch is not None and torch.cuda._is_in_bad_fork() and expects_gpu()
 
 
 def _exit(code: int) -> NoReturn:

@@ -148,17 +148,17 @@ class RewardCommits(NamedTuple):
 
 
 class SandboxSettings(Section):
-    """`[rewards.sandbox]`: where programs run that a model wrote."""
+    """`[rewards.sandbox]`: where programs that a model wrote are run."""
 
     place: Annotated[Literal["local", "modal"] | None, Affects.NOTHING] = None
-    """Where they run: shut in on the machine that scores, or in Modal Sandboxes. Default: `modal`
-    inside of a container of Modal's, else `local`."""
+    """Where programs run: isolated on the machine that scores, or in Modal Sandboxes. Default:
+    `modal` inside a container on Modal, otherwise `local`."""
     lanes: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
-    """Programs that run at a time, of all reward workers together; default: one per core, and of
-    Modal Sandboxes four for each image of each worker."""
+    """Number of programs that run at the same time, for all reward workers together. Default: one
+    per core, and with Modal Sandboxes four for each image of each worker."""
     allow_unisolated: Annotated[bool, Affects.NOTHING] = False
-    """Where programs cannot be shut in, run them all the same: as you, with your files and network.
-    `mortal doctor` says what this machine can do."""
+    """Run programs even if they cannot be isolated: as you, with access to your files and your
+    network. `mortal doctor` says whether this machine can isolate them."""
 
 
 class RewardsConfig(Section):

@@ -18,5 +18,6 @@ Folders:
     starting_model          the model that a run begins with: built, warm-started, checked
     model_files             writing and reading a model's files
 
-transformers_models         importing transformers faster
+gpu                     why torch may compute on the CPU although there is a GPU
+transformers_models     importing transformers faster
 """

@@ -67,7 +67,7 @@ class SandboxConfig(FunctionConfig):
     """How `execute_in_sandbox` runs programs."""
 
     allow_unisolated: bool = False
-    """Run programs as you, with your files and network, where they cannot be shut in."""
+    """If programs cannot be isolated, run them as you, with access to your files and network."""
 
 
 class RewardEnvironment:
@@ -130,22 +130,23 @@ class RewardEnvironment:
         return scores
 
     def execute_in_sandbox(self, code: str | None, stdin: str = "") -> ExecutionResult:
-        """Run a Python program, shut in; see `execute_batch_in_sandbox`."""
+        """Run a Python program in isolation; see `execute_batch_in_sandbox`."""
         return self.execute_batch_in_sandbox([code], [stdin])[0]
 
     def execute_batch_in_sandbox(
         self, codes: Sequence[str | None], stdins: Sequence[str] | None = None
     ) -> list[ExecutionResult]:
-        """Run Python programs beside each other, shut in; results in their order.
+        """Run Python programs in parallel, in isolation. Returns their results in the same order.
 
-        What a program does, stands in its result. None is no program, which is no success:
-        `extract_code` gives it where there is no code. Raises `SandboxError` if the sandbox
-        itself is lost, and `NoIsolationError` where programs cannot be shut in.
+        Whatever a program does is part of its result. None stands for a missing program, which
+        counts as a failure: `extract_code` returns it if a text contains no code. Raises
+        `SandboxError` if the sandbox itself is lost, and `NoIsolationError` if programs cannot be
+        isolated.
         """
         return self._execute_batch(self.sandbox_config, codes, stdins)
 
     def execute_in_function(self, code: str | None, stdin: str = "") -> ExecutionResult:
-        """Run a Python program in a warm process, shut in all the same."""
+        """Run a Python program in a warm process, which is isolated as well."""
         return self.execute_batch_in_function([code], [stdin])[0]
 
     def execute_batch_in_function(

@@ -24,6 +24,8 @@ Way = Literal["root", "user", "bare"]
 INSIDE = Path(__file__).parent / "inside"
 PLACE = "/mortal"
 """The folder in the box that holds the package `inside`."""
+EMPTY = ("/tmp", "/dev/shm")
+"""Here each program finds a folder of its own, whatever there is outside."""
 
 ENVIRONMENT = {
     "HOME": "/tmp",
@@ -90,9 +92,10 @@ def command(way: Way, interpreter: Interpreter, descriptor: int) -> list[str]:
         f"import sys; sys.path.append({place!r}); from inside.server import main; "
         f"sys.path.remove({place!r}); main({descriptor})"
     )
-    server = [interpreter.executable, "-P", "-s", "-S", "-c", serve]
+    options = ["-P", "-s", "-S", "-c", serve]
     if way == "bare":
-        return server
+        return [interpreter.executable, *options]
+    server = [_shown_at(interpreter.executable), *options]
     bubblewrap = find_bubblewrap()
     if bubblewrap is None:
         raise FileNotFoundError("bubblewrap is no longer installed")
@@ -105,7 +108,7 @@ def start_message(way: Way, interpreter: Interpreter, pid: int) -> dict[str, Any
         "enclosure": "bare" if way == "bare" else "box",
         "uid": FIRST_UID + pid if way == "root" else None,
         "filter": "" if way == "bare" else filter_program().hex(),
-        "packages": list(interpreter.packages),
+        "packages": [path if way == "bare" else _shown_at(path) for path in interpreter.packages],
     }
 
 
@@ -135,8 +138,8 @@ def _files(interpreter: Interpreter) -> list[str]:
             binds.append((path, path))
     binds += [(path, path) for path in OF_THE_SYSTEM if os.path.exists(path)]
     for path in (interpreter.prefix, *interpreter.packages):
-        if not any(Path(path).is_relative_to(shown) for _, shown in binds):
-            binds.append((path, path))
+        if not any(Path(path).is_relative_to(bound) for bound, _ in binds):
+            binds.append((path, _shown_at(path)))
     shown = [place for _, place in binds]
     return [
         *links,
@@ -146,6 +149,12 @@ def _files(interpreter: Interpreter) -> list[str]:
         *("--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/tmp", "/dev/shm"),
         *("--proc", "/proc", *_folder("/tmp"), "--remount-ro", "/"),
     ]
+
+
+def _shown_at(path: str) -> str:
+    """Where a file of the interpreter is in the box."""
+    hidden = any(Path(path).is_relative_to(folder) for folder in EMPTY)
+    return f"{PLACE}/installed{path}" if hidden else path
 
 
 def _above(paths: Sequence[str]) -> list[str]:

@@ -30,7 +30,8 @@ def tiny_disk(tmp_path):
     if subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("mounting a file system is not permitted here")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    # Lazily: a process that another test forks meanwhile may hold a file open for a moment.
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("save", SAVERS)

@@ -13,13 +13,14 @@ HANGS = f'''
 import statistics
 import time
 
-CALLS = []
+BEGUN = {{}}
 
 def lottery(completions, answer, trainer_state, **kwargs):
     """Other for nearly every completion; once a judge is slow, however slow the machine is."""
-    CALLS.append(time.monotonic())
-    if trainer_state.global_step == {SLOW - 1}:
-        usual = statistics.median(later - call for call, later in zip(CALLS, CALLS[1:]))
+    step = trainer_state.global_step
+    BEGUN.setdefault(step, time.monotonic())
+    if step == {SLOW - 1}:
+        usual = statistics.median(BEGUN[n + 1] - BEGUN[n] for n in range(step))
         time.sleep(max(4.0, 10 * usual))
     return [sum(map(ord, text + right)) % 11 / 10 for text, right in zip(completions, answer)]
 '''

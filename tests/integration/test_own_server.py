@@ -259,7 +259,7 @@ def test_where_any_port_will_do_one_that_is_taken_is_left_alone(tmp_path, monkey
             assert str(port) not in begun.server.api_url
             assert said == [f"starting a Prefect server at {begun.server.ui_url} ..."]
             keep_no_longer(said.append)
-            assert "ends with the commands that use it" in said[-1]
+            assert "will end with the commands that use it" in said[-1]
     keep_no_longer(said.append)
     assert said[-1] == "MORTAL's Prefect server is not running"
 

@@ -79,7 +79,7 @@ def test_a_named_model_takes_no_other_tokenizer(folder, tokenizer):
     assert config_of(folder, processing_class=tokenizer).model.name_or_path == str(folder)
     other = AutoTokenizer.from_pretrained(folder)
     other.add_tokens(["<answer>"])
-    with pytest.raises(ModelError, match="another tokenizer"):
+    with pytest.raises(ModelError, match="not the tokenizer of"):
         config_of(folder, processing_class=other)
 
 

@@ -194,7 +194,13 @@ async def test_a_system_that_cannot_fork_says_so(make_compute, monkeypatch):
 
 async def test_a_worker_whose_imports_have_used_cuda_is_refused(make_compute):
     with pytest.raises(ComputeError, match=r"rollout-0 was forked .* CUDA.* Set fork = false"):
-        await call(make_compute("tests.support.preloaded.with_cuda"), "pid")
+        await call(make_compute("tests.support.preloaded.with_cuda", fork=True), "pid")
+
+
+async def test_an_import_that_counts_gpus_where_there_are_none_changes_nothing(make_compute):
+    """As vLLM's does with torch's CUDA build, which is the one on PyPI."""
+    compute = make_compute("tests.support.preloaded.with_cuda_build", fork=True)
+    assert await call(compute, "pid")
 
 
 async def test_workers_with_devices_of_their_own_are_started(make_compute):

@@ -56,8 +56,10 @@ def test_hostile_programs_as_an_ordinary_user(targets: tuple[str, int, str]) -> 
 
 
 def _python_for_nobody() -> str:
-    """An interpreter that anybody may execute, and that may read this project."""
-    look = f"import sys, os; assert sys.version_info >= (3, 11); os.listdir({str(ROOT)!r})"
+    """An interpreter that anybody may execute, and that may read this project. Packages are this
+    process's, so it has to be of the same version."""
+    version = sys.version_info[:2]
+    look = f"import sys, os; assert sys.version_info[:2] == {version}; os.listdir({str(ROOT)!r})"
     for python in (os.path.realpath(sys.executable), "/usr/bin/python3"):
         try:
             tried = subprocess.run(
@@ -67,4 +69,4 @@ def _python_for_nobody() -> str:
             continue
         if tried.returncode == 0:
             return python
-    pytest.skip("no Python 3.11 that an ordinary user may execute")
+    pytest.skip("no Python {}.{} that an ordinary user may execute".format(*version))

@@ -255,6 +255,21 @@ def test_without_isolation_programs_are_refused_unless_that_is_allowed(
     assert way_to_run(allow_unisolated=True) == "bare"
 
 
+def test_programs_find_what_is_installed_in_tmp_which_is_empty_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        packages = Path(folder, "site-packages")
+        packages.mkdir()
+        (packages / "installed_in_tmp.py").write_text("HERE = __file__")
+        monkeypatch.syspath_prepend(packages)
+        own = local_pool(way_to_run(allow_unisolated=False), 1)
+        code = "import os, installed_in_tmp\nprint(os.listdir('/tmp'), installed_in_tmp.HERE)"
+        (told,) = own.run([Program(code=code)])
+        own.close()
+    assert told.stdout == f"[] /mortal/installed{packages}/installed_in_tmp.py\n", told.stderr
+
+
 def test_a_bare_pool_keeps_to_limits_and_ends_what_programs_leave() -> None:
     bare = local_pool("bare", 1)
     leaves = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(99)"

@@ -1,7 +1,7 @@
-"""What torch notes where an import begins to use a GPU: each fork of the process is a bad one."""
+"""An import that counts the GPUs of a machine that has one."""
 
-import os
+from mortal_steps.system import gpus
+from tests.support.preloaded import with_cuda_build
 
-import torch
-
-os.register_at_fork(after_in_child=lambda: setattr(torch.cuda, "_is_in_bad_fork", lambda: True))
+assert with_cuda_build
+gpus.GPUS = ("/dev/null",)  # a file that is there

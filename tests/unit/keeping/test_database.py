@@ -55,7 +55,7 @@ def test_a_server_on_another_database_is_not_joined(tmp_path):
     mine = own_sqlite(tmp_path)
     record = ServerRecord(api_url="http://x:1/api", process=process, keep=False, database=mine)
     own._check_database(record, mine)
-    with pytest.raises(ServerError, match=rf"keeps its history in .*, and {VARIABLE} asks for"):
+    with pytest.raises(ServerError, match=rf"keeps its history in .*, but {VARIABLE} asks for"):
         own._check_database(record, without_password(POSTGRESQL))
     write_record(tmp_path, record)
     assert read_record(tmp_path) == record

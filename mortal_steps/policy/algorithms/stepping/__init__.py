@@ -5,9 +5,11 @@ loop                 TRL's loop turned inside out: one optimizer update at a tim
 stepper   recorded   one train step at a time, on a recorded batch
 state                what lies between two train steps: saved, compared, restored
 snapshot             a copy of it, to be saved while training goes on
-scoring              log-probabilities, as an engine computes them
+digests              digests of the weights and of the optimizer's state
+scoring   rounding   log-probabilities, as an engine computes them with rounded weights
 padding              whether padded rows train as the same rows without padding
 place                where it trains, and in which numbers
+attention            attention on a GPU that computes the same bits again
 randomness           its seeds, its random streams, kernels that repeat themselves
 attention            those of attention, on a GPU
 
