@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from mortal.server.files import Server, living_server, server_home
 from mortal.server.own import own_server
+from mortal.server.profile import server_of_profile
 from mortal_steps.errors import ServerError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -33,6 +34,8 @@ def prefect_server(
     if configured is not None:
         yield configured
         return
+    if "PREFECT_API_URL" not in os.environ and (unused := server_of_profile()) is not None:
+        say(unused)
     with own_server(port, any_port=any_port, keep=keep, say=say) as server:
         yield server
 
