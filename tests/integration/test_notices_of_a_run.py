@@ -38,14 +38,20 @@ class Forgetful:
 '''
 
 
-called = bare_flow.InProcess.call
+class Beside(bare_flow.InProcess):
+    """The flow goes on while rewards are computed, one shard after the other, as it does beside a
+    process."""
 
+    def __init__(self, specs, **options):
+        super().__init__(specs, **options)
+        self._turn = asyncio.Lock()
 
-async def call_beside(compute, role, method, **asked):
-    """The flow goes on while rewards are computed, as it does beside a process."""
-    if role != "reward":
-        return await called(compute, role, method, **asked)
-    return await asyncio.to_thread(lambda: asyncio.run(called(compute, role, method, **asked)))
+    async def call(self, role, method, **asked):
+        called = super().call(role, method, **asked)
+        if role != "reward":
+            return await called
+        async with self._turn:
+            return await asyncio.to_thread(asyncio.run, called)
 
 
 def test_a_slow_step_and_weights_that_never_arrived_are_noted(tmp_path):
@@ -62,7 +68,7 @@ def test_a_slow_step_and_weights_that_never_arrived_are_noted(tmp_path):
     (tmp_path / "forgets.py").write_text(FORGETS)
     with bare_flow.bare_in(tmp_path) as patch:
         patch.syspath_prepend(tmp_path)
-        patch.setattr(bare_flow.InProcess, "call", call_beside)
+        patch.setattr(bare_flow, "InProcess", Beside)
         told = rf"does not hold the tensors of .*v{STALE} "
         with pytest.raises(WeightsMismatchError, match=told):
             bare_flow.go_on(config)
