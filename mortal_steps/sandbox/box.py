@@ -24,6 +24,8 @@ Way = Literal["root", "user", "bare"]
 INSIDE = Path(__file__).parent / "inside"
 PLACE = "/mortal"
 """The folder in the box that holds the package `inside`."""
+INSTALLED = "/installed"
+"""The folder in the box for what is installed in folders that programs see empty."""
 EMPTY = ("/tmp", "/dev/shm")
 """Here each program finds a folder of its own, whatever there is outside."""
 
@@ -154,7 +156,7 @@ def _files(interpreter: Interpreter) -> list[str]:
 def _shown_at(path: str) -> str:
     """Where a file of the interpreter is in the box."""
     hidden = any(Path(path).is_relative_to(folder) for folder in EMPTY)
-    return f"{PLACE}/installed{path}" if hidden else path
+    return f"{INSTALLED}{path}" if hidden else path
 
 
 def _above(paths: Sequence[str]) -> list[str]:

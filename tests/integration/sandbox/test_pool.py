@@ -267,7 +267,7 @@ def test_programs_find_what_is_installed_in_tmp_which_is_empty_for_them(
         code = "import os, installed_in_tmp\nprint(os.listdir('/tmp'), installed_in_tmp.HERE)"
         (told,) = own.run([Program(code=code)])
         own.close()
-    assert told.stdout == f"[] /mortal/installed{packages}/installed_in_tmp.py\n", told.stderr
+    assert told.stdout == f"[] /installed{packages}/installed_in_tmp.py\n", told.stderr
 
 
 def test_a_bare_pool_keeps_to_limits_and_ends_what_programs_leave() -> None:
