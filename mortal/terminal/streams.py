@@ -50,6 +50,6 @@ def lead_nowhere(stream: IO[str]) -> None:
 def _is_open(number: int) -> bool:
     try:
         os.fstat(number)
-    except (OSError, SystemExit):
+    except OSError:
         return False
     return True
