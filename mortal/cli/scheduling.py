@@ -112,10 +112,10 @@ def schedule(
     """Train on demand or on a schedule, without a work pool or a worker, until Ctrl-C.
 
     This makes two Prefect deployments: grpo-train/NAME, and grpo-train/NAME-resume for its
-    runs that ended early. There is one run at a time: those asked for wait for each other, and with
-    --cron one that comes while another goes is cancelled, and one that would begin more than an
-    hour late is skipped. Relative paths start in the current folder. Edits of the configuration
-    count once this is started again.
+    runs that ended early. Runs go one at a time. Without --cron, further runs wait for their
+    turn. With --cron, a run that is due while another one is going is cancelled, and one that
+    would begin more than an hour late is skipped. Relative paths start in the current folder.
+    Edits of the configuration count once this is started again.
     """
     from mortal.driver import QUIET_PREFECT
     from mortal.server.choice import prefect_server
@@ -149,7 +149,7 @@ def _refuse_contradictions(run_id: str | None, cron: str | None, timezone: str |
     from mortal_steps.errors import ConfigError
 
     if timezone is not None and cron is None:
-        raise ConfigError("--timezone is about --cron CRON; name the times, too")
+        raise ConfigError("--timezone needs --cron CRON, which says when to train")
     if timezone == "":
         raise ConfigError("--timezone is empty; name a zone, such as Europe/Berlin")
     if run_id is not None and cron is not None:

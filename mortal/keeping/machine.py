@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shutil
 import subprocess
@@ -20,7 +19,7 @@ from mortal.server.files import state_dir
 from mortal_steps.report.units import byte_size
 from mortal_steps.runs.removal import trash_in
 from mortal_steps.sandbox.levels import REMEDY, Level, reached_level
-from mortal_steps.system.gpus import GPUS
+from mortal_steps.system.gpus import has_gpu
 
 LITTLE, TOO_LITTLE = 10e9, 1e9
 """Bytes free on a disk: from where on that is a warning, or a problem."""
@@ -101,7 +100,7 @@ def _gpus() -> list[str]:
     for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         model = re.search(r"^Model:\s*(.+)$", path.read_text(), re.MULTILINE)
         found.append(model[1].strip() if model else path.parent.name)
-    return found or ["a GPU"] * any(map(os.path.exists, GPUS))
+    return found or ["a GPU"] * has_gpu()
 
 
 def disks(folders: dict[str, Path]) -> Iterator[Finding]:

@@ -19,8 +19,11 @@ REMEDY = (
 
 
 def cron_schedule(cron: str, timezone: str) -> Schedule:
-    """Raises `ConfigError` for a schedule that is none, and for one whose time never comes: the
-    server would take that, and begin no run."""
+    """The times as Prefect's schedule.
+
+    Raises `ConfigError` if they are malformed, or if they never come, such as 31 February:
+    Prefect's server accepts those, and never begins a run.
+    """
     given, fields = f"--cron {cron!r} --timezone {timezone!r}", len(cron.split())
     if fields > FIELDS:
         raise ConfigError(f"{given}: there are {fields} fields; {REMEDY}")

@@ -1,7 +1,7 @@
-"""Prefect's runner for `mortal schedule`, which waits for nights longer than a server stays up.
+"""The runner of `mortal schedule`: it survives its server's absence and a lost database.
 
-Prefect's own ends for good after some minutes in which the server does not answer. And where the
-server has lost its deployments with its database, it waits for their runs for ever.
+Prefect's own runner ends for good once the server has not answered for some minutes. If the server
+has lost the deployments with its database, Prefect's runner waits for their runs for ever.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAUSED_WITHIN_S = 10.0
 
 
 class PatientRunner(Runner):
-    """Serves deployments, one run at a time, whatever becomes of the server meanwhile."""
+    """Serves deployments, one run at a time, and makes them again if the server has lost them."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class PatientRunner(Runner):
         say: Callable[[str], None],
         query_seconds: float | None = None,
     ) -> None:
-        # It would pause deployments before it ends, and fail where that fails.
+        # `pause_on_shutdown` would raise if the server is away; see `pause`.
         super().__init__(
             name="mortal",
             limit=1,

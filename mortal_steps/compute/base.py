@@ -65,8 +65,9 @@ class WorkerSpec:
     fork: bool | None = None
     """Whether workers that name modules are forked; None: on machines without a GPU."""
     shared_gpu: Literal["measures", "uses"] | None = None
-    """Of workers that share a GPU with others of which one `measures` its memory while it gets
-    ready: whether they do so, too, or only use it (`gpu_turns`)."""
+    """Set for workers that share a GPU with rollout workers whose engine measures the free memory
+    while it starts: `measures` for those rollout workers, `uses` for the others. See `gpu_turns`.
+    """
 
     def threading(self) -> dict[str, str]:
         """Environment variables that decide how a worker's threads compute."""

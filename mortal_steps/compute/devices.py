@@ -15,7 +15,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.config.gpus import gpu_count
 from mortal_steps.errors import ConfigError
-from mortal_steps.system.gpus import GPUS, NONE
+from mortal_steps.system.gpus import NONE, has_gpu
 
 BFLOAT16 = """
 import torch
@@ -68,7 +68,7 @@ def sharing_gpus(config: RunConfig) -> RunConfig:
 def measures_memory(config: RunConfig) -> bool:
     """Whether a rollout worker of this machine measures, while it starts, how much memory is free
     on a GPU that it shares with the actor or with others."""
-    if not any(map(os.path.exists, GPUS)):
+    if not has_gpu():
         return False
     kind = engine_kind(config.rollout.engine or ALWAYS_THERE)
     return kind.memory_option is not None and _share(config) is not None
@@ -79,7 +79,7 @@ def have_bfloat16(config: RunConfig) -> bool:
     if config.compute.backend == "modal":
         gpus = [config.compute.gpu_of(role) or "" for role in ("actor", "rollout")]
         return not any(gpu.partition(":")[0].upper() in WITHOUT_BFLOAT16 for gpu in gpus)
-    if not any(map(os.path.exists, GPUS)):
+    if not has_gpu():
         return False  # without an import of torch, which takes seconds
     return all(_has_bfloat16(config, role) for role in ("actor", "rollout"))
 
@@ -135,7 +135,7 @@ def _check_sleep(config: RunConfig) -> None:
     they sleep."""
     place = config.compute.local
     why = None
-    if not any(map(os.path.exists, GPUS)):
+    if not has_gpu():
         why = "this machine has no GPU, and vLLM on a CPU cannot sleep"
     elif not _overlap(place.actor.devices, place.rollout.devices):
         why = "the rollout workers have GPUs of their own (compute.local.rollout.devices)"

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.forkserver import STATUS, ForkOrder
 from mortal_steps.errors import ComputeError, WorkerLostError
-from mortal_steps.system.gpus import GPUS
+from mortal_steps.system.gpus import has_gpu
 from mortal_steps.system.processes import ending
 
 MOST_SERVERS = 3
@@ -212,8 +212,8 @@ def _matters(name: str) -> bool:
 
 
 def _forks(wanted: bool | None) -> bool:
-    if wanted is None:  # an import may begin to use a GPU, which a process forked later then cannot
-        return _can_fork() and not any(map(os.path.exists, GPUS))
+    if wanted is None:  # if an import begins to use a GPU, processes forked later cannot use it
+        return _can_fork() and not has_gpu()
     if wanted and not _can_fork():
         raise ComputeError(
             "compute.local: fork = true needs Linux 5.3 or newer, for handles of processes; leave "

@@ -25,9 +25,9 @@ INSIDE = Path(__file__).parent / "inside"
 PLACE = "/mortal"
 """The folder in the box that holds the package `inside`."""
 INSTALLED = "/installed"
-"""The folder in the box for what is installed in folders that programs see empty."""
+"""Where the box shows packages that are installed below one of the `EMPTY` folders."""
 EMPTY = ("/tmp", "/dev/shm")
-"""Here each program finds a folder of its own, whatever there is outside."""
+"""Folders that are empty for each program, whatever they hold outside."""
 
 ENVIRONMENT = {
     "HOME": "/tmp",

@@ -10,7 +10,11 @@ NONE = ("", "-1")
 """Value of CUDA_VISIBLE_DEVICES for a process that shall see no GPU."""
 
 
+def has_gpu() -> bool:
+    """Whether this machine has a GPU."""
+    return any(map(os.path.exists, GPUS))
+
+
 def expects_gpu() -> bool:
     """Whether this machine has a GPU that this process may see."""
-    wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() not in NONE
-    return wanted and any(map(os.path.exists, GPUS))
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() not in NONE and has_gpu()

@@ -60,7 +60,7 @@ def test_the_next_time_is_told_in_its_zone():
 @pytest.mark.parametrize(
     ("times", "told"),
     [
-        ({"timezone": "Europe/Berlin"}, "--timezone is about --cron"),
+        ({"timezone": "Europe/Berlin"}, "--timezone needs --cron"),
         ({"cron": "0 3 * * *", "timezone": ""}, "--timezone is empty"),
         ({"cron": "0 3 * * *", "overrides": ["run_id=one"]}, "run_id = 'one' is fixed"),
     ],

@@ -39,14 +39,14 @@ def test_doctor_asks_torch_in_a_process_of_its_own(monkeypatch):
 
 def test_who_shares_no_gpu_need_not_sleep(monkeypatch, tmp_path):
     monkeypatch.setattr("mortal_steps.compute.devices._visible", lambda python, devices: 1)
-    monkeypatch.setattr("mortal_steps.compute.devices.GPUS", (str(tmp_path),))
+    monkeypatch.setattr("mortal_steps.system.gpus.GPUS", (str(tmp_path),))
     rollout, own = {"sleep_while_training": True}, {"actor": {"devices": ["0"]}}
     check_devices(RunConfig(rollout=rollout))
     check_devices(RunConfig(rollout=rollout, compute={"local": own}))
     own["rollout"] = {"devices": ["1"]}
     with pytest.raises(ConfigError, match=r"sleep_while_training = true: .* GPUs of their own"):
         check_devices(RunConfig(rollout=rollout, compute={"local": own}))
-    monkeypatch.setattr("mortal_steps.compute.devices.GPUS", ())
+    monkeypatch.setattr("mortal_steps.system.gpus.GPUS", ())
     with pytest.raises(ConfigError, match="this machine has no GPU"):
         check_devices(RunConfig(rollout=rollout))
 

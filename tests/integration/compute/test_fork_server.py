@@ -174,7 +174,7 @@ async def test_a_module_that_cannot_be_imported_ends_nobody(make_compute, tmp_pa
 
 
 async def test_workers_on_a_machine_with_a_gpu_are_started(make_compute, tmp_path, monkeypatch):
-    monkeypatch.setattr(forking, "GPUS", (str(tmp_path),))
+    monkeypatch.setattr("mortal_steps.system.gpus.GPUS", (str(tmp_path),))
     process, _ = await processes(make_compute())
     assert process["parent"] == os.getpid() and STARTED in process["command"]
     process, _ = await processes(make_compute(fork=True))

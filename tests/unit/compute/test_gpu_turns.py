@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mortal_steps.compute import devices
 from mortal_steps.compute.gpu_turns import GpuTurns
 from mortal_steps.compute.pool import Pool
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
+from mortal_steps.system import gpus
 
 PATIENCE_S = 60.0
 
@@ -119,7 +119,7 @@ def test_those_take_turns_that_share_a_gpu(rollout, local, expected, monkeypatch
         )
         return tuple(specs[role].shared_gpu for role in ("actor", "rollout", "reward"))
 
-    monkeypatch.setattr(devices, "GPUS", ())
+    monkeypatch.setattr(gpus, "GPUS", ())
     assert shared_gpu() == (None, None, None)
-    monkeypatch.setattr(devices, "GPUS", (str(tmp_path),))
+    monkeypatch.setattr(gpus, "GPUS", (str(tmp_path),))
     assert shared_gpu() == expected

@@ -23,11 +23,11 @@ KEY = "training.lora.target_modules"
 
 
 def check_targets(config: RunConfig) -> tuple[str, ...]:
-    """A sentence for each name in `training.lora.target_modules` that no layer of the model has,
-    where others have; PEFT leaves it out without a word.
+    """A warning for each name in `training.lora.target_modules` that no layer of the model has.
+    PEFT skips such names silently if at least one other name fits.
 
-    Raises `ConfigError` where nothing can be adapted, or something that cannot be, and `ModelError`
-    where the model's configuration is not to be had.
+    Raises `ConfigError` if no name fits or if one names a layer that cannot be adapted, and
+    `ModelError` if the model's configuration cannot be read.
     """
     adapter = lora_config(config)
     if adapter is None:
@@ -46,7 +46,7 @@ def check_targets(config: RunConfig) -> tuple[str, ...]:
         if "lora_dropout" in str(error):
             raise ConfigError(
                 f"training.lora.dropout = {config.training.lora.dropout}: {KEY} = {wanted!r} "
-                "adapts experts, which PEFT does with a dropout of 0 alone; set it to 0, or name "
+                "adapts experts, and PEFT does that only without dropout; set it to 0, or name "
                 "other layers"
             ) from error
         raise ConfigError(f"{KEY} = {wanted!r}: {_reason(error, targets)}; {remedy}") from error
