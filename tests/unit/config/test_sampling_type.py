@@ -3,9 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from mortal_steps.compute import devices
 from mortal_steps.config import RunConfig
 from mortal_steps.orchestration import settling
+from mortal_steps.system import gpus
 
 
 def config(**tables):
@@ -19,7 +19,7 @@ def on_gpus(monkeypatch):
 
 
 def test_without_gpus_it_is_the_models(monkeypatch):
-    monkeypatch.setattr(devices, "GPUS", ())
+    monkeypatch.setattr(gpus, "GPUS", ())
     for tables in ({}, {"rollout": {"dtype": "auto"}}):
         settled = settling.settle(config(**tables))
         assert (settled.rollout.dtype, settled.sampling_type) == (None, None)
