@@ -98,7 +98,7 @@ def test_a_row_ends_where_it_is_not_to_go_on(lanes: Pool[Lane]) -> None:
 
 def test_a_lane_that_is_killed_is_replaced_and_the_program_runs_again(lanes: Pool[Lane]) -> None:
     before = [lane.pid for lane in lanes.lanes()]
-    waiting = Program(code="import time; time.sleep(0.5); print('done')")
+    waiting = Program(code="import time; time.sleep(2); print('done')")  # longer than the timer
     killer = threading.Timer(0.2, lambda: [os.kill(pid, signal.SIGKILL) for pid in before])
     killer.start()
     assert [result.stdout for result in lanes.run([waiting, waiting])] == ["done\n", "done\n"]
@@ -108,7 +108,7 @@ def test_a_lane_that_is_killed_is_replaced_and_the_program_runs_again(lanes: Poo
 
 
 def test_a_program_that_is_killed_from_outside_runs_again(lanes: Pool[Lane]) -> None:
-    waiting = Program(code="import time; time.sleep(1); print('done')")
+    waiting = Program(code="import time; time.sleep(3); print('done')")  # until it is found
     killed: list[int] = []
 
     def kill_programs() -> None:
