@@ -30,7 +30,7 @@ from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import has_begun, is_named_after, run_name, settings
 from mortal_flows.stop import Stop
 from mortal_flows.takeover import check_begun_here, flow_run_url, wait_for_driver
-from mortal_flows.terminal import leave_terminal
+from mortal_flows.terminal import stand_alone
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError, RunStoppedError
@@ -87,7 +87,7 @@ async def grpo_train(
         config: The whole configuration, with which the deployment was made. To train something
             else, `config_file` or `overrides` are shorter.
     """
-    leave_terminal()
+    stand_alone()
     enter_project_folder()
     own_id = UUID(flow_run.id)
     if (missed := missed_its_time(skip_after_min)) is not None and not has_begun(
