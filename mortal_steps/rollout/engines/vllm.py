@@ -276,7 +276,7 @@ class VllmEngine(Engine):
                 prompts, requests, use_tqdm=False, lora_request=self._adapters.request
             )
         except Exception as error:
-            raise EngineError(f"vLLM refused a batch of {len(prompts)} prompts: {error}") from error
+            raise EngineError(f"vLLM refused a batch of {len(prompts)} prompts: {vllm_library.told_by(error)}") from error
         return outputs
 
     def _start(self, model: str) -> Any:
@@ -285,7 +285,7 @@ class VllmEngine(Engine):
         except Exception as error:
             options = {key: value for key, value in self._options.items() if key != "tokenizer"}
             raise EngineError(
-                f"vLLM does not start with {model}: {error}\nIts options were {options}; change "
+                f"vLLM does not start with {model}: {vllm_library.told_by(error)}\nIts options were {options}; change "
                 "them through rollout.engine_options and model.max_model_len"
             ) from error
 
