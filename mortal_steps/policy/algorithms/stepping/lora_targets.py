@@ -13,14 +13,13 @@ import torch
 from peft import inject_adapter_in_model
 from peft.tuners.lora.layer import ParamWrapper
 from peft.tuners.tuners_utils import BaseTunerLayer
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
-from mortal_steps.config import ModelConfig, RunConfig
+from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.errors import ConfigError
-from mortal_steps.models.hub import tokenizer_folder
-from mortal_steps.models.model_class import trained_class
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
+from mortal_steps.policy.algorithms.stepping.without_weights import without_weights
 from mortal_steps.system.gpus import has_gpu
 
 KEY = "training.lora.target_modules"
@@ -33,12 +32,13 @@ def check_targets(config: RunConfig) -> tuple[str, ...]:
     PEFT skips such names silently if at least one other name fits.
 
     Raises `ConfigError` if no name fits, if one names a layer that cannot be adapted, or if the
-    rollout workers' engine cannot compute with the adapter, and `ModelError` if the model's configuration cannot be read.
+    rollout workers' engine cannot compute with the adapter, and `ModelError` if the model's
+    configuration cannot be read.
     """
     adapter = lora_config(config)
     if adapter is None:
         return ()
-    model = _without_weights(config.model)
+    model = without_weights(config.model)
     layers = sorted(
         {name.rpartition(".")[2] for name, each in model.named_modules() if _is_linear(model, each)}
     )
@@ -98,24 +98,6 @@ def _check_mixture(config: RunConfig, adapted: PreTrainedModel) -> None:
 
 def _has_experts(model: PreTrainedModel) -> bool:
     return any(EXPERTS.search(name) for name, _ in model.named_parameters())
-
-
-def _without_weights(model: ModelConfig) -> PreTrainedModel:
-    remote = model.trust_remote_code
-    if model.new is not None:
-        # Imported where used: few models are new.
-        from mortal_steps.policy.starting_model.new_model import shape_of
-
-        shape: Any = shape_of(model.new)
-    else:
-        shape = AutoConfig.from_pretrained(tokenizer_folder(model), trust_remote_code=remote)
-    kind = trained_class(shape)
-    with torch.device("meta"):
-        if kind is AutoModelForCausalLM:
-            built: PreTrainedModel = kind.from_config(shape, trust_remote_code=remote)
-        else:
-            built = kind(shape)
-    return built
 
 
 def _is_linear(model: PreTrainedModel, layer: Any) -> bool:
