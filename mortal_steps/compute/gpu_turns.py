@@ -24,7 +24,7 @@ class _Waiting(NamedTuple):
 
 
 class GpuTurns:
-    """For the event loop in which they are first asked for."""
+    """The turns on one GPU, for the workers that one event loop calls."""
 
     def __init__(self) -> None:
         self._is_alone = False
