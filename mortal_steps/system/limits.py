@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import sys
 from pathlib import Path
+
+REMEDIES = {
+    errno.EMFILE: "raise the limit of open files, `ulimit -n 4096`",
+    errno.ENFILE: "close other programs: no process of this machine can open another file",
+    errno.EAGAIN: "raise the limit of processes, `ulimit -u`, or that of the container",
+    errno.ENOMEM: "free some memory",
+}
+
+
+def remedy(error: OSError) -> str:
+    """The end of an error message, if a limit of the machine is reached; otherwise nothing."""
+    told = REMEDIES.get(error.errno or 0)
+    return f"; {told}" if told else ""
 
 
 def limit_memory(further: int) -> None:
