@@ -69,8 +69,8 @@ class TrlStepper(ABC):
     """One run's trainer: `begin`, then a `train_step` per batch.
 
     `autocast` decides on bfloat16 autocast where the configuration does not; by default the device
-    does. Raises `ConfigError` for what TRL refuses and `ModelError` for an unusable model or
-    tokenizer.
+    does. With `use_cpu`, GPUs are left alone. Raises `ConfigError` for what TRL refuses and
+    `ModelError` for an unusable model or tokenizer.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class TrlStepper(ABC):
         output_dir: Path,
         autocast: bool | None = None,
         base: AdapterBase | None = None,
+        use_cpu: bool = False,
     ) -> None:
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
         disable_progress_bar()
@@ -92,7 +93,9 @@ class TrlStepper(ABC):
         self._observer = Observer()
         self._published_in = getattr(torch, config.sampling_type or "", None)
         self.tokenizer = load_tokenizer(model_path, config.model.trust_remote_code)
-        arguments = self._arguments(num_steps=num_steps, output_dir=output_dir, autocast=autocast)
+        arguments = self._arguments(
+            num_steps=num_steps, output_dir=output_dir, autocast=autocast, use_cpu=use_cpu
+        )
         # transformers would deal the batch out to every GPU it sees, and TRL knows of one.
         arguments._n_gpu = min(arguments.n_gpu, 1)
         try:
