@@ -22,11 +22,13 @@ RLOO = {"type": "rloo"}
         ({"weight_decay": 0.1, "adam_beta1": 1.5}, "adam_beta1", "Invalid beta"),
         ({"importance_sampling_level": "word"}, "importance_sampling_level", "word"),
         ({"pad_to_multiple_of": 0}, "pad_to_multiple_of", "ZeroDivisionError"),
+        ({"gradient_checkpointing_kwargs": {"x": 1}}, "gradient_checkpointing_kwargs", "x"),
     ],
 )
 def test_an_option_that_trl_cannot_train_with_is_named(options, culprit, said):
     with pytest.raises(ConfigError) as caught:
-        algorithm_of(make_config(trl=options)).check(make_config(trl=options))
+        config = make_config(trl=options, gradient_checkpointing=True)
+        algorithm_of(config).check(config)
     told = str(caught.value)
     assert told.startswith(f"training.trl.{culprit} = {options[culprit]!r}: TRL cannot train")
     assert said in told
@@ -35,6 +37,14 @@ def test_an_option_that_trl_cannot_train_with_is_named(options, culprit, said):
 def test_so_is_one_of_rloo():
     config = make_config(algorithm=RLOO, trl={"lr_scheduler_type": "cosine_with_min_lr"})
     with pytest.raises(ConfigError, match="lr_scheduler_type = 'cosine_with_min_lr'"):
+        algorithm_of(config).check(config)
+
+
+def test_so_is_one_that_does_not_go_with_lora():
+    config = make_config(
+        use_lora=True, beta=0.1, trl={"sync_ref_model": True}, lora={"target_modules": ["q_proj"]}
+    )
+    with pytest.raises(ConfigError, match=r"sync_ref_model = True: .* PEFT"):
         algorithm_of(config).check(config)
 
 

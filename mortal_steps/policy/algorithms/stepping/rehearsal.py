@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import ModelConfig, NewModelConfig, RunConfig
+from mortal_steps.config import LoraConfig, ModelConfig, NewModelConfig, RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.base import Stepper
 from mortal_steps.policy.starting_model.new_model import build_model
@@ -105,8 +105,7 @@ def _small(config: RunConfig, options: Mapping[str, Any]) -> RunConfig:
         update={
             "batch_size": pieces // math.gcd(pieces, generations),
             "max_completion_length": len(TOKENS),
-            "gradient_checkpointing": False,
-            "use_lora": False,
+            "lora": LoraConfig(r=1, dropout=0.0),
         }
     )
     rollout = config.rollout.model_copy(update={"dtype": None})

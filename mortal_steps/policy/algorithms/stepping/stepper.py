@@ -30,6 +30,7 @@ from transformers.utils.logging import disable_progress_bar
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.policy.algorithms.stepping import digests, state
+from mortal_steps.policy.algorithms.stepping.divergence import check_finite
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
 from mortal_steps.policy.algorithms.stepping.padding import check_padding
@@ -159,7 +160,7 @@ class TrlStepper(ABC):
         """Train on one batch; a pure function of the state held, the batch and `seed`.
 
         Returns TRL's metrics of the step, without those that the clock decides. A metric without
-        a finite value is left out.
+        a finite value is left out. Raises `DivergedError` as `check_finite` does.
         """
         training = self._config.training
         seed_everything(seed)
@@ -168,6 +169,8 @@ class TrlStepper(ABC):
         for _ in range(training.optimizer_steps_per_batch):
             self._trainer.update(names)
         metrics = self._observer.take_metrics()
+        if self._observer.not_finite:
+            check_finite(self._trainer.model, batch.step, self._observer.not_finite)
         self._trainer.state.log_history.clear()
         return metrics
 
