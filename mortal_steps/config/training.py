@@ -171,6 +171,12 @@ class TrainingConfig(Section):
 
     @model_validator(mode="after")
     def _trl_can_split_the_batch(self) -> Self:
+        given = self.trl.get("steps_per_generation", 1)
+        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+            raise ValueError(
+                f"trl.steps_per_generation = {given!r} must be a whole number of at least 1: into "
+                "so many micro-batches a batch is cut"
+            )
         rows, pieces = self.rows, self.steps_per_generation
         if rows % pieces:
             raise ValueError(

@@ -106,6 +106,10 @@ def test_documented_defaults():
             r"32 rows do not divide into 5 micro-batches",
         ),
         (
+            {"training": {"trl": {"steps_per_generation": 0}}},
+            r"trl.steps_per_generation = 0 must be a whole number of at least 1",
+        ),
+        (
             {"training": {"gradient_accumulation_steps": 4, "trl": {"steps_per_generation": 2}}},
             "an optimizer update would reach over two batches",
         ),
