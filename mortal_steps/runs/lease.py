@@ -258,7 +258,7 @@ def _in_use(store: RunStore, holder: LeaseRecord) -> str:
     told = f"run {run_id} is in use by process {holder.pid} on {holder.host}"
     look = f"`mortal show {run_id}` shows how far it is"
     if holder.is_here():
-        return f"{told}; {look}, and `mortal stop {run_id}` ends it in order"
+        return f"{told}; {look}, and `mortal stop {run_id}` stops it cleanly"
     return (
         f"{told}, which renewed its lease {holder.age_s():.0f} s ago; {look}. If that process is "
         f"gone, the run can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"
