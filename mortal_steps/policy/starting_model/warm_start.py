@@ -19,6 +19,7 @@ from trl import SFTConfig, SFTTrainer
 
 from mortal_steps.config import WarmStartConfig
 from mortal_steps.errors import DataError, ModelError
+from mortal_steps.policy.algorithms.stepping.logit_tiles import narrow_tiles
 from mortal_steps.policy.algorithms.stepping.place import on_one_gpu
 from mortal_steps.policy.algorithms.stepping.randomness import reproducible_kernels
 from mortal_steps.policy.model_files.tokenizer import save_tokenizer
@@ -76,7 +77,7 @@ def warm_start(
         # transformers would deal the batch out to every GPU that it sees, which TRL refuses.
         args._n_gpu = min(args.n_gpu, 1)
         trainer = _make_trainer(str(model_folder), args, examples, tokenizer)
-        with reproducible_kernels():
+        with reproducible_kernels(), narrow_tiles(trainer.model):
             trainer.train()
     with any_generation_settings(trainer.model, out_folder):
         trainer.model.save_pretrained(out_folder)
