@@ -13,6 +13,7 @@ from prefect.states import Completed
 from mortal_flows.grpo_train import NAME, flow_run_name
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import settings
+from mortal_flows.terminal import stand_alone
 from mortal_steps.config import RunConfig
 from mortal_steps.orchestration.detaching import detach
 
@@ -39,6 +40,7 @@ async def grpo_detach(
         config: The whole configuration, with which the deployment was made. To train something
             else, `config_file` or `overrides` are shorter.
     """
+    stand_alone()
     enter_project_folder()
     chosen = settings(UUID(flow_run.id), config, config_file, overrides or (), backend="modal")
     call = await asyncio.to_thread(detach, chosen)

@@ -12,15 +12,16 @@ from pydantic import Field
 from mortal_flows.endings import is_deployed
 from mortal_flows.grpo_train import NAME, train
 from mortal_flows.project_folder import enter_project_folder
+from mortal_flows.settings import FLOW_RUN
 from mortal_flows.takeover import wait_for_driver
-from mortal_flows.terminal import leave_terminal
+from mortal_flows.terminal import stand_alone
 from mortal_steps.config.run import NAME as RUN_ID
 from mortal_steps.orchestration.resuming import resume_config
 
 
 def flow_run_name() -> str:
     """`grpo/<run_id>`."""
-    return f"grpo/{flow_run.parameters['run_id']}"
+    return f"{FLOW_RUN}{flow_run.parameters['run_id']}"
 
 
 @flow(name=NAME, flow_run_name=flow_run_name, persist_result=False)
@@ -46,7 +47,7 @@ async def grpo_resume(
         volume: Modal Volume that holds the run, such as `mortal-runs`, if it is not on this
             machine.
     """
-    leave_terminal()
+    stand_alone()
     enter_project_folder()
     if is_deployed():
         await wait_for_driver(Path(runs_dir), run_id)

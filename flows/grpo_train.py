@@ -27,10 +27,10 @@ from prefect.states import Cancelled, Completed
 from mortal_flows.endings import ended_already, is_deployed, state_for
 from mortal_flows.lateness import is_first_try, missed_its_time, skip
 from mortal_flows.project_folder import enter_project_folder
-from mortal_flows.settings import run_name, settings
+from mortal_flows.settings import has_begun, is_named_after, run_name, settings
 from mortal_flows.stop import Stop
 from mortal_flows.takeover import check_begun_here, flow_run_url, wait_for_driver
-from mortal_flows.terminal import leave_terminal
+from mortal_flows.terminal import stand_alone
 from mortal_flows.training import Training
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError, RunStoppedError
@@ -87,12 +87,15 @@ async def grpo_train(
         config: The whole configuration, with which the deployment was made. To train something
             else, `config_file` or `overrides` are shorter.
     """
-    leave_terminal()
+    stand_alone()
     enter_project_folder()
-    if (missed := missed_its_time(skip_after_min)) is not None:
+    own_id = UUID(flow_run.id)
+    if (missed := missed_its_time(skip_after_min)) is not None and not has_begun(
+        own_id, config, config_file, overrides or ()
+    ):
         await skip(missed)
     say = get_run_logger().warning
-    chosen = settings(UUID(flow_run.id), config, config_file, overrides or (), backend, say)
+    chosen = settings(own_id, config, config_file, overrides or (), backend, say)
     context = FlowRunContext.get()
     if is_deployed() and context is not None and isinstance(context.flow_run, FlowRun):
         if chosen.compute.backend == "local":
@@ -176,9 +179,11 @@ async def tell_the_end(run: Run) -> None:
 
 def _nothing_to_train(run: Run) -> State[Any]:
     """The last state of a flow run whose run was complete. A night that has trained nothing is
-    skipped, not a success: its configuration names the run of an earlier night."""
+    skipped, not a success, if its configuration names the run of an earlier night. If the run is
+    its own, the server has forgotten that it was trained: its database was restored from a copy."""
     run_id, context = run.info.run_id, FlowRunContext.get()
-    if context is not None and context.flow_run is not None and is_first_try(context.flow_run):
+    begun = context.flow_run if context is not None else None
+    if begun is not None and is_first_try(begun) and not is_named_after(begun.id, run_id):
         skipped = (
             f"skipped: run_id = {run_id} is set, and that run was complete before; without a "
             "run_id, each night trains a run of its own"

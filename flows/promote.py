@@ -24,6 +24,7 @@ from pydantic import Field, ValidationError
 
 from mortal_flows.endings import state_for
 from mortal_flows.project_folder import enter_project_folder
+from mortal_flows.terminal import stand_alone
 from mortal_steps.errors import MortalError, ProductionMovedError
 from mortal_steps.promotion.comparison import (
     Comparison,
@@ -91,6 +92,7 @@ async def promote(
         runs_dir: Folder that holds the run.
         models_dir: Folder that holds the models in use; `models_dir/name/production` is loaded.
     """
+    stand_alone()
     enter_project_folder()
     run = find_run(Path(runs_dir).absolute(), run_id)
     check_trusted(run)

@@ -21,6 +21,9 @@ from mortal_steps.orchestration.opening import changes
 from mortal_steps.runs.run import find_run
 from mortal_steps.store.identity import IDENTITY_FILE
 
+FLOW_RUN = "grpo/"
+"""How the names of flow runs begin; the run's id follows."""
+
 
 def _say_nothing(text: str) -> None:
     pass
@@ -81,11 +84,47 @@ def _as_begun(flow_run_id: UUID, chosen: RunConfig, say: Callable[[str], None]) 
 
 def _begun(flow_run_id: UUID, runs_dir: str) -> RunConfig | None:
     """The configuration of the run that this flow run began, if it has begun one."""
-    for identity in Path(runs_dir).glob(f"*-{_end(flow_run_id)}/{IDENTITY_FILE}"):
-        run_id = identity.parent.name
+    for run_id in _runs_begun(flow_run_id, runs_dir):
         begun = find_run(Path(runs_dir), run_id).config
         return begun.model_copy(update={"run_id": run_id, "runs_dir": runs_dir})
     return None
+
+
+def has_begun(
+    flow_run_id: UUID,
+    config: RunConfig | None,
+    config_file: str | None,
+    overrides: Sequence[str],
+) -> bool:
+    """Whether a flow run with these parameters has begun a run before, whatever the server says. A
+    server whose database was restored from a copy may have forgotten it."""
+    try:
+        if config_file is not None:
+            runs_dir = _runs_dir(Path(config_file), overrides)
+        else:
+            runs_dir = override_config(config or RunConfig(), overrides).runs_dir
+    except ConfigError:
+        return False
+    return bool(_runs_begun(flow_run_id, runs_dir))
+
+
+def run_of(flow_run_id: UUID, name: str, runs_dir: Path) -> str | None:
+    """Id of the run in `runs_dir` that a flow run of this name has begun or continued; None if
+    there is none."""
+    run_id = name.removeprefix(FLOW_RUN)
+    if run_id != name and (runs_dir / run_id / IDENTITY_FILE).exists():
+        return run_id
+    return next(iter(_runs_begun(flow_run_id, str(runs_dir))), None)
+
+
+def is_named_after(flow_run_id: UUID, run_id: str) -> bool:
+    """Whether this flow run gave the run its id."""
+    return run_id.endswith(f"-{_end(flow_run_id)}")
+
+
+def _runs_begun(flow_run_id: UUID, runs_dir: str) -> list[str]:
+    found = Path(runs_dir).glob(f"*-{_end(flow_run_id)}/{IDENTITY_FILE}")
+    return [identity.parent.name for identity in found]
 
 
 def _runs_dir(file: Path, overrides: Iterable[str]) -> str:
@@ -107,8 +146,8 @@ def run_name(flow_run_id: UUID, parameters: Mapping[str, Any]) -> str:
     try:
         chosen = settings(flow_run_id, config, file, overrides, backend)
     except MortalError:
-        return f"grpo/{flow_run_id}"
-    return f"grpo/{chosen.run_id}"
+        return f"{FLOW_RUN}{flow_run_id}"
+    return f"{FLOW_RUN}{chosen.run_id}"
 
 
 def run_id(flow_run_id: UUID, config: RunConfig) -> str:

@@ -34,12 +34,18 @@ async def wait_for_driver(runs_dir: Path, run_id: str) -> None:
     and the flow run stays as it is. If it was started elsewhere, `open_session` refuses the run
     later.
     """
-    say, url = get_run_logger().warning, flow_run_url()
+    say = get_run_logger().warning
     if await wait_for_holder(RunStore(runs_dir / run_id), PATIENCE_S, say):
         return
-    if url is not None and find_run(runs_dir, run_id).manifest.ui_url == url:
+    if _drives(find_run(runs_dir, run_id).manifest.ui_url, flow_run.id):
         say("it is alive; this flow run is left to it")
         raise Abort
+
+
+def _drives(ui_url: str | None, flow_run_id: str) -> bool:
+    """Whether the page of a run's driver is that of this flow run, by whatever address its process
+    knows the server."""
+    return (ui_url or "").rstrip("/").endswith(f"/{flow_run_id}")
 
 
 def check_begun_here(runs_dir: Path, run_id: str, begun: FlowRun) -> None:

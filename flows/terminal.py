@@ -1,12 +1,26 @@
-"""Lets `mortal schedule`, run in a terminal, be the one that stops the flow runs it starts."""
+"""What ties a flow run to whoever started it: their terminal, and what they read of its lines."""
 
 from __future__ import annotations
 
+import logging
 import os
+
+from prefect.logging.handlers import PrefectConsoleHandler
+from rich.console import Console
+
+from mortal_steps.system.streams import lead_nowhere
 
 VARIABLE = "MORTAL_SERVED"
 """Set in the environment of those flow runs. Its name is older than the command, and is kept
 because processes that were started before the change start today's flow runs."""
+
+
+def stand_alone() -> None:
+    """Go on whatever becomes of the process that started this one: see the functions below."""
+    leave_terminal()
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, PrefectConsoleHandler):
+            outlive_its_reader(handler.console)
 
 
 def leave_terminal() -> None:
@@ -18,3 +32,14 @@ def leave_terminal() -> None:
     """
     if os.environ.pop(VARIABLE, None) is not None:  # not for the processes that this one starts
         os.setpgid(0, 0)
+
+
+def outlive_its_reader(console: Console) -> None:
+    """Print nothing more once nobody reads it: a worker that was killed, `tee` after a Ctrl-C. rich
+    would end the process, and with it a run that has all its lines in its log."""
+
+    def go_on() -> None:
+        console.quiet = True
+        lead_nowhere(console.file)
+
+    console.on_broken_pipe = go_on  # type: ignore[method-assign]

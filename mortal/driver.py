@@ -14,7 +14,7 @@ import httpx
 
 from mortal.beside import PrefectBeside
 from mortal.server.files import Server
-from mortal.terminal.display import is_shown, show_outcome
+from mortal.terminal.display import page_now, show_outcome
 from mortal.terminal.output import checking, run_argument, say
 from mortal.terminal.streams import losing_what_cannot_be_printed
 from mortal_steps.config import RunConfig
@@ -133,7 +133,7 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
 
 def _report(run: Run, seconds: float) -> None:
     summary = summarize(run)
-    server_runs = is_shown(summary.ui_url)
+    page = page_now(summary.ui_url)
     spinner.stop()
     with losing_what_cannot_be_printed():
-        show_outcome(summary, seconds, server_runs=server_runs)
+        show_outcome(summary, seconds, page=page)

@@ -24,10 +24,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 from uuid import UUID
 
-import httpx
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.objects import State, StateType
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.exceptions import ObjectNotFound
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.settings import (
@@ -38,6 +37,7 @@ from prefect.settings import (
 from prefect.states import Running
 
 from mortal_steps.errors import ServerError
+from mortal_tasks.best_effort import UNANSWERED
 from mortal_tasks.deployment_slot import keep_slot
 from mortal_tasks.history import History, history
 from mortal_tasks.state_events import send_fewer_events
@@ -137,7 +137,7 @@ class ServerWatch:
     async def _forget(self) -> None:
         """Ask which task runs the database has, and forget these. If the server does not answer,
         `watch` will find out."""
-        with contextlib.suppress(TimeoutError, httpx.HTTPError, PrefectHTTPStatusError):
+        with contextlib.suppress(*UNANSWERED):
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await self._history.forget_recorded(self._client)
 
@@ -172,7 +172,7 @@ class ServerWatch:
                     return False
                 await self._history.forget_recorded(self._client)
                 await self._stay_running()
-        except (TimeoutError, httpx.HTTPError, PrefectHTTPStatusError):
+        except UNANSWERED:
             return False
         return True
 

@@ -36,14 +36,15 @@ def lost(prefect, mortal, automations):
     begun(mortal.folder, config, "lost")
     with prefect.worker() as worker:
         lost = prefect.run_deployment(config)
-        # Its command ends before Prefect starts, so Prefect never counts it as run.
-        dying = prefect.run_deployment(
-            tiny_config(mortal.folder, "dying"), "nightly", command="sh -c 'kill -9 $$'"
-        )
         wait_for_step(mortal, "lost", 3)
         worker.kill()
         end_driver(mortal, "lost", signal.SIGKILL)
     with prefect.worker():
+        # Its command ends before Prefect starts, so Prefect never counts it as run. The worker that
+        # was killed might have left it silent; silence is counted apart.
+        dying = prefect.run_deployment(
+            tiny_config(mortal.folder, "dying"), "nightly", command="sh -c 'kill -9 $$'"
+        )
         wait_for_step(mortal, "lost", 6)
         prefect.cancel(lost)
         states = prefect.wait_for(lost, "Cancelled")

@@ -48,7 +48,7 @@ def show(
     ] = 0,
 ) -> None:
     """Show how far a run is, what it has reached and where its time went."""
-    from mortal.terminal.display import is_shown, show_run
+    from mortal.terminal.display import page_now, show_run
     from mortal_steps.report.summary import summarize
     from mortal_steps.runs.view import view_run
 
@@ -77,7 +77,7 @@ def show(
             shown["samples"] = [dataclasses.asdict(sample) for sample in chosen]
         typer.echo(json.dumps(shown, indent=1))
     else:
-        show_run(summary, server_runs=is_shown(summary.ui_url))
+        show_run(summary, page=page_now(summary.ui_url))
     if chosen and not as_json:
         from mortal.terminal.samples import show_samples
 

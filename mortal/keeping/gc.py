@@ -26,7 +26,7 @@ from mortal_steps.runs.retention import what_may_go
 from mortal_steps.runs.run import Run, list_runs
 from mortal_steps.runs.survey import last_written, survey
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import writing
+from mortal_steps.store.files import lock_file, writing
 from mortal_steps.store.segments import abandoned_segments
 
 LOCK = ".gc.lock"
@@ -153,8 +153,6 @@ def _alone(runs_dir: Path) -> Iterator[None]:
     with writing(path):
         lock = path.open("a")
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreError(f"another `mortal gc` removes runs of {runs_dir}") from None
+        if not lock_file(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
+            raise StoreError(f"another `mortal gc` removes runs of {runs_dir}")
         yield

@@ -78,7 +78,8 @@ def sqlite_file(url: str) -> Path | None:
 
 def file_use(path: Path) -> FileUse:
     """How large the file of an SQLite database is. Raises `sqlite3.Error`."""
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+    place = f"{path.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(place, uri=True)) as database:
         page = int(database.execute("pragma page_size").fetchone()[0])
         pages = int(database.execute("pragma page_count").fetchone()[0])
         free = int(database.execute("pragma freelist_count").fetchone()[0])

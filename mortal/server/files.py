@@ -24,7 +24,7 @@ from typing import IO
 
 from mortal.server.database import DATABASE, own_sqlite
 from mortal_steps.errors import ServerError, StoreError
-from mortal_steps.store.files import failed_write, is_full_disk, write_json, writing
+from mortal_steps.store.files import failed_write, is_full_disk, lock_file, write_json, writing
 from mortal_steps.system.processes import ProcessId
 
 LOG = "server.log"
@@ -151,7 +151,7 @@ def remove_record(home: Path, process: ProcessId) -> None:
 def locked(path: Path) -> Iterator[IO[str]]:
     """Wait for the lock, and hold it exclusively during the block. Raises `StoreError`."""
     with opened(path) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock_file(lock, fcntl.LOCK_EX, path)
         yield lock
 
 
@@ -162,12 +162,9 @@ def opened(path: Path) -> IO[str]:
 
 
 def try_lock(lock: IO[str], how: int) -> bool:
-    """Lock the open file without waiting. Returns whether the lock is held now.
+    """Lock the open file without waiting. Returns whether the lock is held now. Raises
+    `StoreError`.
 
     `how`: `fcntl.LOCK_SH` or `fcntl.LOCK_EX`.
     """
-    try:
-        fcntl.flock(lock, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return lock_file(lock, how | fcntl.LOCK_NB, Path(lock.name))

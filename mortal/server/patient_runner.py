@@ -74,7 +74,7 @@ class PatientRunner(Runner):
                     except httpx.HTTPError as error:
                         self._say(
                             f"the schedule of {NAME}/{deployment.name} could not be paused "
-                            f"({error or type(error).__name__}); its runs wait for the next "
+                            f"({str(error) or type(error).__name__}); its runs wait for the next "
                             "`mortal schedule`"
                         )
                         return
@@ -90,7 +90,7 @@ class PatientRunner(Runner):
             if not self._away:
                 self._say(
                     f"the Prefect server at {self._client.api_url} does not answer "
-                    f"({error or type(error).__name__}); no run begins until it does"
+                    f"({str(error) or type(error).__name__}); no run begins until it does"
                 )
             self._away = True
             return

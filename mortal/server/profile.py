@@ -31,6 +31,6 @@ def _profiles() -> Mapping[str, Any]:
     home = os.environ.get("PREFECT_HOME") or "~/.prefect"
     path = os.environ.get("PREFECT_PROFILES_PATH") or f"{home}/profiles.toml"
     try:
-        return tomllib.loads(Path(path).expanduser().read_text())
+        return tomllib.loads(Path(path).expanduser().read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}

@@ -21,6 +21,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
 
+from mortal.server.lost_runs import correct_lost_runs
 from mortal.server.patient_runner import PatientRunner
 from mortal.server.recovery import SILENT, ids_watched
 from mortal_flows import project_folder, terminal
@@ -70,6 +71,8 @@ def serve(
     ids = asyncio.run(runner.deploy())
     for deployment in deployments:
         say(f"serving {NAME}/{deployment.name}")
+    for line in correct_lost_runs(sorted(ids), Path(config.runs_dir)):
+        say(line)
     if _unwatched({str(deployment_id) for deployment_id in ids}):
         say("the server does not watch these runs for silence yet: call `mortal automate` again")
     os.environ.update({project_folder.VARIABLE: str(Path.cwd()), terminal.VARIABLE: "1"})

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mortal.server.files import server_home
 from mortal_steps.errors import ConfigError
-from mortal_steps.store.files import writing
+from mortal_steps.store.files import lock_file, writing
 
 
 @contextlib.contextmanager
@@ -30,14 +30,12 @@ def serving_alone(name: str, api_url: str) -> Iterator[None]:
     with writing(path):
         held = path.open("a+", encoding="utf-8")
     with held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock_file(held, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
             held.seek(0)
             raise ConfigError(
                 f"another `mortal schedule` already serves {name} "
                 f"({held.read() or 'another process'}); end it, or choose another --name"
-            ) from None
+            )
         with writing(path):
             held.truncate(0)
             held.write(f"process {os.getpid()} in {Path.cwd()}")

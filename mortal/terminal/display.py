@@ -31,8 +31,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 UI_TIMEOUT_S = 2.0
 
 
-def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
-    """Everything about one run; `server_runs`: its Prefect server does."""
+def show_run(run: RunSummary, *, page: str | None = None) -> None:
+    """Everything about one run; `page`: where its page opens, if its Prefect server runs."""
     title = f"  {run.status}, step {run.step} of {run.max_steps}"
     console.print(Text.assemble((printable(run.run_id), "bold"), title))
     if run.parent:
@@ -50,7 +50,7 @@ def show_run(run: RunSummary, *, server_runs: bool = False) -> None:
     _show_curve(run)
     _show_model(run)
     _show_costs(run)
-    _show_files(run, server_runs=server_runs)
+    _show_files(run, page)
     _show_quarantined(run)
     _show_functions(run)
     _show_timings(run)
@@ -87,25 +87,25 @@ def _show_costs(run: RunSummary) -> None:
         )
 
 
-def _show_files(run: RunSummary, *, server_runs: bool) -> None:
+def _show_files(run: RunSummary, page: str | None) -> None:
     line("files", run.run_dir)
     if run.trackers:
         folder = Path(run.run_dir) / FOLDER
         line("tracking", ", ".join(run.trackers) + (f" in {folder}" if folder.is_dir() else ""))
     if run.report:
         line("report", f"{run.run_dir}/{run.report}")
-    if run.ui_url and server_runs:
-        line("Prefect UI", run.ui_url)
+    if page is not None:
+        line("Prefect UI", page)
     elif run.ui_url:
         place = f"{DEFAULT_UI}{urlsplit(run.ui_url).path}"
         line("Prefect UI", f"start it with `mortal server`, then open {place}")
 
 
-def show_outcome(run: RunSummary, seconds: float, *, server_runs: bool) -> None:
-    """What a command that drove a run says at its end; `server_runs`: its Prefect server still
-    does."""
+def show_outcome(run: RunSummary, seconds: float, *, page: str | None) -> None:
+    """What a command that drove a run says at its end; `page`: where its page opens, if its Prefect
+    server still runs."""
     console.print()
-    show_run(run, server_runs=server_runs)
+    show_run(run, page=page)
     console.print(f"  this command took {seconds:.0f} s")
     if run.status != "completed":
         go_on = f"   mortal resume {run_argument(Path(run.run_dir))}   (from step {run.step})"
@@ -176,7 +176,7 @@ def _rewards(run: RunSummary) -> str:
     """Of training; the two ends of a run that is too short for both are not told apart."""
     trend = run.reward_trend
     if trend is None:
-        return f"{number(run.reward_last20)}  (training, {run.step} steps)"
+        return f"{number(run.reward_last20)}  (training, {counted(run.step, 'step')})"
     means = f"{number(trend['first'])} -> {number(trend['last'])}"
     return f"{means}  (training, first {counted(trend['steps'], 'step')} -> last {trend['steps']})"
 
@@ -186,16 +186,24 @@ def line(name: str, text: str) -> None:
     console.print(f"  {name:<12} {text}")
 
 
-def is_shown(ui_url: str | None) -> bool:
-    """Whether the page of the run's last flow run can be expected to open.
+def page_now(ui_url: str | None) -> str | None:
+    """Where the page of the run's last flow run can be expected to open now; None: nowhere.
 
-    A server of ours ends with the commands that use it, so on loopback it is looked for.
+    A server of ours ends with the commands that use it, and may be at another port since. So on
+    loopback it is looked for.
     """
     address = urlsplit(ui_url or "")
-    if address.hostname not in LOOPBACK:
-        return ui_url is not None
+    if address.hostname not in LOOPBACK or _listens(address.hostname, address.port or 80):
+        return ui_url
+    from mortal.server.files import Server, living_server, state_dir  # rarely needed
+
+    own = living_server(state_dir() / "prefect")
+    return f"{Server(api_url=own.api_url).ui_url}{address.path}" if own is not None else None
+
+
+def _listens(host: str, port: int) -> bool:
     try:
-        socket.create_connection((address.hostname, address.port or 80), UI_TIMEOUT_S).close()
+        socket.create_connection((host, port), UI_TIMEOUT_S).close()
     except OSError:
         return False
     return True

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import typer
 
-from mortal.terminal.streams import lead_nowhere
 from mortal_steps.report.printable import printable
 from mortal_steps.report.spinner import spinner
+from mortal_steps.system.streams import lead_nowhere
 
 MOST_LINES = 12
 """Of an error message; a worker's holds the whole traceback of the other process."""

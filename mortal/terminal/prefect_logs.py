@@ -6,10 +6,9 @@ import logging
 import sys
 
 from prefect.logging.handlers import PrefectConsoleHandler
-from rich.console import Console
 
 from mortal.terminal.output import wants_tracebacks
-from mortal.terminal.streams import lead_nowhere
+from mortal_flows.terminal import outlive_its_reader
 from mortal_steps.report.spinner import terminal
 
 CANCELLED = "Execution was cancelled by the runtime environment"
@@ -34,17 +33,6 @@ def calm_console() -> None:
             if sys.stderr.isatty():
                 handler.console = terminal()
             outlive_its_reader(handler.console)
-
-
-def outlive_its_reader(console: Console) -> None:
-    """Print nothing more once nobody reads it, such as `tee` after a Ctrl-C. rich would end the
-    process, and with it a run that has all its lines in its log."""
-
-    def go_on() -> None:
-        console.quiet = True
-        lead_nowhere(console.file)
-
-    console.on_broken_pipe = go_on  # type: ignore[method-assign]
 
 
 def is_news(record: logging.LogRecord) -> bool:

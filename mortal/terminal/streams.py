@@ -6,7 +6,8 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import IO
+
+from mortal_steps.system.streams import lead_nowhere
 
 STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
@@ -38,13 +39,6 @@ def losing_what_cannot_be_printed() -> Iterator[None]:
         sys.stdout.flush()
     except (OSError, SystemExit):  # the latter is rich's word for a reader that is gone
         lead_nowhere(sys.stdout)
-
-
-def lead_nowhere(stream: IO[str]) -> None:
-    """From now on, what is written to the stream is lost; what it still holds is flushed there."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
 
 
 def _is_open(number: int) -> bool:

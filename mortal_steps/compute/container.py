@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.errors import MortalError
 from mortal_steps.system.frames import Answer, Construct, receive_frame, send_frame
+from mortal_steps.system.processes import open_handle
 from mortal_steps.system.scratch import remove_own_scratch
 
 logger = logging.getLogger("mortal_steps.compute.container")  # not __main__, which this is
@@ -103,12 +104,12 @@ def _owner(connection: socket.socket) -> int:
 
 def _end_with(owner: int) -> None:
     """End this process when its owner ends, even in the middle of a call."""
-    if not hasattr(os, "pidfd_open"):
-        return  # elsewhere the closed socket ends it, after the call in hand
     try:
-        handle = os.pidfd_open(owner)
+        handle = open_handle(owner)
     except ProcessLookupError:
         _end_at_once()
+    if handle is None:
+        return  # the closed socket ends it, after the call in hand
 
     def wait() -> None:
         select.select([handle], [], [])

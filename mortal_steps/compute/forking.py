@@ -25,7 +25,7 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.forkserver import STATUS, ForkOrder
 from mortal_steps.errors import ComputeError, WorkerLostError
 from mortal_steps.system.gpus import has_gpu
-from mortal_steps.system.processes import ending
+from mortal_steps.system.processes import ending, open_handle
 
 MOST_SERVERS = 3
 """Fork servers that are kept, at most one per role. Further ones are closed when none of their
@@ -53,7 +53,8 @@ class ForkedProcess:
 
     def __init__(self, pid: int, handle: int, answers: socket.socket) -> None:
         self.pid = pid
-        self._handle = handle
+        self._handle: int | None = handle
+        """None once the process has ended."""
         self._answers = answers
         self._loop = asyncio.get_running_loop()
         self._code: asyncio.Future[int | None] = self._loop.create_future()
@@ -70,13 +71,15 @@ class ForkedProcess:
 
     def kill(self) -> None:
         """SIGKILL; raises `ProcessLookupError` if it has ended."""
-        if self.has_ended():
+        if self._handle is None:
             raise ProcessLookupError(self.pid)
         signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     def _ended(self) -> None:
+        assert self._handle is not None  # it ends once
         self._loop.remove_reader(self._handle)
-        os.close(self._handle)
+        os.close(self._handle)  # from here on, the number may be that of another file
+        self._handle = None
         self._patience = self._loop.call_later(STATUS_WITHIN_S, self._told)
         self._loop.add_reader(self._answers, self._told)
 
@@ -225,12 +228,10 @@ def _forks(wanted: bool | None) -> bool:
 @functools.cache
 def _can_fork() -> bool:
     """Handles of processes are Linux's; elsewhere libraries do not expect to be forked, either."""
-    if not hasattr(os, "pidfd_open"):
+    handle = open_handle(os.getpid())
+    if handle is None:
         return False
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except OSError:
-        return False
+    os.close(handle)
     return True
 
 

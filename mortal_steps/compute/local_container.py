@@ -242,10 +242,11 @@ class LocalContainer:
         ended = f"{self.name} (process {pid}) ended: {how}"
         if self._log_path is None:
             return ended
-        tail = ""
-        if self._log_path.exists():
+        try:
             lines = _end_of(self._log_path).decode(errors="replace").splitlines()
-            tail = "".join(f"\n    {line}" for line in lines[-5:])
+        except OSError as error:  # the callers have to be told all the same
+            return f"{ended}; log {self._log_path} cannot be read: {error.strerror}"
+        tail = "".join(f"\n    {line}" for line in lines[-5:])
         return f"{ended}; log {self._log_path}:{tail}"
 
 

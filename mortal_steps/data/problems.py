@@ -218,8 +218,19 @@ def check_prompt(prompt: Any, place: str) -> None:
                 f"{place}: {_shown(message)} is no chat message; write each as "
                 '{"role": "user", "content": "..."}'
             )
+        _check_parts(message.get("content"), place)
     if not any(message.get("content") for message in prompt):
         raise DataError(f"{place}: every message is empty; remove the row")
+
+
+def _check_parts(content: Any, place: str) -> None:
+    """A message's content may be a list of parts, of which none may be a picture or the like."""
+    for part in content if isinstance(content, list) else ():
+        if not isinstance(part, dict) or part.get("type") != "text":
+            raise DataError(
+                f"{place}: {_shown(part)} is no text, and MORTAL gives models text alone; write "
+                "the content of each message as text, or remove the row"
+            )
 
 
 def _is_plain(value: Any) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mortal_steps.errors import StoreError
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import writing
+from mortal_steps.store.files import lock_file, writing
 
 logger = logging.getLogger(__name__)
 
@@ -45,17 +45,13 @@ class EntryLock:
 
     def try_alone(self) -> bool:
         """Take the lock alone if nobody else has it; returns whether that worked."""
-        try:
-            self._take(fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return self._take(fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def release(self) -> None:
         """Release the lock."""
         self._release()
 
-    def _take(self, how: int) -> None:
+    def _take(self, how: int) -> bool:
         self._release()
         while True:
             with writing(self._path):
@@ -63,13 +59,16 @@ class EntryLock:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
             release = weakref.finalize(self, os.close, descriptor)
             try:
-                fcntl.flock(descriptor, how)
+                taken = lock_file(descriptor, how, self._path)
             except BaseException:
                 release()
                 raise
+            if not taken:
+                release()
+                return False
             if os.fstat(descriptor).st_nlink:
                 self._release = release
-                return
+                return True
             release()  # who had it before has removed it
 
 

@@ -60,7 +60,11 @@ class Follower:
         channel, theirs = socket.socketpair()
         with theirs:
             reader, self._writer = await asyncio.open_connection(sock=channel)
-            process = await self._start(theirs)
+            try:
+                process = await self._start(theirs)
+            except BaseException:
+                self._writer.close()
+                raise
         try:
             self._writer.write(self._run.config.model_dump_json().encode() + b"\n")
             if self._ending:

@@ -93,8 +93,8 @@ class Actor:
         needs no weights and no GPU.
 
         Returns a sentence for each option that has no effect, and the lengths. Raises
-        `ConfigError`, also as `check_targets` does, and, for a model in a local folder, the
-        `ModelError` of `check_starting_weights`.
+        `ConfigError`, also as `check_model_options` and `check_targets` do, and, for a model in a
+        local folder, the `ModelError` of `check_starting_weights`.
         """
         if not is_hub_model(self._config.model):
             self._check_model(self._config.model.name_or_path)
@@ -103,9 +103,15 @@ class Actor:
         lengths = prompt_lengths.measure(self._config, prompts)
         if lengths is None:  # the model's files are on Modal alone
             return idle, None
-        return idle + self._check_adapter(), lengths
+        return idle + self._check_fit(), lengths
 
-    def _check_adapter(self) -> tuple[str, ...]:
+    def _check_fit(self) -> tuple[str, ...]:
+        """Check what has to fit the model's layers."""
+        if self._config.training.trl:
+            # Imported where used: imports torch.
+            from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
+
+            check_model_options(self._config)
         if not self._config.training.use_lora:
             return ()
         # Imported where used: imports peft.

@@ -34,7 +34,7 @@ from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.sources.files import find_sources
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import writing
+from mortal_steps.store.files import lock_file, writing
 from mortal_steps.types import (
     FileRef,
     GenerationRef,
@@ -208,7 +208,7 @@ class Judge:
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = path.open("w")
         with lock:
-            while not _take(lock.fileno()):
+            while not lock_file(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
                 await asyncio.sleep(LOOK_EVERY_S)
             yield
 
@@ -235,11 +235,3 @@ def finished_specs(config: RunConfig, store: RunStore, run: Run) -> dict[Role, W
     )
     rollout = dataclasses.replace(specs["rollout"], factory=WORKER)
     return {"rollout": rollout, "reward": specs["reward"]}
-
-
-def _take(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -25,7 +25,7 @@ from mortal_steps.errors import (
 from mortal_steps.registry.versions import FOLDER as VERSIONS
 from mortal_steps.registry.versions import ModelFiles, ModelVersion, add_version, find_version
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import hidden_beside, sync_to_disk, writing
+from mortal_steps.store.files import hidden_beside, lock_file, sync_to_disk, writing
 from mortal_steps.types import FileRef
 
 PRODUCTION = "production"
@@ -230,7 +230,7 @@ class Registry:
             self.store.root.mkdir(parents=True, exist_ok=True)
             lock = path.open("w")
         with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock_file(lock, fcntl.LOCK_EX, path)
             self.store.remove_leftovers("")
             self.store.remove_leftovers(HISTORY)
             yield

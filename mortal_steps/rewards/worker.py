@@ -35,6 +35,10 @@ from mortal_steps.types import (
 logger = logging.getLogger(__name__)
 
 MADE_UP_TEXT = "a made-up completion"
+DRY_RUN = (
+    "This was the dry run: before anything starts, each reward function is called once on the text "
+    f"{MADE_UP_TEXT!r} (rewards.dry_run = false skips it)."
+)
 
 
 class _Functions:
@@ -69,10 +73,8 @@ class _Functions:
         try:
             Scorer(self._tracks, self._names, once).score(shard, trainer_state)
         except RewardError as error:
-            raise RewardError(
-                f"in the dry run, which calls each function once on the text {MADE_UP_TEXT!r} "
-                f"before anything is started (rewards.dry_run = false leaves it out), {error}"
-            ) from error
+            reason, _, trace = str(error).partition("\n")
+            raise RewardError(f"{reason}\n{DRY_RUN}\n{trace}".rstrip()) from error
 
     def close(self) -> None:
         """End the hosts, which otherwise end with this process."""

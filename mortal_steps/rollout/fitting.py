@@ -84,13 +84,13 @@ class _Both:
 
 def _check_usable(problems: _Both, lengths: PromptLengths) -> None:
     if lengths.unusable:
-        first = [
-            f"{problems[row].id}: {lengths.unusable[row]}"
-            for row in sorted(lengths.unusable)[:NAMED]
-        ]
+        first: dict[str, list[str]] = {}
+        for row in sorted(lengths.unusable)[:NAMED]:
+            first.setdefault(lengths.unusable[row], []).append(problems[row].id)
+        reasons = "; ".join(f"{', '.join(ids)}: {reason}" for reason, ids in first.items())
         raise DataError(
             f"{len(lengths.unusable):,} of {len(problems):,} prompts cannot be used: "
-            f"{'; '.join(first)}{_and_more(len(lengths.unusable))}. Repair or remove these rows"
+            f"{reasons}{_and_more(len(lengths.unusable))}. Repair or remove these rows"
         )
 
 

@@ -133,4 +133,5 @@ async def shown_in(root: Path, doing: Doing) -> AsyncIterator[None]:
     finally:
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
-        (root / ACTIVITY_FILE).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it would hide how the run has ended
+            (root / ACTIVITY_FILE).unlink()

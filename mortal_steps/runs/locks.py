@@ -11,7 +11,7 @@ import fcntl
 import os
 
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import writing
+from mortal_steps.store.files import lock_file, writing
 
 LOCK_FILE = "lock"
 CANNOT_LOCK_FOLDERS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
@@ -22,18 +22,20 @@ class Locks:
     """The file locks of a run directory, open and not held yet."""
 
     def __init__(self, store: RunStore) -> None:
-        with writing(store.path(LOCK_FILE)):
+        self._path = store.path(LOCK_FILE)
+        with writing(self._path):
             store.root.mkdir(parents=True, exist_ok=True)
             self._directory = os.open(store.root, os.O_RDONLY)
             try:
-                self._file = os.open(store.path(LOCK_FILE), os.O_RDWR | os.O_CREAT, 0o644)
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
             except BaseException:
                 os.close(self._directory)
                 raise
         self.descriptors = (self._directory, self._file)
 
     def take(self) -> bool:
-        """Hold all of them; False where somebody else holds one."""
+        """Hold all of them; False where somebody else holds one. Raises `StoreError` if the file
+        system has no locks."""
         try:
             fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -41,11 +43,7 @@ class Locks:
         except OSError as error:
             if error.errno not in CANNOT_LOCK_FOLDERS:
                 raise
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+        return lock_file(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, self._path)
 
     def are_of(self, store: RunStore) -> bool:
         """Whether the directory is still the one that was opened: it may have been moved away."""

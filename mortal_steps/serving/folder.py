@@ -162,7 +162,9 @@ def _tell_where_answers_begin(folder: Path) -> None:
     if not kind.startswith("qwen") or "response_template" in settings:
         return
     template = folder / CHAT_TEMPLATE
-    text = template.read_text() if template.exists() else settings.get("chat_template")
+    text = (
+        template.read_text(encoding="utf-8") if template.exists() else settings.get("chat_template")
+    )
     if not text or ANCHOR in str(text):
         return
     ends = settings.get("eos_token")
@@ -188,7 +190,7 @@ def _remove_unused(folder: Path) -> None:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

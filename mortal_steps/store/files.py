@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -65,6 +66,25 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise failed_write(path, error) from error
+
+
+def lock_file(file: int | IO[Any], how: int, path: Path) -> bool:
+    """Lock the open file `path` as `fcntl.flock` does. Returns False if somebody else has the lock
+    and `how` says not to wait.
+
+    Raises `StoreError` if the file system has no locks.
+    """
+    try:
+        fcntl.flock(file, how)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be locked: {error.strerror}. Without file locks, two processes could "
+            "write there at once; choose a folder on another file system, or mount this one with "
+            "locks (for Lustre, with the option flock)"
+        ) from error
+    return True
 
 
 def delete_folder(folder: Path) -> None:

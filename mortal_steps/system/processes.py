@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 from dataclasses import dataclass
@@ -30,10 +31,10 @@ class ProcessId:
 
     def kill(self) -> bool:
         """SIGKILL, where the kernel lets one be sure to meet this very process; whether it did."""
-        if not hasattr(signal, "pidfd_send_signal"):
-            return False
         with contextlib.suppress(ProcessLookupError):
-            handle = os.pidfd_open(self.pid)
+            handle = open_handle(self.pid)
+            if handle is None:
+                return False
             try:
                 if self.lives():  # and so the handle is its own
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -41,6 +42,23 @@ class ProcessId:
             finally:
                 os.close(handle)
         return False
+
+
+def open_handle(pid: int) -> int | None:
+    """A descriptor of the process, which becomes readable when the process ends; the caller closes
+    it.
+
+    None where the system has no such thing: before Linux 5.3, and in containers that forbid the
+    call. Raises `ProcessLookupError`.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EPERM):
+            return None
+        raise
 
 
 def ending(code: int) -> str:

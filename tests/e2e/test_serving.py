@@ -7,12 +7,18 @@ import time
 
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.responses import SetStateStatus
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Cancelling, Pending, Running
 
 from mortal.server.cron import cron_schedule
+from mortal.server.lost_runs import correct_lost_runs
 from mortal.server.patient_runner import PatientRunner
 from mortal.server.scheduled import scheduled_deployments
 from mortal_steps.config.loader import load_config
+from mortal_steps.runs.lease import acquire
+from mortal_steps.runs.manifest import FinalModel, RunManifest
+from tests.support.begun_runs import make_run
 from tests.support.deployments import PATIENCE_S
 from tests.support.paths import ROOT
 
@@ -98,3 +104,58 @@ def test_a_server_that_is_away_ends_nothing(server, deployments):
             asyncio.run(serve(client))
     assert "does not answer" in said[0] and "no run begins until it does" in said[0]
     assert "answers again" in said[1]
+
+
+def finish(store):
+    with store.committing_folder("final") as folder:
+        (folder / "weights").write_bytes(b"learned")
+    digest = store.folder_digest("final")
+    final = FinalModel(
+        path="final", sha256=digest, weights_sha256="w", merged_path=None, merged_sha256=None
+    )
+    ended = RunManifest(status="completed", step=3, final=final)
+    store.write_record("manifest.json", ended, RunManifest)
+
+
+def test_flow_runs_whose_process_is_gone_are_corrected_and_free_their_place(server, tmp_path):
+    """`mortal schedule` was killed together with its run, or the server's database is a copy that
+    was made while the run went."""
+    for run_id in ("lost", "told-to-stop", "complete", "living"):
+        run = make_run(tmp_path, run_id)
+        if run_id == "complete":
+            finish(run)
+    going = acquire(run)
+    with (
+        temporary_settings({PREFECT_API_URL: server.api_url}),
+        get_client(sync_client=True) as client,
+    ):
+        deployment = client.create_deployment(
+            flow_id=client.create_flow_from_name("grpo-train"),
+            name="lost-runs",
+            concurrency_limit=1,
+            concurrency_options={"collision_strategy": "CANCEL_NEW"},
+        )
+
+        def corrected(run_id, *states):
+            """The line about the flow run of a run that was left in the last of these states, and
+            what its state is then."""
+            name = f"grpo/{run_id}"
+            flow_run = client.create_flow_run_from_deployment(deployment, name=name)
+            for state in (Pending(), *states):
+                answer = client.set_flow_run_state(flow_run.id, state)
+                assert answer.status == SetStateStatus.ACCEPT, answer
+            said = list(correct_lost_runs([deployment], tmp_path))
+            return said, client.read_flow_run(flow_run.id)
+
+        said, lost = corrected("lost", Running())
+        assert lost.state_name == "Crashed"
+        assert said[0].startswith("the server took run lost for Running")
+        assert said[0].endswith(f"prefect flow-run retry {lost.id}")
+        assert corrected("told-to-stop", Running(), Cancelling())[1].state_name == "Cancelled"
+        said, complete = corrected("complete", Running())
+        assert complete.state.is_completed() and complete.state.message.startswith("step 3/")
+        said, living = corrected("living", Running())
+        assert (said, living.state_name) == ([], "Running")
+        going.release()
+        assert len(list(correct_lost_runs([deployment], tmp_path))) == 1
+        assert corrected("on-another-machine", Running())[0] == []

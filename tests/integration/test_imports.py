@@ -143,3 +143,25 @@ print(transformers.models._object_missing_backend == again._object_missing_backe
         [sys.executable, "-c", probe], capture_output=True, text=True, check=True
     )
     assert finished.stdout.split() == ["0", "True", "True", "True", "True"]
+
+
+INTERRUPTED = """
+import sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mortal.cli":
+            raise KeyboardInterrupt
+
+from mortal.command import main
+
+sys.meta_path.insert(0, Interrupting())
+main()
+"""
+
+
+def test_ctrl_c_while_the_command_is_imported_is_no_traceback():
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

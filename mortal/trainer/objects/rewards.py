@@ -78,6 +78,11 @@ def _term(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:
         reward = reward()
     if not callable(reward):
         raise RewardError(f"{place} is of type {type(reward).__name__}; give {REWARDS}")
+    if any(base.__name__ == "PreTrainedModel" for base in type(reward).__mro__):
+        raise RewardError(
+            f"{place} is a model ({type(reward).__name__}); save it and its tokenizer into one "
+            "folder with save_pretrained, and give the folder's path in its place"
+        )
     kind = kind_of(reward)
     if kind is not None:
         return kind

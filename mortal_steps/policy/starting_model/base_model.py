@@ -25,7 +25,7 @@ from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import digest_file, writing
+from mortal_steps.store.files import digest_file, lock_file, writing
 from mortal_steps.types import Problem
 from mortal_steps.types.paths import Below
 
@@ -118,7 +118,7 @@ def make_base_model(
         cache_dir.mkdir(parents=True, exist_ok=True)
         lock = lock_path.open("w")
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # runs that begin alike make it once
+        lock_file(lock, fcntl.LOCK_EX, lock_path)  # runs that begin alike make it once
         try:
             store.verify_folder(key, store.folder_digest(key))
         except CorruptFileError as error:

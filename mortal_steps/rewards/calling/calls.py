@@ -58,6 +58,8 @@ class CallFailure:
     """One line, such as `raised KeyError: 'answer'`."""
     remedy: str
     """A sentence on what to do."""
+    place: str = ""
+    """File and line of the function's code where it raised an error, if that is known."""
     trace: str = ""
     """Where in the function it failed, if that is known."""
     seconds: float = 0.0

@@ -10,6 +10,7 @@ import asyncio
 import functools
 import inspect
 import math
+import os
 import threading
 import time
 import traceback
@@ -227,6 +228,7 @@ def _raised(error: BaseException, arguments: CallArguments) -> CallFailure:
         kind="exception",
         message=one_line(f"raised {type(error).__name__}: {error}", LONGEST_MESSAGE),
         remedy=remedy,
+        place=_place(error),
         trace=_trace(error),
     )
 
@@ -236,7 +238,20 @@ def _inner_traceback(error: BaseException) -> Any:
     return error.__traceback__.tb_next if error.__traceback__ else None
 
 
+def _place(error: BaseException) -> str:
+    """Line of the user's code: the innermost one below the current folder, or the function's own
+    where none is."""
+    frames = traceback.extract_tb(_inner_traceback(error))
+    if not frames:
+        return ""
+    here = f"{os.getcwd()}{os.sep}"
+    frame = next((one for one in reversed(frames) if one.filename.startswith(here)), frames[0])
+    return printable(f"{frame.filename.removeprefix(here)}, line {frame.lineno}")
+
+
 def _trace(error: BaseException) -> str:
+    if _inner_traceback(error) is None:
+        return ""
     lines = traceback.format_exception(type(error), error, _inner_traceback(error))
     return cut(printable("".join(lines)), LONGEST_TRACE)
 

@@ -142,7 +142,7 @@ class SharedLimits:
             if self._allowed.tokens_per_minute is not None:
                 self._wait_for("tokens", tokens, until)
             if self._allowed.concurrency is not None:
-                return str(self._wait_for("concurrency", 1, until)["lease_id"])
+                return str(_said(self._wait_for("concurrency", 1, until), "lease_id"))
         except (_AwayError, httpx.HTTPError) as error:
             self._alone_until = self.clock.now() + LEFT_ALONE_S
             self._made = False  # somebody may have changed them
@@ -154,7 +154,8 @@ class SharedLimits:
             )
         return None
 
-    def _wait_for(self, what: str, slots: int, until: float) -> Any:
+    def _wait_for(self, what: str, slots: int, until: float) -> httpx.Response:
+        """The response that gives the slots."""
         slots = max(1, min(slots, self._most[what]))
         body: dict[str, Any] = {"slots": slots, "names": [f"{self._name} {what}"]}
         if what == "concurrency":
@@ -164,10 +165,10 @@ class SharedLimits:
         while True:
             response = self._client.post(path, json=body)
             if response.status_code == httpx.codes.OK:
-                return response.json()
+                return response
             if response.status_code != httpx.codes.LOCKED:
                 raise _AwayError(f"{path} answers with status {response.status_code}")
-            wait = min(float(response.headers.get("retry-after", 1.0)), LONGEST_WAIT_S)
+            wait = min(_retry_after(response), LONGEST_WAIT_S)
             if self.clock.now() + wait > until:
                 raise NoRoomError(f"the limit {self._name} {what} leaves no room in time")
             self.clock.sleep(wait)
@@ -192,7 +193,23 @@ class SharedLimits:
             response = self._client.get(f"/{name}")
         if response.status_code not in (httpx.codes.CREATED, httpx.codes.OK):
             raise _AwayError(f"it has no limit {name!r} and makes none ({response.status_code})")
-        self._most[what] = int(response.json()["limit"])
+        self._most[what] = int(_said(response, "limit"))
+
+
+def _said(response: httpx.Response, key: str) -> Any:
+    """A value in the response. Raises `_AwayError` if it is not there: something else than a
+    Prefect server may have answered, such as a proxy."""
+    try:
+        return response.json()[key]
+    except (ValueError, KeyError, TypeError):
+        raise _AwayError(f"{response.url} answers without {key!r}, as no Prefect server") from None
+
+
+def _retry_after(response: httpx.Response) -> float:
+    try:
+        return max(0.0, float(response.headers["retry-after"]))
+    except (KeyError, ValueError):  # a proxy may give a date
+        return 1.0
 
 
 def limit_name(model: str, base_url: str) -> str:

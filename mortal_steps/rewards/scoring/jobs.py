@@ -51,8 +51,9 @@ class Work:
         ids = [group.problem.id for group in groups]
         problems = ids[0] if len(ids) == 1 else f"{ids[0]} ... {ids[-1]} ({len(ids)} problems)"
         tries = f", {attempts} times in a row" if attempts > 1 else ""
+        place = f" ({failure.place})" if failure.place else ""
         return RewardError(
-            f"reward function {name!r} {failure.message} on step {self.shard.step}, problem "
+            f"reward function {name!r} {failure.message}{place} on step {self.shard.step}, problem "
             f"{problems} ({failure.kind}{tries}). {failure.remedy}\n{failure.trace}".rstrip()
         )
 

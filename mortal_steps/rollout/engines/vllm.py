@@ -276,7 +276,9 @@ class VllmEngine(Engine):
                 prompts, requests, use_tqdm=False, lora_request=self._adapters.request
             )
         except Exception as error:
-            raise EngineError(f"vLLM refused a batch of {len(prompts)} prompts: {error}") from error
+            raise EngineError(
+                f"vLLM refused a batch of {len(prompts)} prompts: {vllm_library.told_by(error)}"
+            ) from error
         return outputs
 
     def _start(self, model: str) -> Any:
@@ -284,9 +286,10 @@ class VllmEngine(Engine):
             return self._vllm.LLM(model=model, **self._options)
         except Exception as error:
             options = {key: value for key, value in self._options.items() if key != "tokenizer"}
+            told = vllm_library.told_by(error)
             raise EngineError(
-                f"vLLM does not start with {model}: {error}\nIts options were {options}; change "
-                "them through rollout.engine_options and model.max_model_len"
+                f"vLLM does not start with {model}: {told}\nIts options were "
+                f"{options}; change them through rollout.engine_options and model.max_model_len"
             ) from error
 
     def _reset_prefix_cache(self) -> None:

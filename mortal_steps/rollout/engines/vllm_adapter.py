@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.adapter_files import ADAPTER_WEIGHTS, adapter_digest
 from mortal_steps.rollout.engines.base import other_tensors
+from mortal_steps.rollout.engines.vllm_library import told_by
 
 if TYPE_CHECKING:  # vLLM sets the environment that torch reads when it is imported
     import torch
@@ -50,8 +51,9 @@ class VllmAdapters:
             llm.llm_engine.add_lora(request)
         except Exception as error:
             raise EngineError(
-                f"vLLM does not take the adapter in {folder}: {error}\nTo sample with the adapter "
-                'added to its base instead, begin a run with training.lora.publish = "merged"'
+                f"vLLM does not take the adapter in {folder}: {told_by(error)}\nTo sample with the "
+                "adapter added to its base instead, begin a run with "
+                'training.lora.publish = "merged"'
             ) from error
         self.request = request
         if before is not None:

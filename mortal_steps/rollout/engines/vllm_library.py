@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import traceback
 import warnings
 from typing import Any
 
@@ -35,6 +36,14 @@ def import_vllm() -> Any:
             "'transformers'"
         ) from error
     return vllm
+
+
+def told_by(error: Exception) -> str:
+    """What vLLM says of an error; of an assertion that says nothing, where it is."""
+    if str(error):
+        return str(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} ({place.filename}, line {place.lineno}: {place.line})"
 
 
 def seed_worker(worker: Any, seed: int) -> None:

@@ -55,7 +55,7 @@ def test_a_reader_that_goes_away_ends_nothing():
         "from rich.console import Console\n"
         "from mortal.terminal.console import console\n"
         "from mortal.terminal.output import say\n"
-        "from mortal.terminal.prefect_logs import outlive_its_reader\n"
+        "from mortal_flows.terminal import outlive_its_reader\n"
         "from mortal.terminal.streams import losing_what_cannot_be_printed\n"
         "progress = Console(file=sys.stderr)\n"
         "outlive_its_reader(progress)\n"
@@ -89,5 +89,29 @@ def test_a_summary_that_nobody_reads_any_more_is_no_failure():
         [sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     started.stdout.close()
+    started.stdin.close()
+    assert started.wait() == 7
+
+
+def test_a_flow_run_goes_on_when_the_worker_that_reads_its_lines_is_killed():
+    """Or `mortal schedule`, which reads those of its runs in the same way."""
+    source = (
+        "import sys\n"
+        "from prefect.logging.configuration import setup_logging\n"
+        "from prefect.logging.loggers import get_logger\n"
+        "from mortal_flows.terminal import stand_alone\n"
+        "setup_logging()\n"
+        "stand_alone()\n"
+        "logger = get_logger('a_flow')\n"
+        "logger.warning('step 1')\n"
+        "assert sys.stdin.read() == ''\n"
+        "for step in (2, 3):\n    logger.warning(f'step {step}')\n"
+        "raise SystemExit(7)"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", source], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert b"step 1" in started.stderr.readline()
+    started.stderr.close()
     started.stdin.close()
     assert started.wait() == 7

@@ -123,6 +123,22 @@ async def test_a_killed_worker_is_named_and_forked_again(make_compute):
     assert again["parent"] == first["parent"]
 
 
+async def test_a_worker_that_has_ended_is_not_killed_again(make_compute):
+    """The number of its handle may be that of another worker's by then."""
+    compute = make_compute()
+    server = (await call(compute, "process"))["parent"]
+    worker = compute._pools["rollout"].containers[0].process
+    os.kill(server, signal.SIGSTOP)  # it cannot tell the exit status
+    try:
+        os.kill(worker.pid, signal.SIGKILL)
+        while not hasattr(worker, "_patience"):  # its end has not been seen yet
+            await asyncio.sleep(0.01)
+        with pytest.raises(ProcessLookupError):
+            worker.kill()
+    finally:
+        os.kill(server, signal.SIGCONT)
+
+
 async def test_a_killed_server_takes_nobody_along(make_compute):
     compute = make_compute()
     first, second = await processes(compute)

@@ -18,6 +18,7 @@ from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import DataError, MortalError, StoreError, WorkerError, WorkerLostError
 from mortal_steps.system.processes import ProcessId
 from mortal_steps.system.scratch import Scratch
+from tests.support.paths import ROOT
 
 KEY = CallKey(run_id="test", stage="test", step=0)
 FACTORY = "tests.support.workers:Counter"
@@ -72,6 +73,27 @@ async def test_a_killed_worker_is_named_and_replaced(make_compute):
     with pytest.raises(WorkerLostError, match=rf"rollout-0 \(process {victim}\) ended: SIGKILL"):
         await sleeping
     assert await call(compute, "add", amount=3) == 3, "a fresh worker has fresh state"
+
+
+async def test_a_killed_worker_is_told_of_even_if_its_log_cannot_be_read(make_compute, tmp_path):
+    compute = make_compute()
+    await call(compute, "pid")
+    (tmp_path / "rollout-0.log").unlink()
+    (tmp_path / "rollout-0.log").mkdir()
+    os.kill(compute.processes()["rollout-0"], signal.SIGKILL)
+    with pytest.raises(WorkerLostError, match=r"ended: SIGKILL; log \S+ cannot be read: "):
+        await asyncio.wait_for(call(compute, "sleep", seconds=999), 300)
+
+
+async def test_workers_start_on_a_kernel_without_handles_of_processes(make_compute, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import errno, os\n"
+        "def pidfd_open(pid, flags=0):\n"
+        "    raise OSError(errno.ENOSYS, 'Function not implemented')\n"
+        "os.pidfd_open = pidfd_open\n"
+    )
+    compute = make_compute(env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    assert await call(compute, "add", amount=3) == 3
 
 
 async def test_errors_keep_their_kind(make_compute):

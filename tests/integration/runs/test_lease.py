@@ -118,6 +118,15 @@ def test_file_systems_that_lock_no_folders_leave_it_to_the_file(store, monkeypat
     held.release()
 
 
+def test_a_file_system_without_locks_is_named_with_what_helps(store, monkeypatch):
+    def lock(descriptor, how):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", lock)
+    with pytest.raises(StoreError, match=r"/lock cannot be locked: Function not .* flock\)"):
+        acquire(store)
+
+
 def test_a_removed_record_is_written_again(store, monkeypatch):
     monkeypatch.setattr(lease, "RENEW_EVERY_S", 0.02)
     held = acquire(store)

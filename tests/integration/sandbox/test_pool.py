@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ import pytest
 from mortal_steps.errors import NoIsolationError, SandboxError
 from mortal_steps.sandbox import levels, pool
 from mortal_steps.sandbox.base import Limits, Program
+from mortal_steps.sandbox.box import own_interpreter
 from mortal_steps.sandbox.lane import Lane
-from mortal_steps.sandbox.levels import PROBE, Level, reached_level, way_to_run
+from mortal_steps.sandbox.levels import Level, probe_of, reached_level, way_to_run, why_not
 from mortal_steps.sandbox.local import local_pool
 from mortal_steps.sandbox.pool import Pool, Row
 from tests.support.rewards.processes import assert_ends
@@ -96,7 +98,7 @@ def test_a_row_ends_where_it_is_not_to_go_on(lanes: Pool[Lane]) -> None:
 
 def test_a_lane_that_is_killed_is_replaced_and_the_program_runs_again(lanes: Pool[Lane]) -> None:
     before = [lane.pid for lane in lanes.lanes()]
-    waiting = Program(code="import time; time.sleep(0.5); print('done')")
+    waiting = Program(code="import time; time.sleep(2); print('done')")  # longer than the timer
     killer = threading.Timer(0.2, lambda: [os.kill(pid, signal.SIGKILL) for pid in before])
     killer.start()
     assert [result.stdout for result in lanes.run([waiting, waiting])] == ["done\n", "done\n"]
@@ -106,7 +108,7 @@ def test_a_lane_that_is_killed_is_replaced_and_the_program_runs_again(lanes: Poo
 
 
 def test_a_program_that_is_killed_from_outside_runs_again(lanes: Pool[Lane]) -> None:
-    waiting = Program(code="import time; time.sleep(1); print('done')")
+    waiting = Program(code="import time; time.sleep(3); print('done')")  # until it is found
     killed: list[int] = []
 
     def kill_programs() -> None:
@@ -270,11 +272,22 @@ def test_programs_find_what_is_installed_in_tmp_which_is_empty_for_them(
     assert told.stdout == f"[] /installed{packages}/installed_in_tmp.py\n", told.stderr
 
 
+def test_a_box_may_show_a_folder_of_the_user_in_which_packages_are_but_no_other() -> None:
+    """As where Python is installed in a home directory."""
+    way, own = way_to_run(allow_unisolated=False), own_interpreter()
+    own = replace(own, packages=(*own.packages, "/var/tmp"))
+    assert why_not(way, own) is None
+    lane = Lane(way, replace(own, packages=(*own.packages, "/var/lib")))
+    told = lane.run(probe_of(own))
+    lane.close()
+    assert "a box that shows ['lib'] in /var" in told.stderr, "the probe must see what is shown"
+
+
 def test_a_bare_pool_keeps_to_limits_and_ends_what_programs_leave() -> None:
     bare = local_pool("bare", 1)
     leaves = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(99)"
     spins = Program(code="while True: pass", limits=Limits(cpu_s=0.2))
-    left, spun, outside = bare.run([Program(code=leaves), spins, Program(code=PROBE)])
+    left, spun, outside = bare.run([Program(code=leaves), spins, probe_of(own_interpreter())])
     bare.close()
     assert left.success and left.duration < 50
     assert spun.limit == "cpu_s"

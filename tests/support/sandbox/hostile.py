@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mortal_steps.sandbox.base import ExecutionResult, Limits, Program
-from mortal_steps.sandbox.box import Way
+from mortal_steps.sandbox.box import Way, made_folders, own_interpreter
 from mortal_steps.sandbox.local import local_pool
 from mortal_steps.sandbox.pool import Row
 
@@ -164,7 +164,7 @@ for name in ("/x", "/usr/x", "/mortal/inside/server.py", "/dev/x", sys.path[1] +
         code=REFUSED
         + """
 for secret in ({secrets!r}, os.path.expanduser("~root/.bashrc"), "/etc/passwd", "/etc/shadow",
-               "/home", "/var", "/sys", "/run", "/proc/1/root/etc", "/proc/1/cwd/x"):
+               *{hidden!r}, "/proc/1/root/etc", "/proc/1/cwd/x"):
     refused(secret, os.listdir if os.path.isdir(secret) else open, secret)
 """,
     ),
@@ -296,10 +296,12 @@ def run_all(way: Way, secrets: str, port: int, abstract: str) -> list[str]:
     """What is wrong, after all programs have run in one pool."""
     pool = local_pool(way, 2)
     after = Program(code=AFTERWARDS, limits=LIMITS)
-    rows = []
+    rows, made = [], made_folders(own_interpreter())  # Python may be installed in a home
+    hidden = [top for top in ("/home", "/var", "/sys", "/run") if top not in made]
     for each in HOSTILE:
         code = each.code.replace("{secrets!r}", repr(secrets)).replace("{port}", str(port))
-        program = Program(code=code.replace("{abstract}", abstract), limits=LIMITS)
+        code = code.replace("{hidden!r}", repr(hidden)).replace("{abstract}", abstract)
+        program = Program(code=code, limits=LIMITS)
         rows.append(Row(programs=[BEFORE, program, after]))
     try:
         results = pool.run_rows(rows)

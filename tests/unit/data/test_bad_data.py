@@ -146,6 +146,11 @@ BAD = {
         {},
         ["'hello' is no chat message", '"role"'],
     ),
+    "picture in a message": (
+        lambda: rows_file({"prompt": [{"role": "user", "content": [{"type": "image"}]}]}),
+        {},
+        ["row 0", "{'type': 'image'} is no text", "text alone"],
+    ),
     "mixed prompts": (
         lambda: rows_file({"prompt": "a"}, {"prompt": [{"role": "user", "content": "a"}]}),
         {},

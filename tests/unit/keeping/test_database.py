@@ -66,7 +66,8 @@ def test_a_server_on_another_database_is_not_joined(tmp_path):
 
 
 def test_a_file_is_made_smaller_once_most_of_it_is_free(tmp_path, monkeypatch):
-    path = tmp_path / "prefect.db"
+    path = tmp_path / "state #1 100%25?" / "prefect.db"
+    path.parent.mkdir()
     path.touch()
     assert not give_back_space(path), "a new one holds nothing"
     monkeypatch.setattr(database, "WORTH_IT", 2**20)

@@ -5,6 +5,7 @@ from transformers import Qwen3MoeConfig
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
+from mortal_steps.system import gpus
 from tests.support.policy.rollouts import make_config
 from tests.support.smallest import SMALLEST
 
@@ -64,6 +65,35 @@ def test_names_that_stand_for_experts_are_taken(tmp_path):
     lora = config.training.lora.model_copy(update={"dropout": 0.0})
     training = config.training.model_copy(update={"lora": lora})
     assert check_targets(config.model_copy(update={"training": training})) == ()
+
+
+@pytest.mark.parametrize(
+    ("targets", "engine", "gpu", "said"),
+    [
+        (["gate_proj", "up_proj"], "vllm", True, "training.lora.target_modules = ["),
+        (["q_proj"], "vllm", False, 'training.lora.publish = "adapter": on a CPU, vllm'),
+        (["q_proj"], "vllm", True, None),
+        (["gate_proj", "up_proj"], "transformers", False, None),
+    ],
+)
+def test_an_adapter_of_a_mixture_that_vllm_does_not_compute_is_refused(
+    tmp_path, monkeypatch, targets, engine, gpu, said
+):
+    small = SMALLEST | {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 8}
+    Qwen3MoeConfig(**small, architectures=["Qwen3MoeForCausalLM"]).save_pretrained(tmp_path)
+    monkeypatch.setattr(gpus, "GPUS", (str(tmp_path),) if gpu else ())
+    lora = {"target_modules": targets, "dropout": 0.0, "publish": "adapter"}
+    options = {"model": {"name_or_path": str(tmp_path)}, "rollout": {"engine": engine}}
+    adapter = make_config(**options, use_lora=True, lora=lora)
+    if said is None:
+        assert check_targets(adapter) == ()
+    else:
+        with pytest.raises(ConfigError) as caught:
+            check_targets(adapter)
+        assert str(caught.value).startswith(said)
+        assert 'set training.lora.publish = "merged"' in str(caught.value)
+    merged = make_config(**options, use_lora=True, lora=lora | {"publish": "merged"})
+    assert check_targets(merged) == ()
 
 
 def test_whole_models_are_not_looked_at():

@@ -30,8 +30,15 @@ def test_a_run_that_begins_without_a_difference_is_warned_at_its_tenth_step():
     assert flat_warning(rows(*[True] * 9)) is None
     assert flat_warning(rows(*[True] * 10)) is not None
     assert flat_warning(rows(*[True] * 9, False)) is None
-    assert flat_warning(rows(*[True] * 10, reward=None)) is None, "nothing was scored"
     assert flat_warning([{"step": n, "reward": 0.0} for n in range(10)]) is None, "TRL says nothing"
+
+
+def test_ten_steps_without_a_score_are_warned_of_once():
+    scored, unscored = rows(False), rows(*[True] * 12, reward=None)
+    said = [flat_warning([*scored, *unscored[:end]]) for end in range(1, 13)]
+    (warning,) = filter(None, said)
+    assert said.index(warning) == 9
+    assert "no completion of steps 1 to 10 has a reward" in warning
 
 
 def test_after_a_step_with_a_difference_a_run_is_warned_again():

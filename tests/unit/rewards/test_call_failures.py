@@ -130,3 +130,10 @@ def test_errors_that_may_pass_stay_what_they_are(is_async: bool) -> None:
 
     with pytest.raises(TransientError, match="the judge is busy"):
         call(f=unreachable_async if is_async else unreachable)
+
+
+def test_a_call_that_the_function_does_not_take_has_no_place() -> None:
+    failures = call(f=no_kwargs, g=raises)
+    ours, theirs = [one for one in failures.values() if isinstance(one, CallFailure)]
+    assert (ours.place, ours.trace) == ("", "")
+    assert theirs.place.startswith("tests/unit/rewards/test_call_failures.py, line")

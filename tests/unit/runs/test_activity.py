@@ -82,6 +82,13 @@ async def test_a_file_that_cannot_be_written_ends_nothing(tmp_path, caplog):
             await asyncio.sleep(0.01)
 
 
+async def test_a_file_that_cannot_be_removed_hides_no_error(tmp_path):
+    (tmp_path / ACTIVITY_FILE).mkdir()
+    with pytest.raises(KeyError, match="why the run has failed"):
+        async with shown_in(tmp_path, Doing()):
+            raise KeyError("why the run has failed")
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"work": [{}]}', "\udcff"])
 def test_a_file_that_says_nothing_is_none(tmp_path, content):
     assert read_activity(tmp_path) is None

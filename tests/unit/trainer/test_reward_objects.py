@@ -6,12 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from transformers import Qwen2Config, Qwen2ForSequenceClassification
 
 from mortal.rewards import RewardEnvironment
 from mortal.rewards.examples import CodeExecutionEnvironment, LLMJudgeEnvironment
 from mortal.rewards.functions import Overlong, exact_match
+from mortal_steps.errors import RewardError
 from mortal_steps.orchestration.opening import changes
 from mortal_steps.rewards.users_code.project import folders_of
+from tests.support.smallest import SMALLEST
 from tests.support.trainer_config import config_of, scaled, term_of
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -20,6 +23,12 @@ pytestmark = pytest.mark.usefixtures("folder")
 def test_names_are_the_terms_that_they_stand_for():
     terms = config_of(["sandbox", "rewards.py:correct", "org/judge"]).rewards.terms
     assert [term.type for term in terms] == ["sandbox", "function", "model"]
+
+
+def test_a_model_is_not_taken_for_a_function():
+    shape = Qwen2Config(**SMALLEST, num_labels=1)
+    with pytest.raises(RewardError, match=r"reward_funcs\[1\] is a model \(Qwen2ForSequence"):
+        config_of([exact_match, Qwen2ForSequenceClassification(shape)])
 
 
 def test_an_installed_function_goes_by_its_name():

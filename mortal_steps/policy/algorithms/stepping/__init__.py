@@ -7,6 +7,8 @@ state                what lies between two train steps: saved, compared, restore
 snapshot             a copy of it, to be saved while training goes on
 digests              digests of the weights and of the optimizer's state
 scoring   rounding   log-probabilities, as an engine computes them with rounded weights
+lora_targets   model_options   without_weights   router_loss
+                     what fits the model that is trained, asked before the first step
 padding              whether padded rows train as the same rows without padding
 place                where it trains, and in which numbers
 attention            attention on a GPU that computes the same bits again

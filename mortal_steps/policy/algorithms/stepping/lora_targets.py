@@ -5,34 +5,40 @@ PEFT finds the same out when the actor has loaded the model: too late for somebo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from peft import inject_adapter_in_model
+from peft.tuners.lora.layer import ParamWrapper
 from peft.tuners.tuners_utils import BaseTunerLayer
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
-from mortal_steps.config import ModelConfig, RunConfig
+from mortal_steps.config import RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.errors import ConfigError
-from mortal_steps.models.hub import tokenizer_folder
-from mortal_steps.models.model_class import trained_class
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
+from mortal_steps.policy.algorithms.stepping.without_weights import without_weights
+from mortal_steps.system.gpus import has_gpu
 
 KEY = "training.lora.target_modules"
+EXPERTS = re.compile(r"expert|moe")
+"""In the names of a mixture's parameters, and of no other model's."""
 
 
 def check_targets(config: RunConfig) -> tuple[str, ...]:
     """A warning for each name in `training.lora.target_modules` that no layer of the model has.
     PEFT skips such names silently if at least one other name fits.
 
-    Raises `ConfigError` if no name fits or if one names a layer that cannot be adapted, and
-    `ModelError` if the model's configuration cannot be read.
+    Raises `ConfigError` if no name fits, if one names a layer that cannot be adapted, or if the
+    rollout workers' engine cannot compute with the adapter, and `ModelError` if the model's
+    configuration cannot be read.
     """
     adapter = lora_config(config)
     if adapter is None:
         return ()
-    model = _without_weights(config.model)
+    model = without_weights(config.model)
     layers = sorted(
         {name.rpartition(".")[2] for name, each in model.named_modules() if _is_linear(model, each)}
     )
@@ -55,6 +61,7 @@ def check_targets(config: RunConfig) -> tuple[str, ...]:
             f"{KEY} = {wanted!r} adapts the output embeddings, whose adapter TRL would never train "
             f"(it multiplies with their weights directly); {remedy}"
         )
+    _check_mixture(config, model)
     left = adapter.target_modules or ()  # without the names that PEFT takes for those of experts
     paths = [name for name, each in model.named_modules() if isinstance(each, BaseTunerLayer)]
     return tuple(
@@ -65,22 +72,32 @@ def check_targets(config: RunConfig) -> tuple[str, ...]:
     )
 
 
-def _without_weights(model: ModelConfig) -> PreTrainedModel:
-    remote = model.trust_remote_code
-    if model.new is not None:
-        # Imported where used: few models are new.
-        from mortal_steps.policy.starting_model.new_model import shape_of
+def _check_mixture(config: RunConfig, adapted: PreTrainedModel) -> None:
+    """Raise `ConfigError` if the engine takes no such adapter of a mixture of experts."""
+    name = config.rollout.engine or ALWAYS_THERE
+    adapters, targets = engine_kind(name).adapters, config.training.lora.target_modules
+    if adapters is None or not config.training.publishes_adapter:
+        return
+    remedy = (
+        'set training.lora.publish = "merged", with which rollout workers receive whole models, or '
+        f"rollout.engine = {ALWAYS_THERE!r}"
+    )
+    if not adapters.experts and any(isinstance(each, ParamWrapper) for each in adapted.modules()):
+        wanted = list(targets) if isinstance(targets, tuple) else targets
+        raise ConfigError(
+            f"{KEY} = {wanted!r} adapts experts: {name} takes no adapters of them as PEFT writes "
+            f"them; {remedy}"
+        )
+    on_cpu = config.compute.backend == "local" and not has_gpu()
+    if on_cpu and not adapters.mixtures_on_cpu and _has_experts(adapted):
+        raise ConfigError(
+            f'training.lora.publish = "adapter": on a CPU, {name} computes no adapters beside a '
+            f"mixture of experts, which {config.model.name_or_path} is; {remedy}"
+        )
 
-        shape: Any = shape_of(model.new)
-    else:
-        shape = AutoConfig.from_pretrained(tokenizer_folder(model), trust_remote_code=remote)
-    kind = trained_class(shape)
-    with torch.device("meta"):
-        if kind is AutoModelForCausalLM:
-            built: PreTrainedModel = kind.from_config(shape, trust_remote_code=remote)
-        else:
-            built = kind(shape)
-    return built
+
+def _has_experts(model: PreTrainedModel) -> bool:
+    return any(EXPERTS.search(name) for name, _ in model.named_parameters())
 
 
 def _is_linear(model: PreTrainedModel, layer: Any) -> bool:

@@ -41,6 +41,7 @@ from mortal_steps.policy.algorithms.stepping.randomness import (
     streams_digest,
 )
 from mortal_steps.policy.algorithms.stepping.recorded import NO_ROWS, columns, recorded_reward
+from mortal_steps.policy.algorithms.stepping.router_loss import check_router_loss
 from mortal_steps.policy.algorithms.stepping.scoring import logprobs_of
 from mortal_steps.policy.algorithms.stepping.snapshot import (
     Snapshot,
@@ -134,7 +135,7 @@ class TrlStepper(ABC):
         optimizer moments and what TRL adapts by itself are taken from it, hyperparameters from this
         configuration, and its schedule stands where so many of its own steps would have led.
         With `published_names` an older version wrote it, which named a model's tensors as
-        transformers publishes them.
+        transformers publishes them. Raises `ConfigError` as `check_router_loss` does.
         """
         self._trainer.reads_published_names = published_names
         if renewed_at is not None:
@@ -148,6 +149,7 @@ class TrlStepper(ABC):
         self._trainer.current_gradient_accumulation_steps = (
             self._config.training.gradient_accumulation_steps
         )
+        check_router_loss(self._trainer)
         if resume_from:
             state.restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
 

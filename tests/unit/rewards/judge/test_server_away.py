@@ -50,17 +50,37 @@ def test_while_the_server_is_away_processes_of_a_run_have_a_part_of_the_limits_e
         pass
 
 
-@pytest.mark.parametrize("status", [401, 404, 500])
-def test_a_server_that_refuses_is_left_alone_for_a_while_and_asked_again(status: int) -> None:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(Answer(status=status) for status in (401, 404, 500)),
+        Answer(body="<html>Please log in</html>"),
+        Answer(body="[]"),
+        Answer(body='{"limit": 1}'),
+    ],
+    ids=str,
+)
+def test_a_server_that_refuses_is_left_alone_for_a_while_and_asked_again(answer: Answer) -> None:
     time = FakeClock()
     with JudgeStub() as stub:
-        stub.always = lambda body: Answer(status=status)
+        stub.always = lambda body: answer
         shared = limits(stub.url, time)
         for after in (0.0, 1.0, LEFT_ALONE_S):
             time.sleep(after)
             with shared.permit(10, until=1000):
                 pass
-        assert len(stub.requests) == 2
+        asked_once = 1 if answer.body != '{"limit": 1}' else 6  # it has limits, but no places
+        assert len(stub.requests) == 2 * asked_once
+
+
+def test_a_wait_that_a_proxy_gives_as_a_date_is_a_second() -> None:
+    time, one = FakeClock(), Answer(body='{"limit": 1, "lease_id": "1"}')
+    busy = Answer(status=423, body="", headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"})
+    with JudgeStub() as stub:
+        stub.always = lambda body: one
+        stub.next += [one, one, one, busy]
+        with limits(stub.url, time).permit(10, until=1000):
+            assert time.now() == 1.0
 
 
 def test_an_address_and_credentials_come_from_different_places() -> None:

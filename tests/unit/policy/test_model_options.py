@@ -1,0 +1,65 @@
+"""Options of TRL's that the model does not take are named before the first step."""
+
+import shutil
+
+import pytest
+import torch
+from transformers import AutoConfig, GPT2Config, GraniteMoeConfig, GraniteMoeForCausalLM
+
+from mortal_steps.errors import ConfigError
+from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
+from tests.support.policy.rollouts import make_batch, make_config
+
+CAST = {"cast_lm_head_to_fp32": True}
+
+
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ({"trl": CAST}, None),
+        ({"trl": CAST, "use_lora": True}, "tied to the embeddings below a LoRA adapter"),
+        ({"trl": {"router_aux_loss_coef": 0.1}}, "= 0.1: Qwen3ForCausalLM is no mixture"),
+        ({"trl": {"router_aux_loss_coef": 0.0}}, None),
+    ],
+)
+def test_what_the_model_does_not_take_is_named(training, said):
+    config = make_config(model={"new": {}}, **training)
+    if said is None:
+        check_model_options(config)
+        return
+    with pytest.raises(ConfigError, match=said):
+        check_model_options(config)
+
+
+def test_embeddings_that_trl_does_not_find_are_named(tmp_path):
+    shape = GPT2Config(vocab_size=16, n_embd=8, n_layer=1, n_head=1)
+    shape.architectures = ["GPT2LMHeadModel"]
+    shape.save_pretrained(tmp_path)
+    config = make_config(model={"name_or_path": str(tmp_path)}, trl=CAST)
+    with pytest.raises(ConfigError, match=r"cast_lm_head_to_fp32 = true: .*model\.embed_tokens"):
+        check_model_options(config)
+
+
+def test_a_loss_of_the_router_that_fails_is_named_with_the_remedy(model_path, tmp_path):
+    shutil.copytree(model_path, tmp_path / "model")
+    shape = AutoConfig.from_pretrained(model_path).to_dict()
+    del shape["model_type"], shape["architectures"]
+    torch.manual_seed(0)
+    experts = GraniteMoeConfig(**shape, num_local_experts=2, num_experts_per_tok=1)
+    GraniteMoeForCausalLM(experts).save_pretrained(tmp_path / "model")
+
+    def begun(**training):
+        stepper = GRPOStepper(
+            make_config(**training),
+            model_path=str(tmp_path / "model"),
+            num_steps=1,
+            output_dir=tmp_path,
+        )
+        stepper.begin()
+        return stepper
+
+    with pytest.raises(ConfigError, match=r"GraniteMoeForCausalLM.*router_aux_loss_coef = 0\.0"):
+        begun()
+    without = {"trl": {"router_aux_loss_coef": 0.0}}
+    begun(**without).train_step(make_batch(make_config(**without), 0), seed=0)
