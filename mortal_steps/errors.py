@@ -78,6 +78,10 @@ class ActorStateError(MortalError):
     """The actor was asked for a step that its committed state cannot reach."""
 
 
+class DivergedError(MortalError):
+    """A train step made weights that are not finite; nothing that comes after it is of use."""
+
+
 class CheckpointMismatchError(MortalError):
     """What was restored from a checkpoint is not what was saved there."""
 

@@ -146,7 +146,8 @@ class TrainingConfig(Section):
     ] = None
     """Correct for the difference between the sampler's and the trainer's log-probabilities by
     truncated importance sampling, as TRL does with vLLM. Default: on with the vllm engine and
-    whenever the sampling weights may be older than the trained ones. RLOO has no such thing."""
+    whenever the sampling weights may be older than the trained ones. RLOO has no such
+    correction."""
     deterministic: Annotated[bool, Affects.TRAINING, Later()] = True
     """Train with deterministic kernels on a GPU. Without them some operations are faster, but a run
     that is killed and resumed no longer ends with the same bits. On a CPU all kernels are
@@ -171,6 +172,12 @@ class TrainingConfig(Section):
 
     @model_validator(mode="after")
     def _trl_can_split_the_batch(self) -> Self:
+        given = self.trl.get("steps_per_generation", 1)
+        if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+            raise ValueError(
+                f"trl.steps_per_generation = {given!r} must be a whole number of at least 1: into "
+                "so many micro-batches a batch is cut"
+            )
         rows, pieces = self.rows, self.steps_per_generation
         if rows % pieces:
             raise ValueError(

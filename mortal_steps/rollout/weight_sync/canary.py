@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from pathlib import Path
 
 from mortal_steps.config.rollout import HALF_PRECISION_TOLERANCE
@@ -93,6 +94,12 @@ def check_probe(engine: Engine, probe: bytes, tolerance: float, origin: str) -> 
     """Check as `check_probe_in` does, with the content of the probe's file; `origin` names the
     folder."""
     token_ids, expected = _read_probe(probe, f"{origin}/{PROBE_FILE}")
+    if not all(map(math.isfinite, expected)):
+        raise WeightsMismatchError(
+            f"the actor's own logprobs of the probe are not finite in {origin}: its weights have "
+            "diverged. Fork the run at a checkpoint before that version (`mortal fork`), with a "
+            "lower training.learning_rate or training.trl.max_grad_norm"
+        )
     if engine.dtype != "float32":
         tolerance = max(tolerance, HALF_PRECISION_TOLERANCE)
     found = engine.score(token_ids)

@@ -106,6 +106,10 @@ def test_documented_defaults():
             r"32 rows do not divide into 5 micro-batches",
         ),
         (
+            {"training": {"trl": {"steps_per_generation": 0}}},
+            r"trl.steps_per_generation = 0 must be a whole number of at least 1",
+        ),
+        (
             {"training": {"gradient_accumulation_steps": 4, "trl": {"steps_per_generation": 2}}},
             "an optimizer update would reach over two batches",
         ),
@@ -219,6 +223,13 @@ def test_unreadable_files(tmp_path):
     (tmp_path / "bad.toml").write_text("a = = 1")
     with pytest.raises(ConfigError, match="is not valid TOML"):
         load_config(tmp_path / "bad.toml")
+
+
+def test_a_file_of_a_windows_editor_is_read(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_bytes(b"\xef\xbb\xbfseed = 7\r\n[training]\r\nmax_steps = 3\r\n")
+    config = load_config(path)
+    assert (config.seed, config.training.max_steps) == (7, 3)
 
 
 def test_the_home_folder_may_be_written_as_a_tilde(monkeypatch):

@@ -41,6 +41,17 @@ def test_embeddings_that_trl_does_not_find_are_named(tmp_path):
         check_model_options(config)
 
 
+@pytest.mark.parametrize("loading", [{"attn_implementation": "fast"}, {"layers": 3}])
+def test_arguments_that_the_model_is_not_loaded_with_are_named(model_path, loading):
+    def check(options):
+        model = {"name_or_path": str(model_path)}
+        check_model_options(make_config(model=model, trl={"model_init_kwargs": options}))
+
+    check({"attn_implementation": "eager"})
+    with pytest.raises(ConfigError, match=r"trl\.model_init_kwargs = .*does not load"):
+        check(loading)
+
+
 def test_a_loss_of_the_router_that_fails_is_named_with_the_remedy(model_path, tmp_path):
     shutil.copytree(model_path, tmp_path / "model")
     shape = AutoConfig.from_pretrained(model_path).to_dict()

@@ -50,16 +50,21 @@ def test_a_model_is_loaded_onto_the_one_device_that_trains(beta, model_path, tmp
     """Without a word from us, TRL lets accelerate spread it over all GPUs and the host."""
     config = make_config(beta=beta)
 
-    def trained():
+    def loaded():
         stepper = GRPOStepper(config, model_path=model_path, num_steps=1, output_dir=tmp_path)
         stepper.begin()
+        return stepper
+
+    def trained(stepper):
         stepper.train_step(make_batch(config, 0), seed=0)
         return stepper.digests(), stepper._trainer.args.model_init_kwargs.get("device_map")
 
-    plain, _ = trained()
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr(options, "on_one_gpu", lambda: {"device_map": {"": "cpu"}})
-    assert trained() == (plain, {"": "cpu"})
+    plain, _ = trained(loaded())
+    with monkeypatch.context() as with_a_gpu:  # in which torch itself would look for one
+        with_a_gpu.setattr(torch.accelerator, "is_available", lambda: True)
+        with_a_gpu.setattr(options, "on_one_gpu", lambda: {"device_map": {"": "cpu"}})
+        stepper = loaded()
+    assert trained(stepper) == (plain, {"": "cpu"})
 
 
 def test_what_the_run_decides_is_translated(tmp_path):

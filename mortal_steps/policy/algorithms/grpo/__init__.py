@@ -24,8 +24,12 @@ class GRPO(Algorithm, extra="forbid"):
     def check(self, config: RunConfig) -> tuple[str, ...]:
         """See `Algorithm.check`."""
         from mortal_steps.policy.algorithms.grpo.options import check_trl_options
+        from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
+        from mortal_steps.policy.algorithms.stepping.rehearsal import rehearse
 
-        return check_trl_options(config)
+        idle = check_trl_options(config)
+        rehearse(config, GRPOStepper)
+        return idle
 
     def stepper(
         self,

@@ -38,8 +38,13 @@ class RLOO(Algorithm, extra="forbid"):
     def check(self, config: RunConfig) -> tuple[str, ...]:
         """See `Algorithm.check`."""
         from mortal_steps.policy.algorithms.rloo.options import check_trl_options
+        from mortal_steps.policy.algorithms.rloo.stepper import RLOOStepper
+        from mortal_steps.policy.algorithms.stepping.rehearsal import rehearse
 
-        return check_trl_options(self._with_own_settings(config))
+        config = self._with_own_settings(config)
+        idle = check_trl_options(config)
+        rehearse(config, RLOOStepper)
+        return idle
 
     def stepper(self, config: RunConfig, **options: Any) -> Stepper:
         """See `Algorithm.stepper`."""

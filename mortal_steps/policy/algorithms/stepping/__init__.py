@@ -7,8 +7,10 @@ state                what lies between two train steps: saved, compared, restore
 snapshot             a copy of it, to be saved while training goes on
 digests              digests of the weights and of the optimizer's state
 scoring   rounding   log-probabilities, as an engine computes them with rounded weights
+rehearsal            one step with the run's options, on a model of next to no size
 lora_targets   model_options   without_weights   router_loss
                      what fits the model that is trained, asked before the first step
+divergence           whether a step left weights that can be trained further
 padding              whether padded rows train as the same rows without padding
 place                where it trains, and in which numbers
 attention            attention on a GPU that computes the same bits again

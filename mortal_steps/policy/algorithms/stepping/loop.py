@@ -139,6 +139,8 @@ class Observer(TrainerCallback):
 
     def __init__(self) -> None:
         self._logged: dict[str, float | None] = {}
+        self.not_finite: list[str] = []
+        """Names of the metrics that the last step left out."""
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.setting_up:
@@ -151,11 +153,13 @@ class Observer(TrainerCallback):
         """The last log entry, without what the clock decides or has no finite value."""
         logged, self._logged = self._logged, {}
         metrics: dict[str, float] = {}
+        self.not_finite = []
         for name, value in logged.items():
             if name in NO_METRICS or value is None:
                 continue
             if math.isfinite(value):
                 metrics[name] = float(value)
             else:
+                self.not_finite.append(name)
                 logger.warning("metric %s is %s in this step and left out", name, value)
         return metrics

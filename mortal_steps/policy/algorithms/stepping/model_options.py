@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.models.hub import is_hub_model
+from mortal_steps.models.model_class import trained_class
+from mortal_steps.policy.algorithms.stepping.refusals import loading_options
 from mortal_steps.policy.algorithms.stepping.without_weights import without_weights
 
 CAST = "cast_lm_head_to_fp32"
 ROUTER = "router_aux_loss_coef"
+KERNELS = "use_kernels"
+"""Of `model_init_kwargs`: it may download kernels, which only the actor is to do."""
 
 
 def check_model_options(config: RunConfig) -> None:
     """Raise `ConfigError` for an option that TRL cannot apply to the model, and `ModelError` if the
     model's configuration cannot be read."""
     chosen = config.training.trl
+    _check_loading(config)
     if not chosen.get(CAST) and not chosen.get(ROUTER):
         return
     model = without_weights(config.model)
@@ -28,6 +34,26 @@ def check_model_options(config: RunConfig) -> None:
             f"training.trl.{ROUTER} = {coefficient!r}: {kind} is no mixture of experts that "
             "returns its router's logits, so there is no loss to weight; leave it out"
         )
+
+
+def _check_loading(config: RunConfig) -> None:
+    """Raise `ConfigError` for arguments with which transformers does not load the model; those of a
+    model that lies elsewhere, or is trained elsewhere, are not tried."""
+    chosen = loading_options(config.training.trl)
+    options = {name: value for name, value in chosen.items() if name != KERNELS}
+    model = config.model
+    if not options or config.compute.backend != "local" or model.new or is_hub_model(model):
+        return
+    remote = model.trust_remote_code
+    shape = AutoConfig.from_pretrained(model.name_or_path, trust_remote_code=remote)
+    options |= {"device_map": "meta", "trust_remote_code": remote}
+    try:
+        trained_class(shape).from_pretrained(model.name_or_path, **options)
+    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"training.trl.model_init_kwargs = {chosen!r}: transformers does not load "
+            f"{model.name_or_path} with it: {error}"
+        ) from error
 
 
 def _why_no_cast(model: PreTrainedModel, is_adapted: bool) -> str | None:

@@ -30,6 +30,7 @@ from transformers.utils.logging import disable_progress_bar
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.policy.algorithms.stepping import digests, state
+from mortal_steps.policy.algorithms.stepping.divergence import check_finite
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
 from mortal_steps.policy.algorithms.stepping.padding import check_padding
@@ -69,8 +70,8 @@ class TrlStepper(ABC):
     """One run's trainer: `begin`, then a `train_step` per batch.
 
     `autocast` decides on bfloat16 autocast where the configuration does not; by default the device
-    does. Raises `ConfigError` for what TRL refuses and `ModelError` for an unusable model or
-    tokenizer.
+    does. With `use_cpu`, GPUs are left alone. Raises `ConfigError` for what TRL refuses and
+    `ModelError` for an unusable model or tokenizer.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class TrlStepper(ABC):
         output_dir: Path,
         autocast: bool | None = None,
         base: AdapterBase | None = None,
+        use_cpu: bool = False,
     ) -> None:
         os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
         disable_progress_bar()
@@ -92,7 +94,9 @@ class TrlStepper(ABC):
         self._observer = Observer()
         self._published_in = getattr(torch, config.sampling_type or "", None)
         self.tokenizer = load_tokenizer(model_path, config.model.trust_remote_code)
-        arguments = self._arguments(num_steps=num_steps, output_dir=output_dir, autocast=autocast)
+        arguments = self._arguments(
+            num_steps=num_steps, output_dir=output_dir, autocast=autocast, use_cpu=use_cpu
+        )
         # transformers would deal the batch out to every GPU it sees, and TRL knows of one.
         arguments._n_gpu = min(arguments.n_gpu, 1)
         try:
@@ -156,7 +160,7 @@ class TrlStepper(ABC):
         """Train on one batch; a pure function of the state held, the batch and `seed`.
 
         Returns TRL's metrics of the step, without those that the clock decides. A metric without
-        a finite value is left out.
+        a finite value is left out. Raises `DivergedError` as `check_finite` does.
         """
         training = self._config.training
         seed_everything(seed)
@@ -165,6 +169,8 @@ class TrlStepper(ABC):
         for _ in range(training.optimizer_steps_per_batch):
             self._trainer.update(names)
         metrics = self._observer.take_metrics()
+        if self._observer.not_finite:
+            check_finite(self._trainer.model, batch.step, self._observer.not_finite)
         self._trainer.state.log_history.clear()
         return metrics
 

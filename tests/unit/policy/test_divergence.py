@@ -1,0 +1,32 @@
+"""A step that makes weights which are not finite is the end of a run, and says so."""
+
+import json
+
+import pytest
+import torch
+
+from mortal_steps.errors import DivergedError, WeightsMismatchError
+from mortal_steps.policy.algorithms import algorithm_of
+from mortal_steps.policy.algorithms.stepping.divergence import check_finite
+from mortal_steps.rollout.weight_sync.canary import check_probe
+from tests.support.policy.rollouts import make_batch, make_config
+
+
+def test_the_step_names_the_weights_and_the_remedy(model_path, tmp_path):
+    config = make_config(loss_type="sapo", trl={"sapo_temperature_neg": 0.0})  # 0 / 0
+    stepper = algorithm_of(config).stepper(
+        config, model_path=model_path, num_steps=1, output_dir=tmp_path
+    )
+    stepper.begin()
+    with pytest.raises(DivergedError, match=r"step 0: .*\d+ more are not finite .*grad_norm.*fork"):
+        stepper.train_step(make_batch(config, 0), seed=0)
+
+
+def test_metrics_alone_are_no_divergence():
+    check_finite(torch.nn.Linear(2, 2), 3, ["grad_norm"])
+
+
+def test_what_the_actor_cannot_score_is_not_the_engines_fault():
+    probe = json.dumps({"token_ids": [3, 4], "logprobs": [float("nan")]}).encode()
+    with pytest.raises(WeightsMismatchError, match=r"actor's own .* weights/v1: .* diverged"):
+        check_probe(None, probe, 1e-3, "weights/v1")
