@@ -53,14 +53,16 @@ def find_commit(
         errors.HFValidationError,
     ) as error:
         raise ModelError(
-            f"{called} = {model.name_or_path!r}{_of(model)}: the hub does not give it: {error}"
+            f"{called} = {model.name_or_path!r}{_of(model)}: there is no such folder in "
+            f"{Path.cwd()}, and the hub does not give it: {error}"
         ) from error
     except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]
         commit = _cached_commit(model)
         if commit is None:
             raise ModelError(
-                f"{called} = {model.name_or_path!r}{_of(model)}: there is no such "
-                f"folder, the hub cannot be asked, and its cache here does not have it: {error}"
+                f"{called} = {model.name_or_path!r}{_of(model)}: there is no such folder in "
+                f"{Path.cwd()}, the hub cannot be asked, and its cache here does not have it: "
+                f"{error}"
             ) from error
         logger.warning("the hub cannot be asked; %s is %s here", model.name_or_path, commit[:12])
         return commit
