@@ -18,6 +18,7 @@ from mortal_steps.config import LoraConfig, ModelConfig, NewModelConfig, RunConf
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.base import Stepper
 from mortal_steps.policy.starting_model.new_model import build_model
+from mortal_steps.policy.starting_model.starting_weights import without_a_word
 from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.types import (
     Completion,
@@ -62,7 +63,11 @@ def rehearse(config: RunConfig, build: Build) -> None:
     chosen = {name: value for name, value in options.items() if name not in elsewhere}
     if not chosen:
         return
-    with tempfile.TemporaryDirectory(prefix="rehearsal-") as name, warnings.catch_warnings():
+    with (
+        tempfile.TemporaryDirectory(prefix="rehearsal-") as name,
+        warnings.catch_warnings(),
+        without_a_word(),
+    ):
         warnings.simplefilter("ignore")
         folder = Path(name)
         build_model(folder / "model", SMALL, seed=0)
