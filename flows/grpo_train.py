@@ -82,8 +82,8 @@ async def grpo_train(
         overrides: Settings to change in `config_file` or `config`, each as `section.key=value`,
             such as `training.max_steps=20`. All others stay.
         backend: Where the workers run, whatever the configuration says: `local` or `modal`.
-        skip_after_min: Minutes after its time at which a run of a schedule is skipped, where the
-            machine was busy or away. None: it begins however late it is.
+        skip_after_min: Skip a scheduled run that would begin more than so many minutes late,
+            because the machine was busy or off. None: it begins however late it is.
         config: The whole configuration, with which the deployment was made. To train something
             else, `config_file` or `overrides` are shorter.
     """

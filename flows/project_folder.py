@@ -9,6 +9,7 @@ project's once everything is imported.
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 from mortal_steps.errors import ConfigError
@@ -24,11 +25,12 @@ def use_project_folder(directory: str) -> None:
     `ConfigError` unless the folder is there.
     """
     folder = Path(directory)
-    if not folder.is_absolute() or not folder.is_dir():
+    if not folder.is_absolute() or not os.path.isdir(folder) or not os.access(folder, os.X_OK):
         raise ConfigError(
             f"the pull step use_project_folder has directory = {directory!r}, which is no absolute "
-            "path of a folder on this machine; run `prefect deploy` in the project's folder, where "
-            "the worker can see it"
+            f"path of a folder that this worker can enter, as user {os.getuid()} on "
+            f"{socket.gethostname()}; run `prefect deploy` in the project's folder, where the "
+            "worker can see it, or start the worker as a user and on a machine that has it"
         )
     os.environ[VARIABLE] = directory
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from mortal.beside import PrefectBeside
-from mortal.server.files import Server
+from mortal.server.files import Server, living_server, out_of_room, state_dir
 from mortal.terminal.display import page_now, show_outcome
 from mortal.terminal.output import checking, run_argument, say
 from mortal.terminal.streams import losing_what_cannot_be_printed
@@ -120,7 +120,8 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
     """The error for a run whose server is away: the run's own reason, if it has recorded one since
     it began."""
     run = find_run(Path(config.runs_dir), str(config.run_id))
-    ended, lost = run.manifest, f"the Prefect server at {server.api_url} went away ({error})"
+    ended = run.manifest
+    lost = f"the Prefect server at {server.api_url} went away ({error}){_room(server)}"
     if ended.error and ended.updated_at >= began:
         return ServerError(ended.error)
     if run.is_complete():
@@ -129,6 +130,13 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
             f"run as running. `mortal show {config.run_id}` shows the result"
         )
     return ServerError(f"{lost}; once it is back, continue with `mortal resume {config.run_id}`")
+
+
+def _room(server: Server) -> str:
+    """That the disk is full, if this is a server of ours and its disk is."""
+    home = state_dir() / "prefect"
+    own = living_server(home)
+    return out_of_room(home) if own is not None and own.api_url == server.api_url else ""
 
 
 def _report(run: Run, seconds: float) -> None:

@@ -95,7 +95,8 @@ PANELS: Mapping[str, tuple[Flag, ...]] = {
         Flag("epsilon", float, "training.epsilon",
              "Clipping range of the probability ratio."),
         Flag("scale_rewards", str, "training.scale_rewards",
-             "Divide advantages by the standard deviation of a group or batch, or none.",
+             "Divide advantages by the standard deviation over each group, over the batch, or "
+             "not at all: group, batch, none.",
              value="OVER"),
         Flag("max_completion_length", int, "training.max_completion_length",
              "Longest completion to train on, in tokens."),

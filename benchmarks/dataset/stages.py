@@ -18,7 +18,7 @@ from mortal_steps.config.loader import load_config
 try:
     from mortal_steps.orchestration.opening import open_run
     from mortal_steps.orchestration.session import Session
-except ModuleNotFoundError:  # before there were rooms
+except ModuleNotFoundError:  # where older commits have them
     from mortal_steps.runs.run import open_run  # type: ignore[attr-defined,no-redef]
     from mortal_steps.session import Session  # type: ignore[import-not-found,no-redef]
 

@@ -65,7 +65,8 @@ Trust = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Start the programs that the run directory names, though it is from elsewhere.",
+        help="Start the programs that the run directory names, even if another user or machine "
+        "made it.",
     ),
 ]
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

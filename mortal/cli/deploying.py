@@ -14,7 +14,7 @@ ModalSettings = Annotated[
     Path | None,
     typer.Argument(
         metavar="CONFIG",
-        help="Configuration file; its section compute.modal says what to deploy.",
+        help="Configuration file; its section compute.modal names app, Volume and GPUs.",
     ),
 ]
 

@@ -71,7 +71,7 @@ def gc(
     for kept in planned.kept:
         say(f"stays: {kept}")
     if not planned.items:
-        say("nothing may go")
+        say("there is nothing to remove")
     if delete:
         raise typer.Exit(0 if housekeeping.carry_out(planned, runs_dir, say) else 1)
     for item in planned.items:

@@ -59,7 +59,7 @@ def promote(
     models_dir: ModelsDir = Path("models"),
     trust: Trust = False,
 ) -> None:
-    """Compare a run's model with the one in production, and put it in its place.
+    """Compare a run's model with the one in production, and promote it.
 
     Both answer the run's held-out problems. Without --yes or --min-gain you are asked. The model in
     production is then DIR/NAME/production, for vLLM or transformers to load.
@@ -109,7 +109,7 @@ def rollback(
     why: Annotated[str, typer.Option(help="A reason, for the history.")] = "",
     models_dir: ModelsDir = Path("models"),
 ) -> None:
-    """Put the model back in production that was there before."""
+    """Put the previous model back into production."""
     from mortal.terminal.promotion import show_decision
     from mortal_steps.registry.registry import Registry
 

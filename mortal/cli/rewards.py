@@ -47,7 +47,7 @@ CompletionsFile = Annotated[
 OneByOne = Annotated[
     bool,
     typer.Option(
-        "--one-by-one", help="Call the functions for each problem alone: which one is slow?"
+        "--one-by-one", help="Call the functions once per problem, to see which problem is slow."
     ),
 ]
 Logs = Annotated[
@@ -79,8 +79,8 @@ def test(
 
     The same reward worker calls the functions with the same time limits,
     retries and masking; it needs no GPU, no model and no Prefect server.
-    Seconds are those of the calls that scored a completion, together with the
-    others of its shard.
+    `seconds` is the time of the calls that scored a completion and the rest of
+    its shard.
 
     Exit code 1: a function failed on some completion.
     """

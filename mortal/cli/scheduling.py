@@ -20,7 +20,7 @@ Silence = Annotated[
     typer.Option(
         min=10,
         metavar="SECONDS",
-        help="A run without a heartbeat, or without a start, for so long counts as crashed.",
+        help="Count a run as crashed after this long without a heartbeat or without a start.",
     ),
 ]
 Pause = Annotated[
@@ -39,9 +39,9 @@ Notify = Annotated[
     list[str] | None,
     typer.Option(
         metavar="BLOCK",
-        help="Send what runs tell of themselves through this notification block, such as "
-        "slack-webhook/ops: that one collapsed, failed, finished. Blocks given before are "
-        "forgotten; may be repeated.",
+        help="Send the notices of runs (a reward collapsed, a run failed or finished) through this "
+        "notification block, such as slack-webhook/ops. May be repeated; replaces the blocks given "
+        "before.",
     ),
 ]
 NoNews = Annotated[
@@ -115,7 +115,7 @@ def schedule(
     runs that ended early. Runs go one at a time. Without --cron, further runs wait for their
     turn. With --cron, a run that is due while another one is going is cancelled, and one that
     would begin more than an hour late is skipped. Relative paths start in the current folder.
-    Edits of the configuration count once this is started again.
+    Edits of the configuration take effect when you start this command again.
     """
     from mortal.driver import QUIET_PREFECT
     from mortal.server.choice import prefect_server
@@ -169,8 +169,8 @@ def automate(
 ) -> None:
     """Let the Prefect server restart crashed deployment runs by itself, and notify you.
 
-    `prefect block create TYPE` shows the page that makes a notification block;
-    `prefect block ls` lists those that there are.
+    `prefect block create TYPE` shows the page on which you create a notification
+    block; `prefect block ls` lists the blocks that exist.
     """
     from mortal.server.choice import prefect_server
     from mortal_steps.errors import ConfigError

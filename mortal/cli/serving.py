@@ -26,7 +26,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 Step = Annotated[
     int | None,
-    typer.Option(metavar="N", help="The model after N train steps, as far as the run has kept it."),
+    typer.Option(metavar="N", help="Use the model after N train steps, if the run has kept it."),
 ]
 ServedPort = Annotated[
     int, typer.Option(parser=port_number, metavar="PORT", help="Port; 0 picks a free one.")
@@ -60,7 +60,10 @@ OnModal = Annotated[
 ]
 Prompt = Annotated[
     str | None,
-    typer.Argument(metavar="PROMPT", help="What to ask. Default: a line at a time, or the input."),
+    typer.Argument(
+        metavar="PROMPT",
+        help="What to ask. Default: what you type, line by line, or standard input.",
+    ),
 ]
 Url = Annotated[
     str | None,
@@ -101,8 +104,8 @@ def serve(
 ) -> None:
     """Serve a trained model through an OpenAI-compatible API, until Ctrl-C.
 
-    The server is vLLM's own, or transformers' where vLLM is not installed. The model goes by the
-    run's id, or with --step by RUN@N.
+    The server is vLLM's own or, where vLLM is not installed, that of transformers. The model's
+    name in the API is the run's id or, with --step, RUN@N.
     """
     from mortal_steps.serving.commands import Endpoint
     from mortal_steps.serving.server import free_port

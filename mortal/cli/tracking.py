@@ -26,7 +26,7 @@ def track(
         typer.Option(metavar="NAME", help="Project there. Default: as logging.project says."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the run is not driven any more.")
+        bool, typer.Option("--follow", "-f", help="Go on until the run ends or stops.")
     ] = False,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:

@@ -69,8 +69,8 @@ def train(
 ) -> None:
     """Train a model as a configuration file and flags describe.
 
-    Each flag below the first panel sets the configuration key in its parentheses; --set sets any
-    other.
+    Each flag in the panels below the first sets the configuration key in parentheses; --set sets
+    any other key.
     """
     checking(f"reading {config or 'the command line'}")
     from mortal_steps.config.flagged import flagged_config
@@ -94,8 +94,8 @@ def resume(
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Change a setting that affects no number of the run, such as "
-            "compute.modal.max_cost=30, for this time. May be repeated.",
+            help="Change, for this call only, a setting that does not affect the run's numbers, "
+            "such as compute.modal.max_cost=30. May be repeated.",
         ),
     ] = None,
     runs_dir: RunsDir = Path("runs"),
@@ -122,7 +122,7 @@ def stop(
     runs_dir: RunsDir = Path("runs"),
     volume: Volume = None,
     timeout_s: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long to wait for its end.")
+        float, typer.Option(metavar="SECONDS", help="How long to wait for the run to end.")
     ] = 600,
 ) -> None:
     """Stop a run cleanly, as Ctrl-C does: save its state, then end its workers.
@@ -175,9 +175,9 @@ def fork(
 ) -> None:
     """Train a new run from a checkpoint of another run, with different settings.
 
-    The parent is only read, and relative paths mean what they mean there. Weights,
-    optimizer moments and logs are inherited; the learning rate and all other
-    settings are the new run's own from its first step.
+    The parent is only read, and relative paths start where the parent's do. The new
+    run inherits weights, optimizer moments and logs; the learning rate and all
+    other settings are its own from its first step.
     """
     checking(f"looking at run {run_id}")
     from mortal_steps.orchestration.fork import fork_run

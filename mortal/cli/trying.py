@@ -25,11 +25,14 @@ Prompts = Annotated[
 NumPrompts = Annotated[
     int,
     typer.Option(
-        "--prompts", min=1, metavar="N", help="Without --prompt: how many of the dataset's."
+        "--prompts",
+        min=1,
+        metavar="N",
+        help="Without --prompt: how many prompts to take from the dataset.",
     ),
 ]
 NumCompletions = Annotated[
-    int, typer.Option("--completions", min=1, metavar="N", help="How many of each prompt.")
+    int, typer.Option("--completions", min=1, metavar="N", help="Completions per prompt.")
 ]
 CompletionTexts = Annotated[
     list[str] | None,
@@ -53,8 +56,8 @@ def test_rollout(
 ) -> None:
     """Load the model in one rollout worker and let it answer a few prompts.
 
-    Prints the completions and how many tokens a second were sampled. What a run
-    would sample with, and how, comes from the configuration and the flags.
+    Prints the completions and the number of tokens sampled per second. Model,
+    engine and sampling settings are those of a run with this configuration.
     """
     from mortal.terminal.rollout_trial import show_sampled
     from mortal_steps.config.flagged import flagged_config

@@ -37,9 +37,9 @@ def status(
     """Watch how the runs stand: step, reward, ETA, and what each waits for.
 
     The reward is the mean over a run's last 20 steps; held-out is the reward of
-    its last evaluation. Where a run is not driven, it waits for the command that
-    continues it. Of runs on a Modal Volume, ETA and stages are known where their
-    flow runs.
+    its last evaluation. If no process drives a run, the command that continues it
+    is shown. For runs on a Modal Volume, ETA and stages are known only on the
+    machine where the flow runs.
     """
     from mortal.terminal import watching
     from mortal_steps.report.standing import RunStanding, standings
@@ -134,7 +134,9 @@ def logs(
     ] = False,
     count: Annotated[
         int,
-        typer.Option("--lines", "-n", min=0, metavar="N", help="Lines of each log to begin with."),
+        typer.Option(
+            "--lines", "-n", min=0, metavar="N", help="Begin with the last N lines of each log."
+        ),
     ] = 40,
 ) -> None:
     """Print the log of a run's flow, or those of its workers."""

@@ -113,9 +113,9 @@ def disks(folders: dict[str, Path]) -> Iterator[Finding]:
         free = shutil.disk_usage(places[names[0]]).free
         told = f"{byte_size(free)} free for {', '.join(names)} ({places[names[0]]})"
         if free < TOO_LITTLE:
-            yield problem("disk", f"{told}; `mortal gc` lists what may go")
+            yield problem("disk", f"{told}; `mortal gc` lists what can be removed")
         elif free < LITTLE:
-            yield warning("disk", f"{told}; `mortal gc` lists what may go")
+            yield warning("disk", f"{told}; `mortal gc` lists what can be removed")
         else:
             yield ok("disk", told)
 
@@ -131,6 +131,6 @@ def leftovers(runs_dir: Path) -> Finding:
     """What removals have left in a folder of runs when they were killed."""
     trash = trash_in(runs_dir)
     if trash:
-        told = f"{len(trash)} removed by half in {runs_dir}; `mortal gc --delete` finishes that"
+        told = f"{len(trash)} only partly removed in {runs_dir}; `mortal gc --delete` finishes it"
         return warning("runs", told)
-    return ok("runs", f"nothing is removed by half in {runs_dir}")
+    return ok("runs", f"none is only partly removed in {runs_dir}")

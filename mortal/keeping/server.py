@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from mortal.keeping.finding import Finding, ok, problem, warning
 from mortal.server.api import check_serves, client_of
 from mortal.server.automations import deployed, deployments_of
+from mortal.server.obstacles import find_obstacle
 from mortal.server.recovery import (
     ALL,
     FLOWS,
@@ -100,6 +101,10 @@ def _deployments(
             json={},
         )
         yield online(pool, sum(each["status"] == "ONLINE" for each in workers.json()))
+    for name, each in sorted(found.items()):
+        told = find_obstacle(client, each.model_dump(mode="json"))
+        if told is not None:
+            yield warning("deployments", f"no run of {name} begins: {told}")
 
 
 def automations(made: Sequence[AutomationCore], deployments: Sequence[Deployed]) -> Finding:

@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ FOLDER_IN_USE = 97
 """Exit codes of a server."""
 END_S = 10.0
 """Seconds that a server which nobody needs may take to end."""
+ROOM = 2**20
+"""A disk with fewer free bytes is full for a server."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,6 +127,17 @@ def living_server(home: Path) -> ServerRecord | None:
     """The server that is running or starting; None if there is none."""
     record = read_record(home)
     return record if record is not None and record.process.lives() else None
+
+
+def out_of_room(home: Path) -> str:
+    """The end of an error message, if the disk is full that holds the files of a server of ours;
+    otherwise nothing. The server's own errors do not tell."""
+    if shutil.disk_usage(home).free >= ROOM:
+        return ""
+    return (
+        f". The disk that holds {home} is full; free some space, or set MORTAL_STATE_DIR to a "
+        "folder on another disk"
+    )
 
 
 def in_use_elsewhere(home: Path) -> ServerError:

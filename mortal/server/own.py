@@ -32,6 +32,7 @@ from mortal.server.files import (
     living_server,
     locked,
     opened,
+    out_of_room,
     read_record,
     server_home,
     try_lock,
@@ -231,7 +232,8 @@ def _check_database(record: ServerRecord, wanted: str) -> None:
 
 
 def _did_not_start(home: Path) -> ServerError:
-    return ServerError(f"the Prefect server did not start; its log is {home / LOG}")
+    log = home / LOG
+    return ServerError(f"the Prefect server did not start; its log is {log}{out_of_room(home)}")
 
 
 def _wait_until_it_answers(home: Path, record: ServerRecord) -> None:

@@ -11,23 +11,63 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 
+import sqlalchemy as sa
 from prefect.server.database.configurations import AioSqliteConfiguration
 from prefect.server.database.dependencies import MODELS_DEPENDENCIES
 from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
 
+@dataclass(slots=True)
+class _Turn:
+    """A transaction that is to begin as a writer."""
+
+    begun: bool = False
+    over: bool = False
+
+
+_turn: ContextVar[_Turn | None] = ContextVar("_turn", default=None)
+"""That of the transaction around the running code."""
+
+
 class WaitingSqlite(AioSqliteConfiguration):
     """Prefect's SQLite with transactions that begin as writers (BEGIN IMMEDIATE). They wait for
-    each other for up to a minute, which is the limit that Prefect sets for SQLite."""
+    each other for up to a minute, which is the limit that Prefect sets for SQLite.
+
+    Prefect opens some sessions inside of another one's transaction, to read what an event is to
+    say. As a writer such a session would wait for the transaction around it, and block the whole
+    server meanwhile. So it begins as Prefect has it begin.
+    """
 
     @asynccontextmanager
     async def begin_transaction(
         self, session: AsyncSession, with_for_update: bool = False
     ) -> AsyncGenerator[AsyncSessionTransaction, None]:
         """See `AioSqliteConfiguration.begin_transaction`."""
-        async with super().begin_transaction(session, with_for_update=True) as transaction:
-            yield transaction
+        around = _turn.get()
+        if around is not None and not around.over:
+            async with super().begin_transaction(session, with_for_update) as transaction:
+                yield transaction
+            return
+        turn = _Turn()
+        token = _turn.set(turn)
+        try:
+            async with super().begin_transaction(session, with_for_update=False) as transaction:
+                yield transaction
+        finally:
+            turn.over = True  # for tasks that were started inside
+            _turn.reset(token)
+
+    def begin_sqlite_stmt(self, conn: sa.Connection) -> None:
+        """See `AioSqliteConfiguration.begin_sqlite_stmt`."""
+        turn = _turn.get()
+        if turn is None or turn.begun or turn.over:
+            super().begin_sqlite_stmt(conn)
+            return
+        turn.begun = True
+        conn.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def use_waiting_sqlite(connection_url: str) -> None:

@@ -73,29 +73,36 @@ def shortened(text: str, whole: str) -> str:
 def explain(error: Exception) -> None:
     """An error that was raised on purpose; what is too long for a terminal is in a file."""
     text = str(error)
-    if shortened(text, "") != text:
-        text = shortened(text, _kept(text))
+    if shortened(text, "") != text and (file := _kept(text)) is not None:
+        text = shortened(text, file)
     complain(text)
 
 
 def explain_crash(error: Exception) -> None:
     """One line for an error that nobody foresaw, and a file with all that is known of it."""
-    file = _kept("".join(traceback.format_exception(error)))
+    known = "".join(traceback.format_exception(error))
+    file = _kept(known)
+    if file is None:
+        complain(f"unexpected {known}")
+        return
     reason = f"{type(error).__name__}: {error}".rstrip(": ").splitlines()[0]
     complain(f"unexpected {reason}\nThe traceback is in {file}; with {DEBUG}=1 it is shown here.")
 
 
-def _kept(text: str) -> str:
-    """Path of a new file that holds the text."""
-    with tempfile.NamedTemporaryFile(
-        "w",
-        prefix="mortal-",
-        suffix=".traceback",
-        delete=False,
-        encoding="utf-8",
-        errors="backslashreplace",
-    ) as file:
-        file.write(text)
+def _kept(text: str) -> str | None:
+    """Path of a new file that holds the text; None if none can be written, on a full disk say."""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w",
+            prefix="mortal-",
+            suffix=".traceback",
+            delete=False,
+            encoding="utf-8",
+            errors="backslashreplace",
+        ) as file:
+            file.write(text)
+    except OSError:
+        return None
     return file.name
 
 

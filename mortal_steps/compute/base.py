@@ -64,10 +64,11 @@ class WorkerSpec:
     is started as an interpreter of its own."""
     fork: bool | None = None
     """Whether workers that name modules are forked; None: on machines without a GPU."""
-    shared_gpu: Literal["measures", "uses"] | None = None
-    """Set for workers that share a GPU with rollout workers whose engine measures the free memory
-    while it starts: `measures` for those rollout workers, `uses` for the others. See `gpu_turns`.
-    """
+    shared_gpu: bool = False
+    """Whether the workers share a GPU with rollout workers whose engine measures the free memory
+    while it starts. See `gpu_turns`."""
+    starts_engine_in: tuple[str, ...] = ()
+    """Methods in which such an engine starts."""
 
     def threading(self) -> dict[str, str]:
         """Environment variables that decide how a worker's threads compute."""

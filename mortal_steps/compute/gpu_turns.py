@@ -2,8 +2,8 @@
 
 vLLM finds out how much memory it may take by what is free before and after a trial. If another
 process takes memory meanwhile, it leaves itself too little, and if one gives memory back, it does
-not start. So a worker that measures is alone, and all others work together. Turns come in the order
-in which they were asked for:
+not start. So a worker whose engine starts is alone, and all others work together. Turns come in the
+order in which they were asked for:
 
     asked for   train  start  generate  generate  start
     under way   train | start | generate, generate | start
@@ -24,7 +24,7 @@ class _Waiting(NamedTuple):
 
 
 class GpuTurns:
-    """For the event loop in which they are first asked for."""
+    """The turns on one GPU, for the workers that one event loop calls."""
 
     def __init__(self) -> None:
         self._is_alone = False

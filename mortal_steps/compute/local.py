@@ -52,7 +52,7 @@ class LocalCompute:
                 spec.prepare,
                 grows_after_s=spec.grows_after_s,
                 turns=turns if spec.shared_gpu else None,
-                measures=spec.shared_gpu == "measures",
+                alone_in=spec.starts_engine_in,
             )
             for role, spec in specs.items()
         }

@@ -17,6 +17,7 @@ from mortal_steps.compute.forking import fork_server
 from mortal_steps.errors import MortalError, WorkerLostError
 from mortal_steps.store.files import writing
 from mortal_steps.system.frames import Answer, Construct, Frames, Request, encode_frame
+from mortal_steps.system.limits import remedy
 from mortal_steps.system.processes import ending
 from mortal_steps.system.rounding import decides_rounding
 from mortal_steps.system.scratch import Scratch
@@ -151,7 +152,7 @@ class LocalContainer:
             ours.close()
             python = self._spec.python or sys.executable
             raise MortalError(
-                f"cannot start {self.name} with {python}: {error.strerror or error}"
+                f"cannot start {self.name} with {python}: {error.strerror or error}{remedy(error)}"
             ) from error
         except BaseException:
             ours.close()

@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -58,7 +58,7 @@ class Pool(Generic[C]):
     `prepare` names the worker's method that makes it ready; without one a container is ready at
     once and starts at its first call. With `grows_after_s`, one is made ready at first, and another
     whenever a call has waited for so long while all those that are ready had something to do.
-    Containers that share a GPU take `turns` on it; one that `measures` gets ready alone.
+    Containers that share a GPU take `turns` on it, and have it alone in the methods `alone_in`.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class Pool(Generic[C]):
         *,
         grows_after_s: float | None = None,
         turns: GpuTurns | None = None,
-        measures: bool = False,
+        alone_in: Collection[str] = (),
     ) -> None:
         self.containers = containers
         self._prepare = prepare
         self._grows_after_s = grows_after_s
-        self._turns, self._measures = turns, measures
+        self._turns, self._alone_in = turns, alone_in
         self._wanted = len(containers) if grows_after_s is None else 1
         """How many are to be ready."""
         self._ready: dict[int, Place] = {}
@@ -141,7 +141,7 @@ class Pool(Generic[C]):
     async def _ask(self, container: C, method: str, payload: Mapping[str, Any], label: str) -> Any:
         if self._turns is None:
             return await container.call(method, payload, label)
-        async with self._turns.take(alone=self._measures and method == self._prepare):
+        async with self._turns.take(alone=method in self._alone_in):
             return await container.call(method, payload, label)
 
     async def _next_free(self) -> Place:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.devices import measures_memory, sharing_gpus
 from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, TRAINING_MODULES, engine_kind
+from mortal_steps.config.weight_sync import IN_PLACE
 from mortal_steps.system.cores import num_cores
 
 FACTORIES: dict[Role, str] = {
@@ -48,7 +49,7 @@ def worker_specs(
             {**of_model, "fingerprint": fingerprint, "num_steps": num_steps},
             preload=TRAINING_MODULES if shares else (),
             rounding=rounding,
-            shared_gpu="uses" if measures else None,
+            shared_gpu=measures,
         ),
         "rollout": _spec(
             "rollout",
@@ -58,7 +59,8 @@ def worker_specs(
             prepare="start",
             preload=engine.preload if shares else (),
             rounding=rounding,
-            shared_gpu="measures" if measures else None,
+            shared_gpu=measures,
+            starts_engine_in=_engine_starts_in(config) if measures else (),
         ),
         "reward": _spec(
             "reward",
@@ -69,7 +71,7 @@ def worker_specs(
             prepare="start",
             preload=REWARD_MODULES,  # for the check of the rewards and for the run
             rounding=rounding,
-            shared_gpu="uses" if on_gpu else None,
+            shared_gpu=on_gpu,
         ),
     }
 
@@ -84,7 +86,8 @@ def _spec(
     prepare: str | None = None,
     preload: tuple[str, ...] = (),
     rounding: Mapping[str, str] | None = None,
-    shared_gpu: Literal["measures", "uses"] | None = None,
+    shared_gpu: bool = False,
+    starts_engine_in: tuple[str, ...] = (),
 ) -> WorkerSpec:
     return WorkerSpec(
         factory=FACTORIES[role],
@@ -100,4 +103,15 @@ def _spec(
         preload=preload,
         fork=place.fork,
         shared_gpu=shared_gpu,
+        starts_engine_in=starts_engine_in,
     )
+
+
+def _engine_starts_in(config: RunConfig) -> tuple[str, ...]:
+    """Methods of a rollout worker in which its engine starts.
+
+    `generate` loads the version of its shard if the worker was lost since the last one was loaded.
+    """
+    if config.rollout.weight_sync in IN_PLACE:
+        return ("start",)
+    return ("start", "sync_weights", "generate")

@@ -8,7 +8,7 @@ from mortal_steps.config.section import Section
 
 
 class AlertsConfig(Section):
-    """`[alerts]`: when a run tells that something is wrong with it. It goes on all the same."""
+    """`[alerts]`: when a run reports that something is wrong with it. It goes on all the same."""
 
     reward_window: int = Field(10, ge=2)
     """Steps of the moving mean of the training reward that `reward_drop` is about."""
@@ -18,17 +18,18 @@ class AlertsConfig(Section):
     reward_drop_steps: int = Field(5, ge=1)
     """See `reward_drop`."""
     masked_share: float = Field(0.1, ge=0, le=1)
-    """Tell when more than this share of a step's completions is masked, because a reward function
+    """Report when more than this share of a step's completions is masked, because a reward function
     failed on them."""
     evaluation_drop: float = Field(0.1, gt=0)
     """An evaluation has regressed when its reward is below the best one's by more than this part of
     the best."""
     slow_step_factor: float = Field(5.0, gt=1)
-    """A step is slow when it takes longer than this times the median of the 50 steps before, ten of
-    them at least, of the same process. Evaluations and checkpoints do not count."""
+    """A step is slow when it takes longer than this factor times the median of the 50 steps before
+    it. At least ten steps of the same process are needed for that. Evaluations and checkpoints do
+    not count."""
     slow_step_s: float = Field(30.0, ge=0)
-    """Seconds that a slow step takes at least."""
+    """A step that takes less than this many seconds is never slow."""
     cost_share: float = Field(0.8, gt=0, le=1)
-    """Tell when this share of `compute.modal.max_cost` is spent."""
+    """Report when this share of `compute.modal.max_cost` is spent."""
     quiet_steps: int = Field(50, ge=0)
-    """What goes on, or comes back within so many steps, is told once."""
+    """A condition that persists, or returns within this many steps, is reported once."""

@@ -27,8 +27,8 @@ class RoleConfig(Section):
     """Values of CUDA_VISIBLE_DEVICES, assigned to the role's processes in turn. Empty: the
     environment's value is kept."""
     env: Annotated[dict[str, str], Affects.NOTHING] = Field(default_factory=dict)
-    """Additional environment variables. Reward functions see these whatever their names; of others,
-    `rewards.credentials` names those that they would not see."""
+    """Additional environment variables. Reward functions see all of these, credentials too; of the
+    environment's own credentials, they see those that `rewards.credentials` names."""
     fork: Annotated[bool | None, Affects.NOTHING] = None
     """Whether the role's processes are forked from one that has imported torch and the engine,
     which starts them in a fraction of the time (only on Linux). Default: where there is no GPU. A
@@ -93,8 +93,8 @@ class ModalConfig(Section):
     scaledown_window_s: int = Field(300, ge=2, le=3600)
     """Seconds that an idle container is kept, and billed, while the run is in progress."""
     max_cost: float | None = Field(None, gt=0)
-    """Budget in dollars. A run whose own estimate of its cost, judges included, reaches this saves
-    its state and stops. It holds for a run on this machine as well, where judges alone cost."""
+    """Budget in dollars. When a run's own estimate of its cost, judges included, reaches this, the
+    run saves its state and stops. On this machine, only judges cost something."""
     rates: dict[str, float] = Field(default_factory=dict)
     """Dollars per second for one GPU, by GPU name, if your prices differ from the list prices."""
     gpu: str = "A100"

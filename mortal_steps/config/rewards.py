@@ -166,8 +166,8 @@ class RewardsConfig(Section):
 
     functions: Annotated[tuple[str, ...], Affects.SCORES] = ()
     """Rewards, each written as `module:function` or `path/file.py:function`; a reward model as
-    `./folder` or `org/model`, its id on the hub; `sandbox` runs completions as programs against the
-    test cases of the dataset, and is what scores where nothing is named."""
+    `./folder` or `org/model`, its id on the hub; or `sandbox`, which runs completions as programs
+    against the test cases of the dataset, and scores if nothing is named."""
     weights: Annotated[tuple[float, ...] | None, Affects.SCORES, Decides("reward_weights")] = None
     """Weight of each function's score in the sum; default: 1 each."""
     terms: Annotated[tuple[Term, ...], Affects.SCORES, Later()] = ()

@@ -67,8 +67,8 @@ class RolloutConfig(Section):
     """How the engine receives new weights. `reload`: the memory of the old ones is released first;
     `volume`: the new ones are read over them; `checkpoint`: a new engine starts; `direct`: the new
     ones are copied from memory that the actor shares with rollout workers on the same machine; or a
-    way of your own, written as `module:name`. transformers replaces weights in place with all of
-    them."""
+    way of your own, written as `module:name`. `transformers` replaces weights in place, whichever
+    way is chosen."""
     sleep_while_training: Annotated[bool, Affects.NOTHING, Decides("vllm_enable_sleep_mode")] = (
         False
     )

@@ -41,7 +41,7 @@ class RunConfig(Section):
     """One run, whole. Every section has defaults; a usable run names data and rewards."""
 
     name: Annotated[str, Affects.FINGERPRINT] = Field("grpo", pattern=NAME)
-    """Prefix of generated run ids; those of RLOO begin with `rloo` where this is left as it is."""
+    """Prefix of generated run ids; with RLOO, the default is `rloo`."""
     seed: Annotated[int, Affects.SAMPLING | Affects.TRAINING, Trl("seed"), Decides("data_seed")] = (
         Field(42, ge=0, lt=2**31)
     )

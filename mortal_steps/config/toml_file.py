@@ -12,7 +12,7 @@ from mortal_steps.errors import ConfigError
 def read_toml(path: Path) -> dict[str, Any]:
     """The nested values of a TOML file; raises `ConfigError` for what is none."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors of Windows mark it
     except FileNotFoundError:
         hint = f"; an override is written --set {path}" if "=" in path.name else ""
         raise ConfigError(f"no such configuration file: {path}{hint}") from None

@@ -146,7 +146,8 @@ class TrainingConfig(Section):
     ] = None
     """Correct for the difference between the sampler's and the trainer's log-probabilities by
     truncated importance sampling, as TRL does with vLLM. Default: on with the vllm engine and
-    whenever the sampling weights may be older than the trained ones. RLOO has no such thing."""
+    whenever the sampling weights may be older than the trained ones. RLOO has no such
+    correction."""
     deterministic: Annotated[bool, Affects.TRAINING, Later()] = True
     """Train with deterministic kernels on a GPU. Without them some operations are faster, but a run
     that is killed and resumed no longer ends with the same bits. On a CPU all kernels are

@@ -20,5 +20,8 @@ WEIGHT_SYNC: Mapping[str, str] = {
 }
 """`module:name` of each `WeightSync` (mortal_steps/rollout/weight_sync/base.py)."""
 
+IN_PLACE = ("reload", "volume", DIRECT)
+"""Ways in which an engine takes new weights without being started anew."""
+
 WeightSyncName = Annotated[str, AfterValidator(lambda name: checked_name(name, WEIGHT_SYNC))]
 """A name in `WEIGHT_SYNC`, or `module:name`."""

@@ -23,6 +23,7 @@ from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
 from mortal_steps.store.segments import remove_segments
+from mortal_steps.system.libraries import changed_libraries
 from mortal_steps.system.rounding import changed_since
 
 logger = logging.getLogger(__name__)
@@ -93,7 +94,9 @@ async def _workers(
         rounding=run.info.rounding,
     )
     on_modal = run.config.compute.backend == "modal"
-    _log_ignored(run, on_modal)
+    if not on_modal:
+        _log_ignored(run)
+        _log_changed_libraries(run)
     here = local(
         {"reward": specs["reward"]} if on_modal else specs,
         working_dir=run.working_dir(),
@@ -112,12 +115,23 @@ async def _workers(
         remove_segments(run.store.root)
 
 
-def _log_ignored(run: Run, on_modal: bool) -> None:
-    changed = [] if on_modal or run.info.rounding is None else changed_since(run.info.rounding)
+def _log_ignored(run: Run) -> None:
+    changed = [] if run.info.rounding is None else changed_since(run.info.rounding)
     if changed:
         logger.warning(
             "the run's workers keep the environment that it began with, because its bits depend on "
             "it (%s); to train with another one, begin another run",
+            ", ".join(changed),
+        )
+
+
+def _log_changed_libraries(run: Run) -> None:
+    changed = [] if run.info.libraries is None else changed_libraries(run.info.libraries)
+    if changed:
+        logger.warning(
+            "the run began with other versions of libraries (%s): from here on its bits may differ "
+            "from those of a run that was never interrupted; to have the same, continue it in an "
+            "environment with the versions of then",
             ", ".join(changed),
         )
 

@@ -32,6 +32,7 @@ from mortal_steps.orchestration.engine_checks import check_adapter, check_engine
 from mortal_steps.orchestration.pictures import check_pictures
 from mortal_steps.orchestration.room_for_weights import check_room_for_weights
 from mortal_steps.orchestration.settling import lacks, rollout_interpreter
+from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.rollout.fitting import keep_fitting
 from mortal_steps.system.scratch import Scratch
@@ -88,6 +89,7 @@ def check(
             "evaluation.eval_steps is set, but there are no held-out problems; set "
             "data.eval_samples, data.eval_split or data.eval_source"
         )
+    warn_of_repeats(config, len(train))
     check_pictures(config, train[0])
     check_engine(config)
     check_adapter(config)
@@ -102,6 +104,17 @@ def check(
     say("measuring the prompts, and checking the training options with TRL")
     beside.go_on()
     return check_training(config, train, held_out)
+
+
+def warn_of_repeats(config: RunConfig, num_problems: int) -> None:
+    """Warn if a step takes the same problem more than once."""
+    if config.training.batch_size > num_problems:
+        logger.warning(
+            "training.batch_size = %d is more than the %s there are to train on: every step takes "
+            "some of them several times",
+            config.training.batch_size,
+            counted(num_problems, "problem"),
+        )
 
 
 def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:

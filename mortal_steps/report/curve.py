@@ -77,6 +77,7 @@ def _draw_rewards(axes: Axes, drawn: Drawn, metrics: Rows, evaluations: Rows) ->
         label = f"held-out problems ({_how(drawn.held_out_temperature)})"
         axes.plot(steps, rewards, color=JUDGED, marker="o", linewidth=1.5, label=label)
     axes.set(title=drawn.title, xlabel="train step", ylabel="mean reward")
+    axes.locator_params(axis="x", integer=True)
 
 
 def _panels(metrics: Rows) -> dict[str, dict[str, str]]:

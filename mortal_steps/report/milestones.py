@@ -18,7 +18,7 @@ def note_begun(run: Run) -> None:
     before."""
     attempt, step = run.manifest.attempts, run.manifest.step
     if attempt > 1:
-        text = f"begun for the {attempt}. time, at step {step}"
+        text = f"continued at step {step} (attempt {attempt})"
         event = "mortal.run.resumed"
         note(run, new_notice(run, event, "news", text, step=step, value=attempt, which=attempt))
 
@@ -47,16 +47,16 @@ def note_ended_early(run: Run, error: BaseException) -> None:
         note(run, new_notice(run, event, level, text, step=step, advice=advice, which=attempt))
 
     if isinstance(error, WeightsMismatchError):
-        advice = f"nothing was sampled with these weights; when what it names is in order, {resume}"
+        advice = f"nothing was sampled with these weights; remove the cause, then {resume}"
         tell("mortal.canary.mismatch", "failure", advice)
     if run.manifest.status == "failed":
-        tell("mortal.run.failed", "failure", f"when what it names is in order, {resume}")
+        tell("mortal.run.failed", "failure", f"remove the cause, then {resume}")
     else:
         tell("mortal.run.stopped", "news", resume)
 
 
 def _resume(run: Run) -> str:
-    return f"`mortal resume {as_argument(run)}` goes on with it"
+    return f"`mortal resume {as_argument(run)}` continues it"
 
 
 def _shortened(text: str) -> str:

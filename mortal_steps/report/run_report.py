@@ -83,7 +83,8 @@ def _heading(facts: RunFacts) -> Iterator[str]:
     at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(facts.written_at))
     yield f"{stands} · written {at}"
     if facts.waits_for:
-        yield f"Waiting for: {code(facts.waits_for)}"
+        is_command = facts.waits_for.startswith("mortal ")
+        yield f"{'Continue with' if is_command else 'Waiting for'}: {code(facts.waits_for)}"
     if run.error:
         yield f"{'It failed' if run.status == 'failed' else 'It ended early'}:"
         yield fenced(run.error)

@@ -129,7 +129,7 @@ def _card(sample: Sample, weights: Mapping[str, float]) -> Iterator[str]:
     reward = "masked" if sample.why else number(sample.reward)
     relative = ""
     if sample.relative is not None:
-        relative = f"<span>{sample.relative:+.3f} against the mean of its group</span>"
+        relative = f"<span>{sample.relative:+.3f} from the mean of its group</span>"
     yield f"<header><b>{reward}</b>{relative}<span>{_text(sample.problem_id)}</span></header>"
     for why in sample.why:
         yield f'<p class="why">{_text(why)}</p>'

@@ -27,6 +27,7 @@ from mortal_steps.store.identity import (
     IDENTITY_FILE,
     NO_OTHER_COPY,
 )
+from mortal_steps.system.libraries import library_versions
 from mortal_steps.system.rounding import rounding_environment
 from mortal_steps.types import Problem
 from mortal_steps.types.identity import Parent, RunInfo
@@ -91,6 +92,7 @@ def write_identity(
         parent=parent,
         host=socket.gethostname(),
         rounding=rounding_environment() if rounding is None else rounding,
+        libraries=library_versions(),
     )
     store.write_record(IDENTITY_FILE, info, RunInfo)
     return info

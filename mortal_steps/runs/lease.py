@@ -6,17 +6,21 @@
     lease.json    who holds it, renewed every few seconds: for file systems that machines share,
                   where file locks do not reach
 
-Each of them refuses a second driver by itself. The directory cannot be removed without the run; it
-is `lock` that network file systems can lock, which do so only with files that are open for writing.
-A process of this machine that lease.json names holds the lease for as long as it lives. Another
-machine's is honoured until it was not renewed for `LEASE_TTL_S`, and not by its clock alone: one
-that looks older, or of the future, is watched for a while. Of another container of this machine the
-locks tell. A driver that finds another one's token in the record has lost the run.
+Each of them alone keeps a second driver out (locks.py says why there are two file locks). Whether
+the holder in lease.json still holds the lease depends on where it is:
 
-What is left: lease.json removed under a driver on another machine, where locks do not reach. The
-driver writes it again within `RENEW_EVERY_S`, or finds the token of whoever came meanwhile, and
-then stops at its next write. A clock that is ahead by less than `LEASE_TTL_S` makes its machine's
-lease last longer by that.
+    a process that can be seen from here    it holds the lease while it lives
+    in another container of this machine    the file locks decide
+    on another machine                      it holds the lease until it has not renewed it for
+                                            `LEASE_TTL_S`. Clocks may be wrong, so a lease whose
+                                            time is over, or in the future, is watched for a while
+
+A driver that finds another one's token in the record has lost the run.
+
+One case is not covered: somebody deletes lease.json while a driver on another machine holds it,
+where locks do not reach. The driver writes it again within `RENEW_EVERY_S`; or it finds the token
+of a driver that has come meanwhile, and stops at its next write. If a machine's clock is ahead by
+less than `LEASE_TTL_S`, its lease lasts longer by that time.
 """
 
 from __future__ import annotations
@@ -44,8 +48,8 @@ RENEW_EVERY_S = 5.0
 WATCHED_FOR_RENEWALS = 2.5
 """A lease of another machine that looks old is watched for this many times `RENEW_EVERY_S`."""
 ORPHANS_GO_S = 10.0
-"""How long the workers of a dead driver may take to end; they do so in milliseconds, unless one is
-in a call to the kernel that cannot be broken off."""
+"""Seconds that the workers of a dead driver may take to end. It takes milliseconds, unless one of
+them is in a system call that cannot be interrupted."""
 
 RECORD_FILE = "lease.json"
 
@@ -194,8 +198,10 @@ def is_driven(store: RunStore) -> bool:
 
 
 def refuse_if_driven(store: RunStore) -> None:
-    """Raise `StoreError`, which says by whom, if some process drives the run; takes no lock, so two
-    that begin at once are told apart by `acquire`."""
+    """Raise `StoreError`, which names the process, if one drives the run.
+
+    This takes no lock. If two processes begin at the same time, `acquire` refuses one of them.
+    """
     holder = read_lease(store)
     if holder is not None and holder.holds():
         raise StoreError(_in_use(store, holder))
@@ -252,7 +258,7 @@ def _in_use(store: RunStore, holder: LeaseRecord) -> str:
     told = f"run {run_id} is in use by process {holder.pid} on {holder.host}"
     look = f"`mortal show {run_id}` shows how far it is"
     if holder.is_here():
-        return f"{told}; {look}, and `mortal stop {run_id}` ends it in order"
+        return f"{told}; {look}, and `mortal stop {run_id}` stops it cleanly"
     return (
         f"{told}, which renewed its lease {holder.age_s():.0f} s ago; {look}. If that process is "
         f"gone, the run can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"

@@ -1,7 +1,7 @@
-"""The file locks of a run directory: on the directory itself, and on a file in it.
+"""The two file locks of a run directory: one on the directory itself, one on a file in it.
 
-The directory cannot be removed without the run. Network file systems lock only files that are open
-for writing, which no directory is; there, the file is what is locked.
+The lock file can be deleted while the run stays; the directory cannot. But network file systems
+only lock files that are open for writing, and no directory is. There, the file alone is locked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CANNOT_LOCK_FOLDERS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, er
 
 
 class Locks:
-    """The file locks of a run directory, open and not held yet."""
+    """The file locks of a run directory, which are held after `take`."""
 
     def __init__(self, store: RunStore) -> None:
         self._path = store.path(LOCK_FILE)
@@ -34,8 +34,8 @@ class Locks:
         self.descriptors = (self._directory, self._file)
 
     def take(self) -> bool:
-        """Hold all of them; False where somebody else holds one. Raises `StoreError` if the file
-        system has no locks."""
+        """Take all of them. Returns False if somebody else holds one. Raises `StoreError` if the
+        file system has no locks."""
         try:
             fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -53,6 +53,6 @@ class Locks:
             return False
 
     def close(self) -> None:
-        """Free them, unless a worker still holds them."""
+        """Release them. A worker that has inherited them still holds them."""
         for descriptor in self.descriptors:
             os.close(descriptor)

@@ -16,13 +16,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.model_files.exporting import Export, export_in_process
@@ -31,7 +32,7 @@ from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run
 from mortal_steps.runs.starting_model import base_folder, tokenizer_files
 from mortal_steps.serving.saved import SavedModel
-from mortal_steps.store.files import link_file
+from mortal_steps.store.files import link_file, lock_file
 
 PREFIX = ".serving-"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -73,20 +74,29 @@ def scratch(runs_dir: Path) -> Iterator[Path]:
     """
     for left in runs_dir.glob(f"{PREFIX}*"):
         _remove_unused(left)
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=runs_dir.absolute()))
-        lock = (folder / "lock").open("w")
-    except OSError as error:
-        raise StoreError(
-            f"{runs_dir} is not writable ({error.strerror}): a server needs a folder there for "
-            "links to the model's files"
-        ) from error
+    folder, lock = _locked_folder(runs_dir.absolute())
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _locked_folder(parent: Path) -> tuple[Path, IO[str]]:
+    """A new folder and its lock, which is held."""
+    while True:
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+            lock = (folder / "lock").open("w")
+        except OSError as error:
+            raise StoreError(
+                f"{parent} is not writable ({error.strerror}): a server needs a folder there for "
+                "links to the model's files"
+            ) from error
+        lock_file(lock, fcntl.LOCK_EX, folder / "lock")
+        if os.fstat(lock.fileno()).st_nlink:
+            return folder, lock
+        lock.close()  # another server has removed the folder before it was locked
 
 
 def assemble(
@@ -183,9 +193,9 @@ def _remove_unused(folder: Path) -> None:
         lock = (folder / "lock").open()
     except OSError:  # it belongs to another user, or is just being made
         return
-    with lock, contextlib.suppress(BlockingIOError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
+    with lock:
+        if lock_file(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, folder / "lock"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write(path: Path, text: str) -> None:

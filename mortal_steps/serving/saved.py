@@ -117,10 +117,7 @@ def _not_there(run: Run, step: int, steps: Sequence[int]) -> str:
     run_id, end = run.info.run_id, run.info.num_steps
     there = ", ".join(map(str, steps))
     if not 0 <= step <= end:
-        return (
-            f"--step {step}: run {run_id} has the steps 0 to {end}; it holds models of the steps "
-            f"{there}"
-        )
+        return f"--step {step}: run {run_id} has {end} steps; it holds models of the steps {there}"
     return (
         f"run {run_id} holds no model of step {step}; it holds models of the steps {there}. To "
         "keep more, change checkpoints.save_steps or checkpoints.keep_last when you train. If the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -59,7 +60,7 @@ def running(command: ServerCommand, endpoint: Endpoint, log: Path) -> Iterator[P
             env={**os.environ, **command.environment},
             cwd=log.parent,
             start_new_session=True,  # Ctrl-C is for this process, which then ends the server
-            preexec_fn=_end_with_parent,
+            preexec_fn=functools.partial(_end_with, os.getpid()),
         )
     try:
         _wait_until_it_answers(process, command, endpoint, log)
@@ -84,10 +85,12 @@ def end(process: Process) -> None:
     process.wait()
 
 
-def _end_with_parent() -> None:
+def _end_with(parent: int) -> None:
     """Called in the new process: have the kernel send it SIGTERM when its parent ends, even if the
     parent is killed."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it has ended already, so that no signal would come
+        os._exit(1)
 
 
 def _wait_until_it_answers(

@@ -1,4 +1,5 @@
-"""Which process is which: ids of processes are given out again, and machines start anew."""
+"""Identifies processes: the kernel gives the id of a process that has ended to another one, and
+all ids again after a restart."""
 
 from __future__ import annotations
 
@@ -12,25 +13,26 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessId:
-    """A process of this machine that no later one is taken for."""
+    """A process of this machine, which cannot be mistaken for a later one with the same id."""
 
     pid: int
     started: str
-    """When the process began, in the kernel's words; tells it from a later one of the same id."""
+    """When the process began, as the kernel writes it."""
     boot: str
-    """The kernel's id of its last start."""
+    """The id that the kernel gives to each start of the machine."""
 
     @classmethod
     def of(cls, pid: int) -> ProcessId:
-        """A process as it is now."""
+        """The process that has this id now."""
         return cls(pid=pid, started=start_of(pid) or "", boot=boot_id())
 
     def lives(self) -> bool:
-        """Whether it runs; dead and not yet buried counts as gone."""
+        """Whether it is running. A process that has ended but was not reaped yet does not count."""
         return self.boot == boot_id() and self.started == start_of(self.pid)
 
     def kill(self) -> bool:
-        """SIGKILL, where the kernel lets one be sure to meet this very process; whether it did."""
+        """Send SIGKILL, if the kernel can make sure that it reaches this very process. Returns
+        whether it was sent."""
         with contextlib.suppress(ProcessLookupError):
             handle = open_handle(self.pid)
             if handle is None:
@@ -62,7 +64,7 @@ def open_handle(pid: int) -> int | None:
 
 
 def ending(code: int) -> str:
-    """What is told of a process that has ended with this exit code, below zero for a signal."""
+    """How a process with this exit code has ended, in words. A negative number is a signal."""
     if code == -signal.SIGXCPU:
         return "SIGXCPU: it has used up its processor time, see `ulimit -t`"
     if code < 0:
@@ -72,14 +74,14 @@ def ending(code: int) -> str:
 
 
 def boot_id() -> str:
-    """Empty where there is no such thing."""
+    """The kernel's id of the machine's last start; empty if the system has none."""
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text().strip() if path.exists() else ""
 
 
 def pid_namespace() -> str:
-    """Where this process's id is one; the same for all but containers. Empty where there is no such
-    thing."""
+    """The namespace of process ids that this process is in. A container has its own. Empty if the
+    system has none."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -87,7 +89,8 @@ def pid_namespace() -> str:
 
 
 def start_of(pid: int) -> str | None:
-    """When the process began; None if there is none, or it is dead and only not yet buried."""
+    """When the process began; None if there is no such process, or if it has ended and was not
+    reaped yet."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:

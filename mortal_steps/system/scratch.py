@@ -1,8 +1,8 @@
-"""Temporary files: a folder of a process's own, which goes with the process.
+"""A folder for the temporary files of one worker, which is removed with the worker.
 
-Its owner removes the folder when the worker has ended, and the worker when its owner has. What is
-left where both are killed at once, the next one removes that makes such a folder: a lock that owner
-and worker hold tells which folders are in use.
+The owner removes the folder when the worker has ended, and the worker does so when its owner has
+ended. If both are killed at once, whoever makes the next such folder removes this one. A folder is
+in use for as long as its owner or its worker holds the lock on it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ VARIABLE = "MORTAL_WORKER_SCRATCH"
 
 
 class Scratch:
-    """A new folder below `parent`, or below the folder of temporary files, whose name begins with
-    `prefix`.
+    """A new folder below `parent`, by default below the folder of temporary files. Its name begins
+    with `prefix`.
 
-    File systems that lock no folders keep what a kill leaves there.
+    On a file system that cannot lock folders, a folder that a kill has left behind stays there.
     """
 
     def __init__(self, parent: Path | None = None, prefix: str = PREFIX) -> None:
@@ -41,16 +41,15 @@ class Scratch:
         self._removing = weakref.finalize(self, _remove, self.path, self._lock)
 
     def fileno(self) -> int:
-        """Descriptor of the lock, for the worker to inherit."""
+        """Descriptor of the lock, which the worker inherits."""
         return self._lock
 
     def environment(self) -> dict[str, str]:
-        """Of the worker."""
+        """Environment variables that tell the worker of its folder."""
         return {"TMPDIR": str(self.path), VARIABLE: str(self.path)}
 
     def remove(self) -> None:
-        """Remove the folder, unless that is done: the worker has ended. The end of this process
-        does it, too."""
+        """Remove the folder after the worker has ended. The end of this process does so, too."""
         self._removing()
 
 
@@ -60,7 +59,8 @@ def _remove(path: Path, lock: int) -> None:
 
 
 def remove_own_scratch(environment: Mapping[str, str | None] = os.environ) -> None:
-    """In a worker, or for one with this environment: remove its folder; its owner has ended."""
+    """Remove the folder of the worker with this environment (by default, of this process), because
+    the worker's owner has ended."""
     path = environment.get(VARIABLE)
     if path:
         shutil.rmtree(path, ignore_errors=True)

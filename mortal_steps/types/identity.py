@@ -69,6 +69,10 @@ class RunInfo:
     """Environment variables that decide how its workers on this machine round
     (mortal_steps/system/rounding.py); None where that was not noted: as they are."""
 
+    libraries: Mapping[str, str] | None = None
+    """Versions of the libraries on the machine that it began on
+    (mortal_steps/system/libraries.py); None where that was not noted."""
+
     @property
     def first_step(self) -> int:
         """Train steps done when the run began: a fork's are its parent's."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mortal.server.files import out_of_room
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import StoreError
@@ -32,6 +33,10 @@ def tiny_disk(tmp_path):
     yield folder
     # Lazily: a process that another test forks meanwhile may hold a file open for a moment.
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_server_whose_disk_is_full_is_told_apart_from_one_that_is_away(tiny_disk):
+    assert f"The disk that holds {tiny_disk} is full; free some space" in out_of_room(tiny_disk)
 
 
 @pytest.mark.parametrize("save", SAVERS)

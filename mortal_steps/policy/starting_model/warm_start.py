@@ -19,6 +19,7 @@ from trl import SFTConfig, SFTTrainer
 
 from mortal_steps.config import WarmStartConfig
 from mortal_steps.errors import DataError, ModelError
+from mortal_steps.policy.algorithms.stepping.logit_tiles import narrow_tiles
 from mortal_steps.policy.algorithms.stepping.place import on_one_gpu
 from mortal_steps.policy.algorithms.stepping.randomness import reproducible_kernels
 from mortal_steps.policy.model_files.tokenizer import save_tokenizer
@@ -50,37 +51,45 @@ def warm_start(
             "prompts or a model with a template"
         )
     with tempfile.TemporaryDirectory() as scratch:
-        args = SFTConfig(
-            output_dir=scratch,
-            seed=seed,
-            max_steps=config.steps,
-            learning_rate=config.learning_rate,
-            lr_scheduler_type="constant",  # more steps go on where fewer would end
-            per_device_train_batch_size=config.batch_size,
-            completion_only_loss=True,
-            max_length=None,
-            model_init_kwargs={
-                "dtype": dtype,
-                "trust_remote_code": trust_remote_code,
-                **on_one_gpu(),
-            },
-            bf16=False,
-            gradient_checkpointing=False,
-            use_cache=True,  # it goes into the saved config, where sampling needs it
-            save_strategy="no",
-            logging_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            dataloader_pin_memory=torch.cuda.is_available(),
-        )
-        # transformers would deal the batch out to every GPU that it sees, which TRL refuses.
-        args._n_gpu = min(args.n_gpu, 1)
+        args = _arguments(scratch, config, seed, dtype, trust_remote_code)
         trainer = _make_trainer(str(model_folder), args, examples, tokenizer)
-        with reproducible_kernels():
+        with reproducible_kernels(), narrow_tiles(trainer.model):
             trainer.train()
     with any_generation_settings(trainer.model, out_folder):
         trainer.model.save_pretrained(out_folder)
     save_tokenizer(tokenizer, out_folder)
+
+
+def _arguments(
+    scratch: str, config: WarmStartConfig, seed: int, dtype: str, trust_remote_code: bool
+) -> SFTConfig:
+    """The Trainer's arguments; it writes nothing but temporary files, to `scratch`."""
+    args = SFTConfig(
+        output_dir=scratch,
+        seed=seed,
+        max_steps=config.steps,
+        learning_rate=config.learning_rate,
+        lr_scheduler_type="constant",  # more steps go on where fewer would end
+        per_device_train_batch_size=config.batch_size,
+        completion_only_loss=True,
+        max_length=None,
+        model_init_kwargs={
+            "dtype": dtype,
+            "trust_remote_code": trust_remote_code,
+            **on_one_gpu(),
+        },
+        bf16=False,
+        gradient_checkpointing=False,
+        use_cache=True,  # it goes into the saved config, where sampling needs it
+        save_strategy="no",
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=torch.cuda.is_available(),
+    )
+    # transformers would deal the batch out to every GPU that it sees, which TRL refuses.
+    args._n_gpu = min(args.n_gpu, 1)
+    return args
 
 
 def _prompt_completion_pairs(problems: Sequence[Problem], column: str) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """A shard's scoring as jobs that run beside each other, one for each host.
 
-A job calls its functions on the whole shard or, for a function that is called for each problem
-alone, takes one problem after the other from those that are left. Which host scores which problem
-is then nobody's plan; what comes of it lies in the order of the problems.
+A job calls its functions on the whole shard. If a function is called for each problem alone, its
+jobs take one problem after another from those that are left, so chance decides which host scores
+which problem. The results are put into the order of the problems.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mortal_steps.types import GeneratedGroup, GeneratedShard
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A shard that is scored."""
+    """A shard that is being scored."""
 
     shard: GeneratedShard
     trainer_state: TrainerState
@@ -41,7 +41,7 @@ class Work:
         return arguments_of([self.shard.groups[place]], self.trainer_state)
 
     def attempts(self, host: Host) -> Attempts:
-        """What is asked of a host."""
+        """Calls of one host, and their number."""
         return Attempts(host, self.config, self.stopped)
 
     def error(
@@ -60,16 +60,19 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What came of a job."""
+    """The results of a job."""
 
     parts: Mapping[str, Mapping[int, Part]]
-    """By function, and by the place of the part's first problem in the shard."""
+    """Function -> place of the part's first problem in the shard -> part."""
     attempts: Attempts
 
 
 def jobs_of(track: Track, work: Work) -> list[Callable[[], Found]]:
-    """One for each host that has something to do. A job raises `RewardError` for a function that
-    keeps failing, unless failures are masked, and the `MortalError` that a function raised."""
+    """One job for each host that has something to do.
+
+    A job raises `RewardError` for a function that keeps failing, unless failures are masked, and
+    the `MortalError` that a function raised.
+    """
     if not track.by_problem:
         (host,) = track.hosts
         return [functools.partial(_whole_shard, host, work, work.whole())]
@@ -99,10 +102,11 @@ def _whole_shard(host: Host, work: Work, whole: CallArguments) -> Found:
 
 
 def _isolated(name: str, failed: int, attempts: Attempts, work: Work) -> dict[int, Part]:
-    """Call a function that failed on the shard for each problem alone: which are to blame?
+    """Call a function that failed on the shard once more for each problem alone, to find out on
+    which problems it fails.
 
-    Those that fail until the last one may suffer from what another did to the process, so each of
-    them is called once more in a new one.
+    A call may spoil the process for all calls after it. So if the last calls failed, each of them
+    is repeated in a new process.
     """
     parts: dict[int, Part] = {}
     for place, group in enumerate(work.shard.groups):
@@ -117,8 +121,11 @@ def _isolated(name: str, failed: int, attempts: Attempts, work: Work) -> dict[in
 
 
 def _problems(name: str, host: Host, places: queue.SimpleQueue[int], work: Work) -> Found:
-    """Whether a problem fails must not depend on which ones the process had before: the last
-    attempt is in a new process, however few are configured."""
+    """Score one problem after another until none is left.
+
+    Whether a function fails on a problem must not depend on the problems before it. So the last
+    attempt is made in a new process, even if no retries are configured.
+    """
     attempts = work.attempts(host)
     parts: dict[int, Part] = {}
     while True:

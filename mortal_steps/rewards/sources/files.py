@@ -1,7 +1,9 @@
-"""Which files reward functions are made of: those they are in, and what these import of the user's.
+"""Finds the files that reward functions are made of: the files that define them, and the user's own
+modules that these import.
 
-Read, not run: imports inside functions count as well, and so do `import_module` calls with a name
-in quotes. Installed packages count by their version, data files that functions read not at all.
+The files are parsed and not executed. Imports inside functions count, too, and so do calls of
+`import_module` with a literal name. Of installed packages, the version counts. Data files that a
+function reads do not count.
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ def find_sources(
     began_in: Path | None = None,
     packages: bool = True,
 ) -> RewardSources:
-    """The sources of functions as they are now, and the files of models in `folders`; relative
-    names start in `working_dir`. What names no folder is of the hub, where its commit tells all.
+    """The sources of functions as they are now, and the files of models in `folders`. Relative
+    names start in `working_dir`. A name that is no folder is a model of the hub: its commit
+    identifies it, and it has no files here.
 
     `began_in` is the folder in which the run began, which the names of model files start in as
     well; default: `working_dir`.
@@ -56,14 +59,14 @@ def find_sources(
 def files_of_model(
     sources: RewardSources, folder: str, working_dir: Path, began_in: Path
 ) -> dict[str, str]:
-    """Of the files in `sources`, those of the model in `folder`; none for a model of the hub."""
+    """The files in `sources` that belong to the model in `folder`; none for a model of the hub."""
     working_dir = working_dir.absolute()
     at = Path(_named(working_dir / folder, working_dir, began_in))
     return {path: sha256 for path, sha256 in sources.files.items() if Path(path).parent == at}
 
 
 def _named(path: Path, working_dir: Path, began_in: Path | None) -> str:
-    """A path of a model's file, the same on every machine that the run is on."""
+    """The name of a model's file, which is the same on every machine that works on the run."""
     name = _from(working_dir, path)
     return name if began_in is None else _from(began_in, Path(name))
 
@@ -73,7 +76,7 @@ def _from(working_dir: Path, path: Path) -> str:
 
 
 def _digest(path: Path) -> str:
-    """Of a file of a model; read once by this process while it stays as it is."""
+    """The digest of a model's file. This process reads the file again only if it was changed."""
     found = path.stat()
     return _digest_of(path, found.st_size, found.st_ctime_ns)
 
@@ -109,7 +112,7 @@ def _closure(
 
 
 def _imports(path: Path) -> Iterator[tuple[str, Path | None]]:
-    """Dotted names that a file imports; with the folder that a relative one starts in."""
+    """The dotted names that a file imports, each with the folder in which a relative one starts."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -129,7 +132,7 @@ def _imports(path: Path) -> Iterator[tuple[str, Path | None]]:
 
 
 def _versions(names: set[str]) -> dict[str, str]:
-    """By the name of the distribution, which is the imported one as a rule."""
+    """Distribution -> version, of the distributions that hold these top-level names."""
     found = {}
     for name in sorted(names - sys.stdlib_module_names):
         for one in _distributions(name):

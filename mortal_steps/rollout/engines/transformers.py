@@ -155,8 +155,7 @@ class TransformersEngine(ComparesTensors):
         params: SamplingParams,
     ) -> list[SampledTokens]:
         """One completion per entry, in one batch, padded on the left."""
-        for prompt_ids in prompts_ids:
-            check_known(prompt_ids, self._model)
+        check_known([max(prompt_ids) for prompt_ids in prompts_ids], self._model)
         ids_BP, mask_BP = self._pad(prompts_ids)
         draw = SeededDraw(seeds, params)
         watches = []

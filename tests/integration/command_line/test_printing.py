@@ -1,6 +1,7 @@
 """What every command prints: help, names as they are, errors."""
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -152,6 +153,24 @@ def test_the_traceback_of_a_worker_is_in_a_file(mortal, tmp_path, monkeypatch):
     file = Path(second.removeprefix("    (3 lines of traceback: ").removesuffix(")"))
     assert TRACEBACK in file.read_text()
     file.unlink()
+
+
+@pytest.mark.parametrize("error", [WorkerError, ZeroDivisionError])
+def test_where_no_file_can_be_written_the_whole_error_is_shown(
+    mortal, tmp_path, monkeypatch, error
+):
+    def breaks(folder):
+        raise error(f"KeyError: 'x'\n{TRACEBACK}  File one\n  File two")
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mortal_steps.runs.view.view_runs", breaks)
+    monkeypatch.setattr("tempfile.NamedTemporaryFile", full)
+    code, _, errors = mortal("runs", "--runs-dir", tmp_path)
+    assert code == 1
+    assert "KeyError: 'x'" in errors and "  File two" in errors
+    assert "No space" not in errors
 
 
 def test_a_long_error_is_shown_by_its_two_ends():

@@ -81,6 +81,20 @@ def test_memory_beyond_the_limit_is_not_to_be_had() -> None:
     assert "MemoryError" in ended.stderr
 
 
+def test_a_lower_limit_that_the_user_has_set_stays() -> None:
+    """To raise it is refused to anybody but root, and every comparison would count as wrong."""
+    code = (
+        "import os, resource\n"
+        "from mortal_steps.system.limits import limit_memory\n"
+        "if os.getuid() == 0: os.setresuid(65534, 65534, 65534)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 36, 1 << 36))\n"
+        "limit_memory(1 << 40)\n"
+        "print(resource.getrlimit(resource.RLIMIT_AS) == (1 << 36, 1 << 36))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stdout == "True\n", ended.stderr
+
+
 def test_a_server_that_was_killed_is_replaced(server: MathProcess) -> None:
     verdicts(server, "1", ["1"])
     before = pid_of(server)

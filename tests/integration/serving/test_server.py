@@ -1,6 +1,8 @@
 """A server as a process: started, answering, ended."""
 
+import functools
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +13,7 @@ import httpx
 import pytest
 
 from mortal_steps.errors import ConfigError, EngineError
+from mortal_steps.serving import folder, server
 from mortal_steps.serving.commands import Endpoint, ServerCommand, look_at
 from mortal_steps.serving.folder import PREFIX, scratch
 from mortal_steps.serving.server import free_port, running
@@ -53,20 +56,20 @@ def anywhere():
 def test_a_server_answers_inside_the_block_and_is_gone_after_it(tmp_path):
     endpoint = anywhere()
     log = tmp_path / "log"
-    with running(command(ANSWERS, str(endpoint.port)), endpoint, log) as server:
+    with running(command(ANSWERS, str(endpoint.port)), endpoint, log) as process:
         url = f"http://127.0.0.1:{endpoint.port}/health"
         assert httpx.get(url, trust_env=False).status_code == 200
-    assert server.returncode == -signal.SIGTERM
-    assert start_of(server.pid) is None
+    assert process.returncode == -signal.SIGTERM
+    assert start_of(process.pid) is None
 
 
 def test_a_server_that_will_not_end_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr("mortal_steps.serving.server.ENDS_WITHIN_S", 0.2)
     endpoint = anywhere()
     stays = command(ANSWERS, str(endpoint.port), "stay")
-    with running(stays, endpoint, tmp_path / "log") as server:
+    with running(stays, endpoint, tmp_path / "log") as process:
         pass
-    assert server.returncode == -signal.SIGKILL
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_a_server_ends_with_its_owner_however_that_ends(tmp_path):
@@ -79,6 +82,13 @@ def test_a_server_ends_with_its_owner_however_that_ends(tmp_path):
     while start_of(pid) is not None:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_server_whose_owner_has_ended_before_it_begins_does_not_begin():
+    code = [sys.executable, "-c", "print('it runs')"]
+    other = functools.partial(server._end_with, os.getppid())
+    done = subprocess.run(code, preexec_fn=other, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 def test_a_server_that_does_not_start_shows_its_last_lines_and_a_remedy(tmp_path):
@@ -117,3 +127,20 @@ def test_an_interpreter_tells_whether_it_has_vllm(tmp_path):
         look_at(str(tmp_path / "nowhere"))
     with pytest.raises(ConfigError, match="ended with code"):
         look_at("/bin/false")
+
+
+def test_a_folder_that_another_server_removes_before_it_is_locked_is_made_again(
+    tmp_path, monkeypatch
+):
+    lock_file, removed = folder.lock_file, []
+
+    def lock(file, how, path):
+        if not removed:
+            removed.append(path.parent)
+            shutil.rmtree(path.parent)
+        return lock_file(file, how, path)
+
+    monkeypatch.setattr(folder, "lock_file", lock)
+    with scratch(tmp_path) as made:
+        assert made.is_dir()
+        assert made not in removed

@@ -49,7 +49,7 @@ def pools(gpu: Gpu) -> tuple[Pool[Container], Pool[Container]]:
     """The actor, and two rollout workers that measure."""
     turns = GpuTurns()
     actor = Pool([Container(gpu)], None, turns=turns)
-    rollout = Pool([Container(gpu), Container(gpu)], "start", turns=turns, measures=True)
+    rollout = Pool([Container(gpu), Container(gpu)], "start", turns=turns, alone_in=("start",))
     return actor, rollout
 
 
@@ -100,26 +100,46 @@ async def test_who_gives_up_waiting_holds_nobody_up() -> None:
 @pytest.mark.parametrize(
     ("rollout", "local", "expected"),
     [
-        ({"engine": "vllm"}, {}, ("uses", "measures", None)),
-        ({"engine": "vllm", "num_rollout_workers": 1}, {}, ("uses", "measures", None)),
+        ({"engine": "vllm"}, {}, (True, True, False)),
+        ({"engine": "vllm", "num_rollout_workers": 1}, {}, (True, True, False)),
         (
             {"engine": "vllm", "num_rollout_workers": 1},
             {"actor": {"devices": ["0"]}, "rollout": {"devices": ["1"]}},
-            (None, None, None),
+            (False, False, False),
         ),
-        ({"engine": "transformers"}, {}, (None, None, None)),
+        ({"engine": "transformers"}, {}, (False, False, False)),
     ],
 )
 def test_those_take_turns_that_share_a_gpu(rollout, local, expected, monkeypatch, tmp_path) -> None:
     config = RunConfig(rollout=rollout, compute={"local": local})
 
-    def shared_gpu() -> tuple[str | None, ...]:
+    def shared_gpu() -> tuple[bool, ...]:
         specs = worker_specs(
             config, run_dir=Path("run"), fingerprint="", model_path="model", num_steps=1
         )
         return tuple(specs[role].shared_gpu for role in ("actor", "rollout", "reward"))
 
     monkeypatch.setattr(gpus, "GPUS", ())
-    assert shared_gpu() == (None, None, None)
+    assert shared_gpu() == (False, False, False)
     monkeypatch.setattr(gpus, "GPUS", (str(tmp_path),))
     assert shared_gpu() == expected
+
+
+@pytest.mark.parametrize(
+    ("weight_sync", "expected"),
+    [
+        ("reload", ("start",)),
+        ("checkpoint", ("start", "sync_weights", "generate")),
+        ("somebody:s_way", ("start", "sync_weights", "generate")),
+    ],
+)
+def test_an_engine_that_is_started_anew_for_each_version_is_alone_then(
+    weight_sync: str, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = RunConfig(rollout={"engine": "vllm", "weight_sync": weight_sync})
+    monkeypatch.setattr(gpus, "GPUS", (str(tmp_path),))
+    specs = worker_specs(
+        config, run_dir=Path("run"), fingerprint="", model_path="model", num_steps=1
+    )
+    assert specs["rollout"].starts_engine_in == expected
+    assert specs["actor"].starts_engine_in == ()

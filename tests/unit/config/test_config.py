@@ -225,6 +225,13 @@ def test_unreadable_files(tmp_path):
         load_config(tmp_path / "bad.toml")
 
 
+def test_a_file_of_a_windows_editor_is_read(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_bytes(b"\xef\xbb\xbfseed = 7\r\n[training]\r\nmax_steps = 3\r\n")
+    config = load_config(path)
+    assert (config.seed, config.training.max_steps) == (7, 3)
+
+
 def test_the_home_folder_may_be_written_as_a_tilde(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     places = {role: {"python": "~/py"} for role in ("actor", "rollout", "reward")}

@@ -1,12 +1,14 @@
 """mortal_steps.data: what is held out, what a step gets, what tells datasets apart."""
 
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mortal_steps.config import DataConfig
+from mortal_steps.config import DataConfig, RunConfig, TrainingConfig
 from mortal_steps.data import dataset_fingerprint, get_batch, load_problems
+from mortal_steps.orchestration.preflight import warn_of_repeats
 from mortal_steps.types import Problem
 from tests.support.rows import SPELL, load, prompts, write_lines
 
@@ -86,3 +88,12 @@ def test_an_epoch_of_batches_is_every_problem_once(letters: str) -> None:
         train, DataConfig(source=letters, shuffle=False), batch_size=4, step=1, seed=3
     )
     assert in_order == train[4:8]
+
+
+def test_a_batch_that_is_larger_than_the_dataset_is_warned_of(caplog: Any) -> None:
+    config = RunConfig(training=TrainingConfig(batch_size=4))
+    warn_of_repeats(config, 4)
+    assert not caplog.messages
+    warn_of_repeats(config, 3)
+    (said,) = caplog.messages
+    assert said.startswith("training.batch_size = 4 is more than the 3 problems there are")

@@ -43,7 +43,7 @@ def test_a_run_that_the_flow_starts_in_another_folder_stays_there(elsewhere, pro
     assert os.environ == before
 
 
-@pytest.mark.parametrize("directory", ["project", ".", "/no/such/folder"])
+@pytest.mark.parametrize("directory", ["project", ".", "/no/such/folder", __file__])
 def test_a_folder_that_is_not_there_is_refused(elsewhere, project, directory):
     with pytest.raises(ConfigError, match=f"directory = '{directory}'.*`prefect deploy`"):
         use_project_folder(directory)

@@ -148,7 +148,7 @@ def test_a_run_that_goes_on_says_what_it_waits_for(run):
     report = report_markdown(facts_of(run, waits_for="reward of step 5, for 40 s"))
     assert "Waiting for: `reward of step 5, for 40 s`" in report
     write_report(run)
-    assert "Waiting for: `mortal resume r`" in run.store.path("report.md").read_text()
+    assert "Continue with: `mortal resume r`" in run.store.path("report.md").read_text()
 
 
 def test_the_best_other_run_of_the_name_stands_beside_the_evaluations(tmp_path):

@@ -82,7 +82,7 @@ def test_a_card_tells_scores_weights_and_why_there_are_none():
     masked = sample("m", "masked", why=[FAILED])
     page = samples_html("r", {4: [sample("f"), masked, sample("z", "masked")]}, {"f": 0.5})
     assert "<li>f <b>0.500</b>" in page and "0.5</span>" in page
-    assert "-0.250 against the mean of its group" in page
+    assert "-0.250 from the mean of its group" in page
     assert f'<b>masked</b><span>m</span></header>\n<p class="why">{html.escape(FAILED)}</p>' in page
     assert "every function abstained" in page
     assert "None of its completions is of this kind" in samples_html("r", {4: []}, {})

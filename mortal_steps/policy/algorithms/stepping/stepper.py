@@ -31,6 +31,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.policy.algorithms.stepping import digests, state
 from mortal_steps.policy.algorithms.stepping.divergence import check_finite
+from mortal_steps.policy.algorithms.stepping.logit_tiles import narrow_tiles
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
 from mortal_steps.policy.algorithms.stepping.padding import check_padding
@@ -166,8 +167,9 @@ class TrlStepper(ABC):
         seed_everything(seed)
         self._trainer.recorded = columns(batch, training.max_completion_length)
         names = [group.problem.id for group in batch.groups for _ in group.rollouts]
-        for _ in range(training.optimizer_steps_per_batch):
-            self._trainer.update(names)
+        with narrow_tiles(self._trainer.model):
+            for _ in range(training.optimizer_steps_per_batch):
+                self._trainer.update(names)
         metrics = self._observer.take_metrics()
         if self._observer.not_finite:
             check_finite(self._trainer.model, batch.step, self._observer.not_finite)

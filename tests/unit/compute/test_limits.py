@@ -1,0 +1,24 @@
+"""What an error says about a limit of the machine."""
+
+import os
+import resource
+
+import pytest
+
+from mortal_steps.system.limits import remedy
+
+
+def test_whoever_runs_out_of_open_files_is_told_what_to_raise(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError) as caught:
+            os.open(tmp_path, os.O_RDONLY)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert remedy(caught.value) == "; raise the limit of open files, `ulimit -n 4096`"
+
+
+def test_other_errors_say_enough():
+    assert remedy(FileNotFoundError(2, "No such file or directory")) == ""
+    assert remedy(OSError("of no number")) == ""
