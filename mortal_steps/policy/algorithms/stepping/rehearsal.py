@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import LoraConfig, ModelConfig, NewModelConfig, RunConfig
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, DivergedError
 from mortal_steps.policy.algorithms.base import Stepper
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.policy.starting_model.starting_weights import without_a_word
@@ -78,8 +78,7 @@ def rehearse(config: RunConfig, build: Build) -> None:
             others = {other: chosen[other] for other in chosen if other != option}
             if _failure(config, others, build, folder) is None:
                 raise ConfigError(
-                    f"training.trl.{option} = {value!r}: TRL cannot train with it "
-                    f"({type(error).__name__}: {error})"
+                    f"training.trl.{option} = {value!r}: TRL cannot train with it ({_told(error)})"
                 ) from error
 
 
@@ -100,6 +99,12 @@ def _failure(
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a reason
         return error
     return None
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, DivergedError):
+        return "its first step makes weights that are not finite"
+    return f"{type(error).__name__}: {error}"
 
 
 def _small(config: RunConfig, options: Mapping[str, Any]) -> RunConfig:
