@@ -48,7 +48,7 @@ def track(
     if not names:
         raise ConfigError(f"run {run_id} has no logging.report_to; name a tracker with --to")
     chosen = with_logging(run, report_to=names, **({"project": project} if project else {}))
-    check_trackers(names)
+    check_trackers(names, "--to" if to else "logging.report_to")
     for reached in asyncio.run(catch_up(chosen, follows=follow)):
         if reached.error:
             raise StoreError(f"{reached.name}: {reached.error}")

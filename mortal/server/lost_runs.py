@@ -26,6 +26,7 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.states import Cancelled, Completed, Crashed
 
 from mortal_flows.settings import run_of
+from mortal_steps.errors import MortalError
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven
 from mortal_steps.runs.run import Run, find_run
@@ -38,7 +39,7 @@ def correct_lost_runs(deployments: Sequence[UUID], runs_dir: Path) -> Iterator[s
     """Tell the server what became of such flow runs of these deployments (their ids); a line for
     each.
 
-    A flow run whose run is not in `runs_dir`, or is damaged, stays as it is.
+    A flow run whose run is not in `runs_dir`, or cannot be read, stays as it is.
     """
     wanted = FlowRunFilterState(type=FlowRunFilterStateType(any_=TAKEN_FOR_RUNNING))
     with get_client(sync_client=True) as client:
@@ -50,10 +51,14 @@ def correct_lost_runs(deployments: Sequence[UUID], runs_dir: Path) -> Iterator[s
             run_id = run_of(flow_run.id, flow_run.name, runs_dir)
             if run_id is None:
                 continue
-            run = find_run(runs_dir, run_id)
-            if is_driven(run.store):
+            try:
+                run = find_run(runs_dir, run_id)
+                if is_driven(run.store):
+                    continue
+                became = _what_became_of_it(flow_run, run)
+            except MortalError as error:
+                yield f"flow run {flow_run.name} stays {flow_run.state_name}: {error}"
                 continue
-            became = _what_became_of_it(flow_run, run)
             client.set_flow_run_state(flow_run.id, became)
             yield _told(flow_run, run, became)
 

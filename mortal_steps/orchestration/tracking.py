@@ -254,21 +254,21 @@ async def catch_up(run: Run, *, follows: bool) -> list[Follower]:
     return followers
 
 
-def check_trackers(names: Iterable[str]) -> None:
-    """Raise `ConfigError` for a tracker that is not installed. No tracker is imported in this
-    process."""
+def check_trackers(names: Iterable[str], source: str = "logging.report_to") -> None:
+    """Raise `ConfigError` for a tracker that is not installed; `source` is what names it. No
+    tracker is imported in this process."""
     for name in names:
         kind = tracker_kind(name)
         if name not in TRACKERS:
-            _check_own(name)
+            _check_own(name, source)
         elif find_spec(kind.needs) is None:
             raise ConfigError(
-                f"logging.report_to names {name!r}, but {sys.executable} has no {kind.needs}; "
+                f"{source} names {name!r}, but {sys.executable} has no {kind.needs}; "
                 f"`{kind.install}`, or leave it out"
             )
 
 
-def _check_own(name: str) -> None:
+def _check_own(name: str, source: str) -> None:
     """Import a user's own tracker, in a process where this does no harm."""
     module = "mortal_steps.report.trackers.importing"
     tried = subprocess.run(
@@ -280,4 +280,4 @@ def _check_own(name: str) -> None:
     )
     if tried.returncode:
         said = tried.stderr.strip().splitlines()
-        raise ConfigError(said[-1] if said else f"logging.report_to: {name} cannot be imported")
+        raise ConfigError(said[-1] if said else f"{source}: {name} cannot be imported")

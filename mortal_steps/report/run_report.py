@@ -234,8 +234,8 @@ def _commands(run: RunSummary) -> Iterator[str]:
         commands.append(f"mortal resume {where}")
     if run.status == "running":
         commands.append(f"mortal stop {where}")
-    if run.checkpoints:
-        step = run.checkpoints[-1] if run.best_step is None else run.best_step
+    if earlier := [step for step in run.checkpoints if step < run.max_steps]:
+        step = run.best_step if run.best_step in earlier else earlier[-1]
         commands.append(f"mortal fork {where} --at-step {step}")
     yield "## Commands for this run"
     yield fenced("\n".join(commands))

@@ -157,5 +157,10 @@ def test_flow_runs_whose_process_is_gone_are_corrected_and_free_their_place(serv
         said, living = corrected("living", Running())
         assert (said, living.state_name) == ([], "Running")
         going.release()
+        identity = (tmp_path / "living/run.json").read_bytes()
+        (tmp_path / "living/run.json").write_text("{")
+        (line,) = correct_lost_runs([deployment], tmp_path)
+        assert line.startswith("flow run grpo/living stays Running: ")
+        (tmp_path / "living/run.json").write_bytes(identity)
         assert len(list(correct_lost_runs([deployment], tmp_path))) == 1
         assert corrected("on-another-machine", Running())[0] == []

@@ -60,5 +60,5 @@ def test_a_slightly_different_reward_shows(model_path, tmp_path):
 def test_the_tokens_of_an_environment_are_refused(model_path, tmp_path):
     config = make_config(**rloo())
     batch = in_turns(make_batch(config, 0))
-    with pytest.raises(ConfigError, match=r"'rloo': in step 0, completions of p0-\d hold tokens"):
+    with pytest.raises(ConfigError, match=r"'rloo': in step 1, completions of p0-\d hold tokens"):
         run_stepped(config, model_path, tmp_path, [batch])

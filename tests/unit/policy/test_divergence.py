@@ -18,7 +18,7 @@ def test_the_step_names_the_weights_and_the_remedy(model_path, tmp_path):
         config, model_path=model_path, num_steps=1, output_dir=tmp_path
     )
     stepper.begin()
-    with pytest.raises(DivergedError, match=r"step 0: .*\d+ more are not finite .*grad_norm.*fork"):
+    with pytest.raises(DivergedError, match=r"step 1: .*\d+ more are not finite .*grad_norm.*fork"):
         stepper.train_step(make_batch(config, 0), seed=0)
 
 

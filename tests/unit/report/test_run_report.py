@@ -1,5 +1,6 @@
 """The report of a run: Markdown and HTML, from a run directory and from facts of any kind."""
 
+import dataclasses
 import html
 import re
 
@@ -133,6 +134,18 @@ def test_a_run_that_has_done_nothing_has_a_report(tmp_path):
     write_report(run)
     assert "step 0 of 9" in run.store.path("report.md").read_text()
     assert not run.store.path("reward_curve.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "best", "proposed"),
+    [([], None, None), ([9], 9, None), ([2, 4, 9], None, 4), ([2, 4, 9], 2, 2), ([4, 9], 9, 4)],
+)
+def test_the_fork_that_is_proposed_has_steps_ahead(run, checkpoints, best, proposed):
+    """A fork at the last of a run's nine steps would have none."""
+    summary = dataclasses.replace(summarize(run), checkpoints=checkpoints, best_step=best)
+    report = report_markdown(facts_of(run, summary=summary))
+    steps = re.findall(r"mortal fork .* --at-step (\d+)", report)
+    assert steps == ([] if proposed is None else [str(proposed)])
 
 
 def test_a_run_that_goes_on_says_for_how_long(run):

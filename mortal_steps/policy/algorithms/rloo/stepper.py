@@ -27,7 +27,7 @@ class RLOOStepper(TrlStepper):
             for completion in (rollout.completion for rollout in group.rollouts):
                 if completion.num_sampled < len(completion.token_ids):
                     raise ConfigError(
-                        f"algorithm.type = 'rloo': in step {batch.step}, completions of "
+                        f"algorithm.type = 'rloo': in step {batch.step + 1}, completions of "
                         f"{group.problem.id} hold tokens of an environment, between the turns of "
                         "the model, and TRL's RLOO cannot leave them out of the loss; train on "
                         "completions of one turn, or set algorithm.type = 'grpo'"

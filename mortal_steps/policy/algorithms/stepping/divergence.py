@@ -21,7 +21,7 @@ def check_finite(model: nn.Module, step: int, told_by: Sequence[str]) -> None:
         return
     more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
     raise DivergedError(
-        f"step {step}: training has diverged. The weights {broken[0]}{more} are not finite any "
+        f"step {step + 1}: training has diverged. The weights {broken[0]}{more} are not finite any "
         f"more, nor were {', '.join(told_by)}. Fork the run at a checkpoint before this step "
         "(`mortal fork`), with a lower training.learning_rate or training.trl.max_grad_norm"
     )
