@@ -33,7 +33,7 @@ def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> Non
     kind = trained_class(config)
     _check_kind(kind, config, place)
     try:
-        with _without_a_word():
+        with without_a_word():
             loaded: Any = kind.from_pretrained(
                 path,
                 device_map="meta",
@@ -73,7 +73,7 @@ def _check_kind(kind: Any, config: Any, place: str) -> None:
 
 
 @contextlib.contextmanager
-def _without_a_word() -> Iterator[None]:
+def without_a_word() -> Iterator[None]:
     """transformers reports what it loads, and warns of what it does not find."""
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -34,6 +34,12 @@ def test_an_option_that_trl_cannot_train_with_is_named(options, culprit, said):
     assert said in told
 
 
+def test_so_is_one_with_which_weights_end():
+    config = make_config(loss_type="sapo", trl={"sapo_temperature_neg": 0.0})
+    with pytest.raises(ConfigError, match=r"sapo_temperature_neg = 0\.0: .* not finite\)$"):
+        algorithm_of(config).check(config)
+
+
 def test_so_is_one_of_rloo():
     config = make_config(algorithm=RLOO, trl={"lr_scheduler_type": "cosine_with_min_lr"})
     with pytest.raises(ConfigError, match="lr_scheduler_type = 'cosine_with_min_lr'"):

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import LoraConfig, ModelConfig, NewModelConfig, RunConfig
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, DivergedError
 from mortal_steps.policy.algorithms.base import Stepper
 from mortal_steps.policy.starting_model.new_model import build_model
+from mortal_steps.policy.starting_model.starting_weights import without_a_word
 from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.types import (
     Completion,
@@ -62,7 +63,11 @@ def rehearse(config: RunConfig, build: Build) -> None:
     chosen = {name: value for name, value in options.items() if name not in elsewhere}
     if not chosen:
         return
-    with tempfile.TemporaryDirectory(prefix="rehearsal-") as name, warnings.catch_warnings():
+    with (
+        tempfile.TemporaryDirectory(prefix="rehearsal-") as name,
+        warnings.catch_warnings(),
+        without_a_word(),
+    ):
         warnings.simplefilter("ignore")
         folder = Path(name)
         build_model(folder / "model", SMALL, seed=0)
@@ -73,8 +78,7 @@ def rehearse(config: RunConfig, build: Build) -> None:
             others = {other: chosen[other] for other in chosen if other != option}
             if _failure(config, others, build, folder) is None:
                 raise ConfigError(
-                    f"training.trl.{option} = {value!r}: TRL cannot train with it "
-                    f"({type(error).__name__}: {error})"
+                    f"training.trl.{option} = {value!r}: TRL cannot train with it ({_told(error)})"
                 ) from error
 
 
@@ -95,6 +99,12 @@ def _failure(
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a reason
         return error
     return None
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, DivergedError):
+        return "its first step makes weights that are not finite"
+    return f"{type(error).__name__}: {error}"
 
 
 def _small(config: RunConfig, options: Mapping[str, Any]) -> RunConfig:
