@@ -185,6 +185,8 @@ class Ledger:
                 self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             line = _line(payment)
             if os.write(self._descriptor, line) < len(line):
+                os.close(self._descriptor)
+                self._descriptor = None  # behind the part, the next line would be unreadable
                 raise OSError(f"only a part of {len(line)} bytes was written")
 
 

@@ -1,11 +1,13 @@
 """mortal_steps.rewards.judge.ledger: what is paid is known, and what is damaged is not."""
 
 import json
+import resource
 import shutil
 from pathlib import Path
 
 import pytest
 
+from mortal_steps.errors import StoreError
 from mortal_steps.rewards.judge.ledger import ELSEWHERE, FOLDER, Ledger, Spending
 from tests.support.judge_payments import payment
 
@@ -65,6 +67,21 @@ def test_a_line_that_a_kill_has_cut_short_is_no_answer(tmp_path: Path, cut: int)
     path = only_file(tmp_path)
     path.write_bytes(path.read_bytes()[:-cut])
     assert found(tmp_path) == {"a": 1.0, "b": None, "c": None}
+
+
+def test_what_is_paid_after_a_full_disk_is_known(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.pay(payment("a", 1.0))
+    size = only_file(tmp_path).stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, hard))
+    try:
+        with pytest.raises(StoreError, match="only a part of"):
+            ledger.pay(payment("b", 2.0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    ledger.pay(payment("c", 3.0))
+    assert found(tmp_path) == {"a": 1.0, "b": None, "c": 3.0}
 
 
 @pytest.mark.parametrize(
