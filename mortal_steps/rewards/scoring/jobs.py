@@ -52,11 +52,10 @@ class Work:
         problems = ids[0] if len(ids) == 1 else f"{ids[0]} ... {ids[-1]} ({len(ids)} problems)"
         tries = f", {attempts} times in a row" if attempts > 1 else ""
         place = f" ({failure.place})" if failure.place else ""
-        told = (
-            f"reward function {name!r} {failure.message}{place} on step {self.shard.step + 1}, "
-            f"problem {problems} ({failure.kind}{tries}). {failure.remedy}\n{failure.trace}"
+        return RewardError(
+            f"reward function {name!r} {failure.message}{place} on step {self.shard.step}, problem "
+            f"{problems} ({failure.kind}{tries}). {failure.remedy}\n{failure.trace}".rstrip()
         )
-        return RewardError(told.rstrip())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

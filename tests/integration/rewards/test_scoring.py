@@ -64,10 +64,10 @@ def test_a_failure_that_passes_leaves_a_count_and_nothing_else(score: Any, on_er
 @pytest.mark.parametrize(
     ("name", "word", "message"),
     [
-        ("raises", "raise", "/tests/support/rewards/failing.py, line 48) on step 5, problem"),
-        ("sleeps", "sleep", "gave no answer within 0.3 s on step 5"),
+        ("raises", "raise", "/tests/support/rewards/failing.py, line 48) on step 4, problem"),
+        ("sleeps", "sleep", "gave no answer within 0.3 s on step 4"),
         ("backtracks", "regex", "rewards.timeout_s."),
-        ("exits", "exit", "ended its process (exit code 3) on step 5"),
+        ("exits", "exit", "ended its process (exit code 3) on step 4"),
         ("returns_nan", "nan", "returned nan (float) for problem train-1 (completion 0 of it)"),
     ],
 )

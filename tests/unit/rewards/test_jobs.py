@@ -114,7 +114,7 @@ def test_what_an_earlier_problem_did_to_the_process_masks_none() -> None:
 
 
 def test_a_failure_names_its_problem() -> None:
-    expected = r"bad \(tests/unit/.*, line \d+\) on step 5, problem train-1 \("
+    expected = r"bad \(tests/unit/.*, line \d+\) on step 4, problem train-1 \("
     with pytest.raises(RewardError, match=expected):
         score([by_problem(lengths, 2)], (("a",), ("bad",), ("c",)))
 
