@@ -35,6 +35,7 @@ from mortal_steps.orchestration.settling import lacks, rollout_interpreter
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.rollout.fitting import keep_fitting
+from mortal_steps.system.limits import address_space_warning
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
@@ -79,6 +80,8 @@ def check(
     check_model(config)
     if config.compute.backend == "modal":
         say("checking what is deployed on Modal")
+    elif told := address_space_warning():
+        logger.warning(told)
     check_modal(config)
     begin_workers_imports(config)
     beside.begin()
