@@ -130,8 +130,8 @@ def _log_changed_libraries(run: Run) -> None:
     if changed:
         logger.warning(
             "the run began with other versions of libraries (%s): from here on its bits may differ "
-            "from those of a run that was never interrupted; to have the same, continue it in an "
-            "environment with the versions of then",
+            "from those of a run that was never interrupted. To avoid that, continue it in an "
+            "environment with the versions that it began with",
             ", ".join(changed),
         )
 

@@ -35,9 +35,8 @@ def check_router_loss(trainer: Stepped) -> None:
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(
             "training.trl.router_aux_loss_coef: the model's configuration has a coefficient of "
-            f"{trainer.router_aux_loss_coef:g} for a loss that balances its experts, and "
-            f"transformers' {kind.__name__} fails to "
-            f"compute that ({type(error).__name__}: {error}); set "
+            f"{trainer.router_aux_loss_coef:g} for a loss that balances its experts, which "
+            f"transformers' {kind.__name__} cannot compute ({type(error).__name__}: {error}); set "
             "training.trl.router_aux_loss_coef = 0.0 to train without it"
         ) from error
     finally:
