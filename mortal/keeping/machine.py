@@ -19,6 +19,7 @@ from mortal.server.files import state_dir
 from mortal_steps.report.units import byte_size
 from mortal_steps.runs.removal import trash_in
 from mortal_steps.sandbox.levels import REMEDY, Level, reached_level
+from mortal_steps.system.distributions import DISTRIBUTION
 from mortal_steps.system.gpus import has_gpu
 
 LITTLE, TOO_LITTLE = 10e9, 1e9
@@ -40,11 +41,11 @@ def look_at_machine(runs_dir: Path) -> Iterator[Finding]:
 
 def packages() -> Finding:
     """Whether the installed packages are the ones that this version of MORTAL needs."""
-    wanted = [Requirement(line) for line in metadata.requires("mortal") or ()]
+    wanted = [Requirement(line) for line in metadata.requires(DISTRIBUTION) or ()]
     needed = [each for each in wanted if each.marker is None or each.marker.evaluate()]
     wrong = [told for each in needed if (told := _unlike(each))]
     if wrong:
-        return problem("packages", f"{'; '.join(wrong)}; install mortal again in this environment")
+        return problem("packages", f"{'; '.join(wrong)}; install MORTAL again in this environment")
     return ok("packages", f"the {len(needed)} that mortal needs, in versions that it works with")
 
 

@@ -31,17 +31,17 @@ TRACKERS: Mapping[str, TrackerKind] = {
     "wandb": TrackerKind(
         factory="mortal_steps.report.trackers.wandb:WandbTracker",
         needs="wandb",
-        install="pip install 'mortal[wandb]'",
+        install="pip install 'wandb>=0.25'",
     ),
     "tensorboard": TrackerKind(
         factory="mortal_steps.report.trackers.tensorboard:TensorBoardTracker",
         needs="tensorboard",
-        install="pip install 'mortal[tensorboard]'",
+        install="pip install 'tensorboard>=2.20'",
     ),
     "trackio": TrackerKind(
         factory="mortal_steps.report.trackers.trackio:TrackioTracker",
         needs="trackio",
-        install="pip install 'mortal[trackio]'",
+        install="pip install 'trackio>=0.30'",
     ),
 }
 """By the name in `logging.report_to`."""

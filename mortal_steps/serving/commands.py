@@ -151,7 +151,7 @@ def transformers_command(
         engine="transformers",
         arguments=(*arguments, *endpoint.extra),
         environment=environment,
-        remedies={"Missing dependencies": "pip install 'mortal[serving]'"},
+        remedies={"Missing dependencies": "pip install 'openai>=1.98'"},
     )
 
 

@@ -1,4 +1,4 @@
-"""Which installed distribution has which package."""
+"""Which installed distribution has which package, and which is ours."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import importlib.metadata
 import inspect
 from collections import defaultdict
 from collections.abc import Iterator
+
+DISTRIBUTION = "mortal-rl"
+"""What this project is installed as. On PyPI, `mortal` is a package of somebody else's."""
 
 
 def packages_distributions() -> dict[str, list[str]]:

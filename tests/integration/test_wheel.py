@@ -43,5 +43,5 @@ def test_a_task_of_reasoning_gym_without_the_extra_is_refused_with_the_remedy(ru
     source = "data.source=reasoning_gym:spell_backward"
     said = run("mortal", "train", "tiny.toml", "--run-id", "spelled", "--set", source, code=1)
     assert "data.source = 'reasoning_gym:spell_backward'" in said
-    assert "pip install 'mortal[reasoning-gym]'" in said
+    assert "pip install 'reasoning-gym==0.1.25'" in said
     assert not (project / "runs" / "spelled").exists()

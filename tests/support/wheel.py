@@ -20,7 +20,7 @@ FOLDERS = ("mortal", "mortal_steps", "flows", "tasks", "deployments")
 """Of the packages; the last three are installed under other names."""
 HIDING = ("datasets.py", "random.py")
 """Modules of a project that neither MORTAL nor Prefect takes for others."""
-NOT_BORROWED = ("mortal", "__editable__", "reasoning_gym", "wandb")
+NOT_BORROWED = ("mortal", "mortal_rl", "__editable__", "reasoning_gym", "wandb")
 NOT_OURS = 'raise RuntimeError("this is the user\'s, and MORTAL has no business with it")\n'
 
 

@@ -21,7 +21,7 @@ def read_task(request: SourceRequest) -> Iterator[Row]:
             raise
         raise DataError(
             f"{request.place}: reasoning_gym is not installed here; "
-            "`pip install 'mortal[reasoning-gym]'` installs the version that MORTAL is tested with"
+            "`pip install 'reasoning-gym==0.1.25'` installs the version that MORTAL is tested with"
         ) from None
     if task not in DATASETS:
         near = difflib.get_close_matches(task, DATASETS, n=3)

@@ -129,5 +129,5 @@ def check_installed() -> None:
     if find_spec("math_verify") is None:
         raise RewardError(
             "the interpreter of the reward functions has no math_verify; `pip install "
-            "'mortal[math]'` there, or leave compute.local.reward.python out"
+            "'math-verify==0.9.0'` there, or leave compute.local.reward.python out"
         )

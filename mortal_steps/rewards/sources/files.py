@@ -18,13 +18,13 @@ from pathlib import Path
 from mortal_steps.models.local_folder import files_of
 from mortal_steps.rewards.sources.history import MISSING, RewardSources
 from mortal_steps.rewards.users_code.project import (
-    MORTAL,
     OURS,
     find_in,
     folders_of,
     installed_distributions,
 )
 from mortal_steps.store.files import digest_file
+from mortal_steps.system.distributions import DISTRIBUTION
 
 
 def find_sources(
@@ -142,9 +142,9 @@ def _versions(names: set[str]) -> dict[str, str]:
 
 def _distributions(name: str) -> list[str]:
     if name in OURS:
-        name = MORTAL
+        name = DISTRIBUTION
     try:
         importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return [] if name == MORTAL else installed_distributions().get(name, [])
+        return [] if name == DISTRIBUTION else installed_distributions().get(name, [])
     return [name]

@@ -17,8 +17,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
-MORTAL = "mortal"
-OURS = frozenset({MORTAL, "mortal_steps"})
+from mortal_steps.system.distributions import DISTRIBUTION
+
+OURS = frozenset({"mortal", "mortal_steps"})
 
 
 def folders_of(place: str, working_dir: Path) -> list[Path]:
@@ -87,7 +88,7 @@ def _needed() -> frozenset[str] | None:
     """What MORTAL requires, directly or not; None where it is not installed itself, so that
     whatever is there is there for it."""
     found: set[str] = set()
-    waiting = [MORTAL]
+    waiting = [DISTRIBUTION]
     while waiting:
         try:
             requirements = importlib.metadata.requires(waiting.pop()) or []

@@ -207,9 +207,9 @@ def test_without_math_verify_the_remedy_is_told_before_anything_is_scored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "math_verify", None)
-    with pytest.raises(RewardError, match=r"pip install 'mortal\[math\]'"):
+    with pytest.raises(RewardError, match=r"pip install 'math-verify=="):
         Math().load()
-    with pytest.raises(RewardError, match=r"pip install 'mortal\[math\]'"):
+    with pytest.raises(RewardError, match=r"pip install 'math-verify=="):
         MathProcess().compare([Comparison(gold="1", said="1")], cpu_s=1.0)
 
 

@@ -72,7 +72,7 @@ def test_what_a_function_imports_of_the_project_is_part_of_it(project: Path) -> 
     }
     assert set(found.packages) == {"numpy"}
     built_in = find_sources(["mortal_steps.rewards.functions:exact_match"], project)
-    assert (built_in.files, set(built_in.packages)) == ({}, {"mortal"})
+    assert (built_in.files, set(built_in.packages)) == ({}, {"mortal-rl"})
 
 
 def test_an_edited_function_stops_the_run_until_it_is_accepted(

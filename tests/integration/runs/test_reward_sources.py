@@ -60,6 +60,6 @@ def test_an_upgraded_package_is_noted_and_stops_nothing(config, monkeypatch):
     )
     config = config.model_copy(update={"rewards": rewards, "run_id": "upgraded"})
     run = open_run(config)
-    monkeypatch.setattr(files, "_versions", lambda names: {"mortal": "9.9"})
+    monkeypatch.setattr(files, "_versions", lambda names: {"mortal-rl": "9.9"})
     note_sources(open_run(config).store, config, run.working_dir(), 0)
-    assert [entry.sources.packages["mortal"] for entry in find_history(run.store)][1:] == ["9.9"]
+    assert [entry.sources.packages["mortal-rl"] for entry in find_history(run.store)][1:] == ["9.9"]

@@ -130,7 +130,7 @@ def test_a_run_has_one_name_in_a_tracker_and_shows_no_secrets(run):
 def test_a_tracker_that_is_not_installed_is_named_with_what_to_do(monkeypatch):
     for name, kind in TRACKERS.items():
         monkeypatch.setattr("mortal_steps.orchestration.tracking.find_spec", lambda needs: None)
-        with pytest.raises(ConfigError, match=f"has no {kind.needs}; `pip install 'mortal"):
+        with pytest.raises(ConfigError, match=f"has no {kind.needs}; `pip install '{name}>="):
             check_trackers([name])
     assert tracker_kind("mine:Mine").factory == "mine:Mine"
 

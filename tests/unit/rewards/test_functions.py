@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import matplotlib.font_manager  # noqa: F401  # its first import on a machine starts fc-list
 import pytest
 
 from mortal_steps.config import DataConfig
@@ -96,7 +97,7 @@ def test_without_reasoning_gym_the_remedy_is_told(monkeypatch: pytest.MonkeyPatc
     problems = problems_of("spell_backward", min_word_len=4)
     _verifier.cache_clear()
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    with pytest.raises(RewardError, match=r"pip install 'mortal\[reasoning-gym\]'"):
+    with pytest.raises(RewardError, match=r"pip install 'reasoning-gym=="):
         judge(problems, ["a", "b"])
 
 
