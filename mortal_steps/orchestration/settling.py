@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mortal_steps.compute.devices import have_bfloat16
+from mortal_steps.compute.placement import find_placement, have_bfloat16
 from mortal_steps.config import ModelConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, engine_kind
 from mortal_steps.config.rewards import RewardCommits
@@ -30,6 +30,7 @@ def settle(config: RunConfig) -> RunConfig:
     `hub.find_commit` raises."""
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
+    found = find_placement(config)
     settled = config.settled(
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
@@ -37,6 +38,8 @@ def settle(config: RunConfig) -> RunConfig:
         dtype=_find_sampling_type(config),
         context=find_context(model),
         reward_commits=find_reward_commits(config),
+        num_rollout_workers=len(found.engines),
+        on_gpu=found.actor is not None,
     )
     _tell(config, settled)
     return settled
