@@ -10,6 +10,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
 from mortal_steps.report.evaluations import beside, mean_metrics, mean_scores
+from mortal_steps.report.report_files import write_report
 from mortal_steps.report.timings import generation_timings, timing_row
 from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, TIMINGS
 from mortal_steps.runs.run import Run
@@ -71,6 +72,18 @@ def restore_logs(run: Run) -> None:
         run.logs.replace(name, _again(run, name, readable, run.manifest.step))
     if damaged:
         run.update(step=run.manifest.step)
+
+
+def restore_logs_of_complete(run: Run) -> None:
+    """Make damaged logs of a run again that trains no more. Raises `StoreError` if another process
+    drives it."""
+    if run.logs.damaged(run.manifest.logs):
+        run.acquire()
+        try:
+            restore_logs(run)
+            write_report(run)
+        finally:
+            run.release()
 
 
 def mend_logs(run: Run, done: int) -> None:
