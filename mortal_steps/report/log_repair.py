@@ -27,12 +27,13 @@ Row = Mapping[str, Any]
 def metrics_row(config: RunConfig, result: StepResult, rewards: Sequence[RewardRef]) -> Row:
     """A step's line of metrics.jsonl: a pure function of its records."""
     num_scored = sum(shard.num_scored for shard in rewards)
-    reward_sum = sum(shard.reward_sum for shard in rewards)
+    mean = sum(shard.reward_sum for shard in rewards) / max(num_scored, 1)
     row = {
         **result.metrics,
         **_failure_counts(config, rewards),
         "step": result.step + 1,
-        "reward": reward_sum / num_scored if num_scored else None,
+        # TRL's own where it has one: its float32 mean differs from ours in the last digits.
+        "reward": result.metrics.get("reward", mean) if num_scored else None,
         "num_scored": num_scored,
         "num_sampled_tokens": sum(shard.generation.num_tokens for shard in rewards),
         "policy_version": rewards[0].generation.policy_version,
