@@ -86,8 +86,8 @@ class ModelConfig(Section):
         if self.new is not None and self.name_or_path != default:
             raise ValueError(
                 f"name_or_path = {self.name_or_path!r} names a model, and [model.new] builds "
-                "another one; leave name_or_path out to train the new one, or remove [model.new] (on "
-                "the command line: --set model={}) to train the named one"
+                "another one; leave name_or_path out to train the new one, or remove [model.new] "
+                "(on the command line: --set model={}) to train the named one"
             )
         return self
 
