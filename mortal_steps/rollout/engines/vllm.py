@@ -63,7 +63,6 @@ class VllmEngine(Engine):
         self.on_cpu = self._vllm.platforms.current_platform.is_cpu()
         if self.on_cpu:
             vllm_cpu.require_libnuma()
-            vllm_cpu.keep_weights_plain()
         self._model_config = read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
         self.max_model_len = context_length(self._model_config, model.max_model_len)

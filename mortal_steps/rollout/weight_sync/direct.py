@@ -27,6 +27,7 @@ from mortal_steps.store.folders import FOLDER_MANIFEST, listed_files
 from mortal_steps.store.mapped_segments import MappedSegments
 from mortal_steps.store.segments import SHARED_MEMORY, Shared, opened
 from mortal_steps.store.tensor_layout import read_layout
+from mortal_steps.system.faults import ends_process
 from mortal_steps.types import WeightsRef
 
 logger = logging.getLogger(__name__)
@@ -103,7 +104,9 @@ def _load(
             if _hashed(shared, found) == digest:
                 raise
             raise _damaged(origin) from None
-        except Exception:
+        except Exception as error:
+            if ends_process(error):
+                raise
             logger.warning(
                 "the engine failed to load %s; reading its folder", origin, exc_info=True
             )
