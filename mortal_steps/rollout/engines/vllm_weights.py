@@ -27,7 +27,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from vllm.platforms import current_platform
 
-from mortal_steps.rollout.engines import vllm_cpu
+from mortal_steps.rollout.engines import vllm_cpu, vllm_gpu
 from mortal_steps.rollout.engines.held_tensors import is_held, tensors_in
 from mortal_steps.rollout.engines.vllm_adapter import AdapterWitness
 
@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 if current_platform.is_cpu():
     vllm_cpu.keep_weights_plain()
+else:
+    vllm_gpu.add_adapters_in_order()
 
 Given = str | Mapping[str, torch.Tensor]
 """A folder, or tensors by name."""

@@ -21,7 +21,7 @@ from mortal_steps.errors import CorruptFileError, EngineError, WeightsMismatchEr
 from mortal_steps.rollout.engines.base import Engine, other_tensors
 from mortal_steps.rollout.weight_sync.base import restarted_on_failure
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE, check_probe
-from mortal_steps.rollout.weight_sync.compared import Compared
+from mortal_steps.rollout.weight_sync.compared import Compared, compares_all
 from mortal_steps.store.digests import digest_of_bytes
 from mortal_steps.store.folders import FOLDER_MANIFEST, listed_files
 from mortal_steps.store.mapped_segments import MappedSegments
@@ -97,7 +97,8 @@ def _load(
                 engine.verify_tensors(tensors, origin)
             if held and not proven:
                 raise other_tensors(origin, [shared.payload_name])
-            check_probe(engine, shared.files[PROBE_FILE], tolerance, origin)
+            all_proven = proven or compares_all(engine, [layout])
+            check_probe(engine, shared.files[PROBE_FILE], tolerance, origin, proven=all_proven)
         except EngineError:
             raise
         except WeightsMismatchError:
