@@ -90,9 +90,10 @@ class Distributed:
     """GPU of each rollout worker's container on Modal."""
     num_rollout_workers: int = 2
     """Number of processes, or of containers on Modal, that sample."""
-    weight_sync_method: str = "reload"
+    weight_sync_method: str | None = None
     """How rollout workers receive new weights: `reload`, `volume` or `checkpoint`; `direct`, which
-    works on this machine only; or a method of your own as `module:name`."""
+    works on this machine only; or a method of your own as `module:name`. None: see
+    `rollout.weight_sync`."""
     sync_weights_every: int = 1
     """Number of steps after which the rollout workers receive new weights."""
 

@@ -35,6 +35,7 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import ComputeError, StoreError
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.store import RunStore
+from mortal_steps.system.faults import ends_process
 from mortal_steps.types import FileRef
 
 logger = logging.getLogger(__name__)
@@ -132,6 +133,9 @@ class WorkerHost:
             return Outcome(value=value, files=made or {}, on_volume=on_volume, is_committed=stays)
         except Exception as error:  # the boundary: any error travels to the caller
             logger.error("call failed", exc_info=error)
+            if ends_process(error):  # to the caller, the container is lost
+                self._commit()
+                os._exit(1)
             return Outcome(error=as_mortal_error(error))
 
     def _commit(self) -> Outcome | None:

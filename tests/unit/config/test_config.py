@@ -53,7 +53,7 @@ def test_documented_defaults():
     assert (training.use_lora, training.gradient_checkpointing) == (False, True)
     assert (rollout.engine, rollout.max_tokens) == (None, None)
     assert (config.max_tokens, config.num_rollout_workers) == (1024, 2)
-    assert (rollout.weight_sync, rollout.sync_weights_every) == ("reload", 1)
+    assert (rollout.weight_sync, rollout.sync_weights_every) == (None, 1)
     assert config.checkpoints.save_steps == 100
     assert (compute.modal.actor, compute.modal.rollout, compute.modal.gpu) == (
         "A100",

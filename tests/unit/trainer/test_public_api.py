@@ -44,7 +44,7 @@ MODES = {
         "actor": "A100",
         "rollout": "A10G",
         "num_rollout_workers": 2,
-        "weight_sync_method": "reload",
+        "weight_sync_method": None,
         "sync_weights_every": 1,
     },
     GPUConfig: {"gpu_type": inspect.Parameter.empty, "count": 1},

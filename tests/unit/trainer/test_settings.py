@@ -43,9 +43,9 @@ def test_parameters_are_keys():
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
-        (Distributed(), ("distributed", None, 2, "reload")),
-        (SingleNode(), ("single_node", "transformers", 1, "reload")),
-        (SingleNode(use_vllm=True), ("single_node", "vllm", 1, "reload")),
+        (Distributed(), ("distributed", None, 2, None)),
+        (SingleNode(), ("single_node", "transformers", 1, None)),
+        (SingleNode(use_vllm=True), ("single_node", "vllm", 1, None)),
         (
             Distributed(num_rollout_workers=3, weight_sync_method="volume"),
             ("distributed", None, 3, "volume"),

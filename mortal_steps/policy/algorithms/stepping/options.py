@@ -26,6 +26,7 @@ from mortal_steps.policy.algorithms.stepping.refusals import (
     idle_options,
     loading_options,
     options_of,
+    unrepeatable_options,
 )
 
 Built = TypeVar("Built", bound=TrainingArguments)
@@ -48,7 +49,9 @@ def check_options(config: RunConfig, build: Callable[..., TrainingArguments]) ->
     built = build(config, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere)
     if not away:
         _check_packages(built)
-    return idle_options(config.training.trl) + _idle_lora(config) + _lost_updates(config)
+    chosen = config.training.trl
+    unrepeatable = unrepeatable_options(chosen) if config.training.deterministic else ()
+    return idle_options(chosen) + unrepeatable + _idle_lora(config) + _lost_updates(config)
 
 
 def build_options(
