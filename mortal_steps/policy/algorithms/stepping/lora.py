@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import difflib
 import importlib.util
@@ -43,7 +44,7 @@ REFUSED = {
         ("megatron_config", "megatron_core", "runtime_config", "use_qalora", "qalora_group_size"),
         UNPROVEN,
     ),
-    **dict.fromkeys(("use_bdlora", "velora_config", "kasa_config"), UNPROVEN),
+    **dict.fromkeys(("use_bdlora", "velora_config", "kasa_config", "lora_bias"), UNPROVEN),
 }
 """PEFT's options that a run cannot choose, and why."""
 REFUSED_STARTS = {
@@ -72,7 +73,7 @@ def lora_config(config: RunConfig) -> LoraConfig | None:
             lora_alpha=lora.alpha,
             lora_dropout=lora.dropout,
             target_modules=None if targets == USUAL_LAYERS else targets,
-            **lora.peft,
+            **copy.deepcopy(lora.peft),  # PEFT adds to lists that it is given
         )
     except (ImportError, TypeError, ValueError) as error:
         raise ConfigError(
