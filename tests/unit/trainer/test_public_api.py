@@ -17,6 +17,7 @@ PARAMETERS = {
     "eval_dataset": None,
     "processing_class": None,
     "peft_config": None,
+    "quantization_config": None,
     "num_generations": 4,
     "batch_size": 8,
     "learning_rate": 5e-6,
