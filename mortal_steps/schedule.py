@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import math
 import random
 from array import array
 from collections.abc import Sequence
@@ -73,10 +74,13 @@ def _epoch_order(num_problems: int, epoch: int, seed: int, shuffle: bool) -> Seq
 
 
 def num_train_steps(num_problems: int, training: TrainingConfig) -> int:
-    """`max_steps`, or the batches that `num_epochs` passes fill (at least one)."""
+    """`max_steps`, or the batches that `num_epochs` passes fill (at least one). Of a part of a pass
+    that ends within a batch, this batch counts, as it does in TRL."""
     if training.max_steps > 0:
         return training.max_steps
-    return max(1, num_problems * training.num_epochs // training.batch_size)
+    whole, size = int(training.num_epochs), training.batch_size
+    part = math.ceil((training.num_epochs - whole) * (num_problems // size))
+    return max(1, num_problems * whole // size + part)
 
 
 def shard_bounds(num_problems: int, num_shards: int) -> list[tuple[int, int]]:

@@ -165,7 +165,7 @@ def _check_shape(parent: Run, config: RunConfig, changes: Changes) -> None:
 def _same_problems(parent: Run, changes: Changes) -> Problems | None:
     """The parent's problems, if the fork has the same ones; then their source is not read again."""
     data, info, store = parent.config.data, parent.info, parent.store
-    drawn = any(map(made_rows, (data.source, data.eval_source or "")))
+    drawn = any(map(made_rows, (data.source, *data.eval_sources.values())))
     sections = ("data", "seed") if drawn else ("data",)
     if any(is_below(key, sections) and key != "data.on_long" for key in changes):
         return None

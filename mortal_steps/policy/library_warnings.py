@@ -15,8 +15,10 @@ from typing import Any
 LIBRARIES = ("trl", "transformers", "peft")
 DEPRECATIONS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning)
 """They are about calls in the code of these libraries and of this one."""
-NOT_NEWS = ("deprecated", "use_cache", "lr value before scheduler")
+NOT_NEWS = ("deprecated", "use_cache", "lr value before scheduler", "PAD/BOS/EOS tokens")
 """Parts of messages about what these libraries do of themselves."""
+FIRST_OF_ONE = "[RANK 0] "
+"""What accelerate puts before the messages of TRL's trainers."""
 MOST = 5
 """Warnings of one process that reach the user; the others are in its log."""
 MOST_CHARS = 600
@@ -40,7 +42,9 @@ class LibraryWarnings(logging.Handler):
         loggers = [logging.getLogger(name) for name in LIBRARIES]
         show = warnings.showwarning
 
-        def shown(message: Warning | str, category: type[Warning], *where: Any, **rest: Any) -> None:
+        def shown(
+            message: Warning | str, category: type[Warning], *where: Any, **rest: Any
+        ) -> None:
             library = _caller()
             if library in LIBRARIES and not issubclass(category, DEPRECATIONS):
                 self._add(library, str(message))
@@ -66,7 +70,7 @@ class LibraryWarnings(logging.Handler):
         return tuple(new)
 
     def _add(self, library: str, message: str) -> None:
-        text = " ".join(message.split())
+        text = " ".join(message.removeprefix(FIRST_OF_ONE).split())
         warning = f"{library} warns: {text[:MOST_CHARS]}{' [...]' if text[MOST_CHARS:] else ''}"
         if any(part in text for part in NOT_NEWS) or gist(warning) in self._known:
             return

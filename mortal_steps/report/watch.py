@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mortal_steps.config import RunConfig
+from mortal_steps.policy.library_warnings import gist
 from mortal_steps.report.watchers import WATCHERS
 from mortal_steps.report.watchers.base import Found, Seen, Watcher
-from mortal_steps.policy.library_warnings import gist
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.notices import Notice, new_notice, note
 from mortal_steps.runs.run import Run

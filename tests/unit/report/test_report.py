@@ -140,7 +140,7 @@ def test_functions_called_as_our_own_columns_keep_their_means():
         rewards=[[{"reward": 1.0, "step": 2.0}]],
         metrics={"step": 5.0, "accuracy": 0.5},
     )
-    assert mean_scores(config, [shard]) == {
+    assert mean_scores(config, [shard], {}) == {
         "rewards/reward": 1.0,
         "rewards/step": 2.0,
         "reward": 7.0,
