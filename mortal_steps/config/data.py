@@ -35,7 +35,7 @@ class DataConfig(Section):
     """Take the held-out problems from another source, which has the same forms as `source`."""
     eval_split: Annotated[str | None, Affects.SAMPLING] = None
     """Take the held-out problems from another split of `source` (or of `eval_source`)."""
-    eval_sets: Annotated[Mapping[SetName, str], Affects.SAMPLING, Later()] = Field(
+    eval_sets: Annotated[dict[SetName, str], Affects.SAMPLING, Later()] = Field(
         default_factory=dict
     )
     """Several sets of held-out problems by name, each from a source in the forms of `source`. An

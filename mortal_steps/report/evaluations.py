@@ -24,7 +24,7 @@ def mean_scores(
     Also how many completions are masked, by the function that failed on them, and the metrics that
     functions logged. A function that is called as one of our own columns is told by its mean under
     `rewards/<function>`. The scores of each of the `sets` (`RunInfo.eval_sets`) are beside these,
-    under TRL's names.
+    under TRL's names with transformers' prefix of a set.
     """
     weights = reward_weights(config.for_evaluation())
     scores: dict[str, list[float]] = defaultdict(list)

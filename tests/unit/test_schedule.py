@@ -91,3 +91,15 @@ def test_number_of_steps():
     assert num_train_steps(100, TrainingConfig(batch_size=8, max_steps=7, num_epochs=5)) == 7
     assert num_train_steps(100, TrainingConfig(batch_size=8, max_steps=-1, num_epochs=5)) == 62
     assert num_train_steps(3, TrainingConfig(batch_size=8, max_steps=-1, num_epochs=1)) == 1
+
+
+def test_parts_of_an_epoch_end_with_a_whole_batch():
+    def steps(num_problems, num_epochs):
+        training = TrainingConfig(batch_size=8, max_steps=-1, num_epochs=num_epochs)
+        return num_train_steps(num_problems, training)
+
+    assert [steps(80, part) for part in (0.01, 0.1, 0.11, 0.5, 1.0, 1.5, 2.25)] == [
+        *(1, 1, 2, 5, 10, 15, 23)
+    ]
+    assert steps(3, 0.5) == 1
+    assert type(TrainingConfig(num_epochs=3.0).num_epochs) is int

@@ -69,6 +69,7 @@ FINGERPRINTS = {
 """As the code had them that knew no `[algorithm]` and no `[[rewards.terms]]`."""
 
 LATER = {
+    "data.eval_sets",
     "data.on_long",
     "evaluation.functions",
     "rewards.terms",
