@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from mortal_steps.config import RolloutConfig, RunConfig, TrainingConfig
 from mortal_steps.types import PolicyVersion
 
+SEED_OF_THE_RUN = -1
+"""Value of `seed` with which each run has another one."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSchedule:
@@ -120,6 +123,13 @@ def completion_seed(run_seed: int, step: int, problem_id: str, generation: int) 
 def train_seed(run_seed: int, step: int) -> int:
     """Torch seed of a train step (TRL's shuffle, dropout)."""
     return derive_seed("train", run_seed, step)
+
+
+def with_own_seed(config: RunConfig) -> RunConfig:
+    """The configuration of a run that has an id: a `seed` of -1 is made from the id."""
+    if config.seed != SEED_OF_THE_RUN:
+        return config
+    return config.model_copy(update={"seed": derive_seed("run", str(config.run_id)) % 2**31})
 
 
 def derive_seed(*parts: int | str) -> int:

@@ -53,7 +53,7 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
     problems = None
     if data:
         others = {"eval_source": None, "eval_sets": {}, "eval_split": None, "eval_samples": 0}
-        problems = read_held_out(run.config.data.model_copy(update=others | data), config.seed)
+        problems = read_held_out(run.config.data.model_copy(update=others | data), run.config.seed)
     gate = Gate(run, _registry(run), problems=problems)
     os.chdir(run.working_dir())
     return dict(asyncio.run(gate.judge(gate.bring_in())).metrics)

@@ -27,6 +27,7 @@ from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.runs.view import check_never_begun
+from mortal_steps.schedule import with_own_seed
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import IDENTITY_FILE, check_config
 from mortal_steps.types import Problem
@@ -52,6 +53,7 @@ def open_run(
             f"run_id = {config.run_id!r} cannot name a folder: use letters, digits, '.', '_' and "
             "'-', and start with a letter or a digit"
         )
+    config = with_own_seed(config)
     check_trackers(config.logging.report_to)
     if config.compute.backend == "local":
         check_surroundings()

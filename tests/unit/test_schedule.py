@@ -15,6 +15,7 @@ from mortal_steps.schedule import (
     problem_indices,
     shard_bounds,
     train_seed,
+    with_own_seed,
 )
 
 
@@ -109,6 +110,16 @@ def test_held_out_problems_are_evaluated_unless_told_otherwise(held_out, evaluat
     config = RunConfig(data={"source": "x", **held_out}, evaluation=evaluation)
     schedule = RunSchedule(config=config, num_steps=5)
     assert [step for step in range(6) if schedule.evaluates(step)] == expected
+
+
+def test_a_seed_of_its_own_follows_from_the_runs_id():
+    first, again, other = (
+        with_own_seed(RunConfig(seed=-1, run_id=run_id)) for run_id in ("a", "a", "b")
+    )
+    assert first == again
+    assert first.seed == 1151825539, "seeds are for ever"
+    assert 0 <= other.seed != first.seed
+    assert with_own_seed(RunConfig(seed=7, run_id="a")).seed == 7
 
 
 def test_parts_of_an_epoch_end_with_a_whole_batch():
