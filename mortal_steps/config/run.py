@@ -43,9 +43,10 @@ class RunConfig(Section):
     name: Annotated[str, Affects.FINGERPRINT] = Field("grpo", pattern=NAME)
     """Prefix of generated run ids; with RLOO, the default is `rloo`."""
     seed: Annotated[int, Affects.SAMPLING | Affects.TRAINING, Trl("seed"), Decides("data_seed")] = (
-        Field(42, ge=0, lt=2**31)
+        Field(42, ge=-1, lt=2**31)
     )
-    """Seed of the data order, sampling, training and new models."""
+    """Seed of the data order, sampling, training and new models; -1: each run has one of its own,
+    made from its id."""
     run_id: Annotated[str | None, Affects.NOTHING] = Field(None, pattern=NAME)
     """Id of the run; training again with the id of an existing run continues that run."""
     runs_dir: Annotated[LocalPath, Affects.NOTHING, Decides("output_dir")] = "runs"
