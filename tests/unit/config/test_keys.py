@@ -69,6 +69,7 @@ LATER = {
     "data.eval_sets",
     "data.on_long",
     "evaluation.functions",
+    "model.quantization",
     "rewards.terms",
     "rollout.dtype",
     "rollout.seeds",
