@@ -72,13 +72,15 @@ def check(
     problems: Problems | None = None,
     say: Callable[[str], None] | None = None,
     beside: Beside | None = None,
+    warned: list[str] | None = None,
     show: Callable[[str], None] | None = None,
 ) -> Problems:
     """Check a resolved configuration, and return the problems of the run.
 
     The problems are read from their source unless they are given. `say` is called with a line on
-    every check that may take a while, and `show` with the lines of the forecast; without it, only
-    the forecast's warnings are logged. Raises the `MortalError` that names what is wrong.
+    every check that may take a while, and `show` with the lines of the forecast. What TRL warns of
+    is logged, and added to `warned`, as are the warnings of a forecast that is not shown. Raises
+    the `MortalError` that names what is wrong.
     """
     say, beside = say or _say_nothing, beside or Beside()
     check_runs_dir(Path(config.runs_dir))
@@ -111,12 +113,14 @@ def check(
     check_rewards(config, train)
     say("measuring the prompts, and checking the training options with TRL")
     beside.go_on()
-    found, longest = check_training(config, train, held_out)
+    warned = [] if warned is None else warned
+    found, longest = check_training(config, train, held_out, warned)
     expected = forecast(config, longest)
     for line in lines_of(expected) if show else ():
         show(line)
     for warning in () if show else warnings_of(expected):
         logger.warning("%s", warning)
+        warned.append(warning)
     return found
 
 
@@ -272,17 +276,19 @@ def check_something_scores(config: RunConfig, problem: Problem) -> None:
 
 
 def check_training(
-    config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
+    config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem], warned: list[str]
 ) -> tuple[Problems, int | None]:
     """Have TRL check the options of `[training]` and `[training.trl]`, and return the problems
-    whose prompts fit the model (`data.on_long`), and the tokens of the longest."""
+    whose prompts fit the model (`data.on_long`), and the tokens of the longest. Its warnings are
+    added to `warned`."""
     count = len(train) + len(held_out)
     if count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
-    without_effect, lengths = call_once(
+    without_effect, by_trl, lengths = call_once(
         _passing_worker(config, "actor"), "check", train=train, held_out=held_out
     )
-    for warning in without_effect:
+    warned += by_trl
+    for warning in (*without_effect, *by_trl):
         logger.warning("%s", warning)
     if lengths is None:
         logger.warning(
