@@ -18,6 +18,13 @@ def has_bfloat16() -> bool:
     return bool(is_torch_bf16_gpu_available())
 
 
+def empty_cache() -> None:
+    """Give back what torch's allocator holds of the GPU without using it, for an engine that wakes
+    or starts there."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 def why_unused() -> str | None:
     """Why torch cannot use this machine's GPU, in torch's words; None if it can, if there is none,
     and where this process shall see none."""
