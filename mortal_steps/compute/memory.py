@@ -73,8 +73,7 @@ def training_memory(
     length = prompt + training.max_completion_length
     tokens = rows * length
     trained, size = trained_parameters(training, shape), 4 if training.use_lora else weight
-    reference = 1 + (training.beta > 0 and not training.use_lora)
-    weights = reference * weight * shape.parameters + (size * trained if training.use_lora else 0)
+    weights = _weights(config, shape, weight) + (size * trained if training.use_lora else 0)
 
     layer = tokens * _saved(training, shape, numbers, length, on_gpu)
     working = tokens * _working(shape, numbers)
@@ -107,6 +106,16 @@ def training_memory(
         activations=max(0, most - gradients - in_head),
         logits=in_head,
     )
+
+
+def _weights(config: RunConfig, shape: ModelShape, weight: int) -> int:
+    """Bytes of the model, and of the reference model where there is one."""
+    if config.model.quantization:  # of all matrices but the embeddings, with their scales
+        embeddings = (2 - shape.tied) * shape.embedding
+        part = 1.05 if config.model.quantization.get("load_in_8bit") else 0.55
+        return weight * embeddings + round(part * (shape.parameters - embeddings))
+    reference = config.training.beta > 0 and not config.training.use_lora
+    return (1 + reference) * weight * shape.parameters
 
 
 def trained_parameters(training: TrainingConfig, shape: ModelShape) -> int:

@@ -10,6 +10,7 @@ from mortal_steps.orchestration import settling
 from mortal_steps.rollout.engines.vllm import VllmEngine
 from mortal_steps.rollout.engines.vllm_gpu import with_fixed_kernels
 from mortal_steps.system.faults import ends_process
+from tests.support.made_up_gpus import let_there_be, several
 
 
 def inductor(options):
@@ -146,8 +147,7 @@ def test_what_fails_once_a_process_of_vllm_is_lost_ends_the_workers_process(engi
 def test_weights_are_read_over_the_old_ones_on_a_gpu_that_is_not_shared_in_turn(
     values, has_gpu, expected, monkeypatch
 ):
-    monkeypatch.setattr("mortal_steps.compute.devices.has_gpu", lambda: has_gpu)
-    monkeypatch.setattr("mortal_steps.compute.devices.expects_gpu", lambda: has_gpu)
+    let_there_be(monkeypatch, several(2 * has_gpu))
     config = RunConfig.model_validate(values)
     chosen = settling._find_weight_sync(config)
     settled = config.settled(cores=2, weight_sync=chosen)
