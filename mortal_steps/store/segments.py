@@ -37,7 +37,7 @@ from mortal_steps.types import SegmentRef
 
 SHARED_MEMORY = Path("/dev/shm")
 MAGIC = b"MORTAL1\n"
-START = 1 << 20
+START = 4 << 20
 ABANDONED_S = 3600.0
 """Seconds since the last writing after which a segment whose writer is gone counts as abandoned."""
 REMEDY = "or choose another rollout.weight_sync, such as 'reload'"

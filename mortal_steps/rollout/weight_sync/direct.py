@@ -1,10 +1,9 @@
 """`direct`: the tensors are copied out of memory that the actor shares, without a file between.
 
 The actor announces where (`WeightsRef.segment`). What lies there is a version's whole folder: its
-manifest has the digest that was published, the files have those of the manifest. An engine with
-its tensors in the CPU's memory hashes those, once they are copied, and they must have the file's
-digest. For others, the file is hashed, and each tensor compared with it; beside an engine on a GPU
-a thread computes the hash. All of it is waited for before a token is sampled.
+manifest has the digest that was published, the files have those of the manifest. What the engine
+holds, once it has copied the tensors, must have the digests of those that the actor had; where it
+cannot compare all of them, the file in memory is hashed.
 
 A version that is not in memory (any more) is read from its folder: after a resume, or where the
 actor was restarted, or for a worker that comes late.
@@ -14,14 +13,19 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError, EngineError, WeightsMismatchError
-from mortal_steps.rollout.engines.base import Engine, other_tensors
+from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.weight_sync.base import restarted_on_failure
-from mortal_steps.rollout.weight_sync.canary import PROBE_FILE, check_probe
+from mortal_steps.rollout.weight_sync.canary import (
+    PROBE_FILE,
+    check_probe,
+    is_compared,
+    published_digests,
+)
 from mortal_steps.rollout.weight_sync.compared import Compared
+from mortal_steps.rollout.weight_sync.published import PublishedTensors, check_held
 from mortal_steps.store.digests import digest_of_bytes
 from mortal_steps.store.folders import FOLDER_MANIFEST, listed_files
 from mortal_steps.store.mapped_segments import MappedSegments
@@ -83,38 +87,27 @@ def _load(
     digest = _checked(shared, weights, origin)
     layout = read_layout(shared.payload, origin)
     tensors = views(shared.payload, layout)
-    held = engine.holds_as_in_file(layout)
-    if compared is not None:
-        compared.tell(engine, [layout])
-    with ThreadPoolExecutor(1, thread_name_prefix="verify-weights") as beside:
-        hashes = not held and not engine.on_cpu
-        found = beside.submit(digest_of_bytes, shared.payload) if hashes else None
-        try:
-            engine.load_tensors(tensors)
-            proven = held and engine.digest_of_held(layout) == digest
-            if not proven:
-                engine.verify_tensors(tensors, origin)
-            if held and not proven:
-                raise other_tensors(origin, [shared.payload_name])
-            check_probe(engine, shared.files[PROBE_FILE], tolerance, origin)
-        except EngineError:
+    try:
+        engine.load_tensors(tensors)
+        probe = shared.files[PROBE_FILE]
+        published = PublishedTensors(given=tensors, digests=published_digests(probe))
+        found = engine.compare(published)
+        check_held(found, origin)
+        check_probe(engine, probe, tolerance, origin)
+    except EngineError:
+        raise
+    except WeightsMismatchError:
+        if digest_of_bytes(shared.payload, alone=True) == digest:
             raise
-        except WeightsMismatchError:
-            if _hashed(shared, found) == digest:
-                raise
-            raise _damaged(origin) from None
-        except Exception:
-            logger.warning(
-                "the engine failed to load %s; reading its folder", origin, exc_info=True
-            )
-            return 0
-        if not proven and _hashed(shared, found) != digest:
-            raise _damaged(origin)
+        raise _damaged(origin) from None
+    except Exception:
+        logger.warning("the engine failed to load %s; reading its folder", origin, exc_info=True)
+        return 0
+    if not is_compared(layout, found) and digest_of_bytes(shared.payload, alone=True) != digest:
+        raise _damaged(origin)
+    if compared is not None:
+        compared.tell(found, [layout])
     return sum(map(len, (shared.payload, *shared.files.values())))
-
-
-def _hashed(shared: Shared, found: Future[str] | None) -> str:
-    return found.result() if found else digest_of_bytes(shared.payload, alone=True)
 
 
 def _damaged(origin: str) -> CorruptFileError:
