@@ -92,6 +92,7 @@ class Sharing:
             )
         self.join()
         # Imported where used: an actor that is only made needs no torch.
+        from mortal_steps.policy.model_files.staging import copy_into
         from mortal_steps.rollout.weight_sync.shared_tensors import views
         from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 
@@ -105,10 +106,10 @@ class Sharing:
             payload = segment.payload(layout.size)
             payload[: len(layout.header)] = layout.header
             for name, view in views(payload, layout).items():
-                view.copy_(tensors[name])
+                copy_into(view, tensors[name])
             on_cpu = all(tensor.device.type == "cpu" for tensor in tensors.values())
-            told = tensor_digests(tensors.items())
-            files, digests = self._described(policy, payload, probe, told, alone=on_cpu)
+            by_name = tensor_digests(tensors.items())
+            files, digests = self._described(policy, payload, probe, by_name, alone=on_cpu)
             manifest = manifest_of(digests)
             shared = {**files, FOLDER_MANIFEST: manifest}
             place = segment.seal(shared, (SAFE_WEIGHTS_NAME, layout.size))

@@ -29,7 +29,7 @@ from mortal_steps.rollout.weight_sync.published import PublishedTensors, check_h
 from mortal_steps.store.digests import digest_of_bytes
 from mortal_steps.store.folders import FOLDER_MANIFEST, listed_files
 from mortal_steps.store.mapped_segments import MappedSegments
-from mortal_steps.store.segments import SHARED_MEMORY, Shared, opened
+from mortal_steps.store.segments import SHARED_MEMORY, Shared, damaged_segment, opened
 from mortal_steps.store.tensor_layout import read_layout
 from mortal_steps.types import WeightsRef
 
@@ -85,7 +85,10 @@ def _load(
     assert weights.segment is not None
     origin = f"{SHARED_MEMORY / weights.segment.name} (weights v{weights.version})"
     digest = _checked(shared, weights, origin)
-    layout = read_layout(shared.payload, origin)
+    try:
+        layout = read_layout(shared.payload, origin)
+    except CorruptFileError:
+        raise _damaged(origin) from None
     tensors = views(shared.payload, layout)
     try:
         engine.load_tensors(tensors)
@@ -111,20 +114,17 @@ def _load(
 
 
 def _damaged(origin: str) -> CorruptFileError:
-    return CorruptFileError(
-        f"{origin} is damaged: its tensors are not those that were published. Continue with "
-        "`mortal resume`, which reads them from their folder or makes them again"
-    )
+    return damaged_segment(origin, "its tensors are not those that were published")
 
 
 def _checked(shared: Shared, weights: WeightsRef, origin: str) -> str:
     """The digest of the payload as it was published, once the small files are as published."""
     manifest = shared.files.get(FOLDER_MANIFEST, b"")
     if hashlib.sha256(manifest).hexdigest() != weights.sha256:
-        raise CorruptFileError(f"{origin} is not what was published: its manifest is another one")
+        raise damaged_segment(origin, "its manifest is another one than was published")
     digests = listed_files(manifest, origin)
-    payload = digests.pop(shared.payload_name)
+    payload = digests.pop(shared.payload_name, "")
     for name, digest in digests.items():
         if digest_of_bytes(shared.files.get(name, b"")) != digest:
-            raise CorruptFileError(f"{origin} is damaged: {name} is not what was published")
+            raise damaged_segment(origin, f"{name} is not what was published")
     return payload
