@@ -140,11 +140,6 @@ def gpus_per_engine(config: RunConfig) -> int:
     return size
 
 
-def samples_on_gpu(config: RunConfig) -> bool:
-    """Whether rollout workers compute on GPUs."""
-    return any(find_placement(config).engines)
-
-
 def have_bfloat16(config: RunConfig) -> bool:
     """Whether actor and rollout workers compute on GPUs that support bfloat16."""
     found = find_placement(config)

@@ -30,8 +30,6 @@ GSPO (https://arxiv.org/abs/2507.18071) is no loss of its own: it is
 Published = Literal["adapter", "merged"]
 """What rollout workers are given of a LoRA run."""
 
-GPU_ROWS = 8
-"""Completions in a micro-batch on a GPU, at most, by default."""
 USUAL_LAYERS = "peft-default"
 """As `training.lora.target_modules`: what PEFT adapts where it is given none."""
 LOADABLE = {
@@ -42,6 +40,8 @@ LOADABLE = {
 engine computes it beside its base."""
 LEAVES_BASE = (True, False, "gaussian", "orthogonal")
 """Values of `init_lora_weights` with which PEFT does not change the base."""
+GPU_ROWS = 8
+"""Completions in a micro-batch on a GPU, at most, by default."""
 
 EMBEDDINGS = (
     *("lm_head", "model.embed_tokens", "model.language_model.embed_tokens", "embed_out"),

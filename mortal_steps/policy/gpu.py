@@ -14,7 +14,7 @@ def has_bfloat16() -> bool:
     `compute.devices` asks the same before a run begins.
     """
     if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(is_torch_bf16_gpu_available())
 
 
