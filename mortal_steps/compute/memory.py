@@ -28,7 +28,7 @@ class TrainingMemory:
     weights: int
     gradients: int
     optimizer: int
-    """The two moments of Adam's."""
+    """The two moments of Adam's, or what another optimizer keeps."""
     activations: int
     """What the backward pass needs of the forward pass, and computes with."""
     logits: int
@@ -102,7 +102,7 @@ def training_memory(
     return TrainingMemory(
         weights=weights,
         gradients=gradients,
-        optimizer=2 * size * trained,
+        optimizer=trained * _of_optimizer(training, size),
         activations=max(0, most - gradients - in_head),
         logits=in_head,
     )
@@ -116,6 +116,16 @@ def _weights(config: RunConfig, shape: ModelShape, weight: int) -> int:
         return weight * embeddings + round(part * (shape.parameters - embeddings))
     reference = config.training.beta > 0 and not config.training.use_lora
     return (1 + reference) * weight * shape.parameters
+
+
+def _of_optimizer(training: TrainingConfig, size: int) -> int:
+    """Bytes that the optimizer keeps for a parameter."""
+    name = str(training.trl.get("optim", "adamw"))
+    if "8bit" in name:
+        return 2
+    if name.startswith(("sgd", "adafactor")):  # adafactor's are sums over rows and columns
+        return 0
+    return size if "lion" in name else 2 * size
 
 
 def trained_parameters(training: TrainingConfig, shape: ModelShape) -> int:

@@ -12,6 +12,8 @@ from mortal_steps.orchestration.forecast import Card, Forecast, gib
 from mortal_steps.orchestration.settling import find_context
 from mortal_steps.report.units import counted
 
+VLLM_SEQUENCES = 256
+"""Sequences that vLLM samples at once by default, at least."""
 FULL = 0.9
 """Part of a card above which a warning is due: what CUDA's allocator cannot use comes on top."""
 
@@ -30,6 +32,7 @@ def warnings_of(found: Forecast) -> tuple[str, ...]:
                 f"{_what_fits(found, card)}"
             )
         _check_cache(found, card)
+        warnings += _preempting(found, card)
         if card.training is not None and card.most > FULL * card.gpu.memory:
             warnings.append(
                 f"{card.name}: the longest batch may take {gib(card.most)} GiB of it, and more "
@@ -65,6 +68,24 @@ def _check_cache(found: Forecast, card: Card) -> None:
                 f"room for the keys and values of {engine.tokens:,} tokens, and does not start "
                 f"without room for one sequence of {longest:,}. Lower model.max_model_len, raise "
                 "rollout.engine_options.gpu_memory_utilization, or give it a GPU of its own"
+            )
+
+
+def _preempting(found: Forecast, card: Card) -> Iterator[str]:
+    """That an engine cannot hold all sequences that it samples at once."""
+    config, training = found.config, found.config.training
+    prompts = -(-training.batch_size // config.num_shards)
+    at_once = config.rollout.engine_options.get("max_num_seqs", VLLM_SEQUENCES)
+    sequences = min(prompts * training.num_generations, at_once)
+    for engine in dict.fromkeys(card.engines):
+        fit = engine.tokens // (found.prompt + config.max_tokens)
+        if fit < sequences:
+            fewer = f"rollout.engine_options.max_num_seqs = {fit}, " if fit else ""
+            yield (
+                f"{card.name}: {config.rollout.engine} has room for {fit} of the {sequences} "
+                "sequences of full length that it samples at once. It preempts some that grow as "
+                "long, and a shard that is sampled again may then differ. Set "
+                f"{fewer}a lower rollout.max_tokens, or more memory"
             )
 
 

@@ -67,6 +67,29 @@ def test_an_engine_without_room_for_one_sequence_is_refused(monkeypatch):
         warnings(settled(model=model, **lora))
 
 
+def test_an_engine_that_would_preempt_is_warned_of(monkeypatch):
+    let_there_be(monkeypatch, several(2, *RTX))
+    lora = {"use_lora": True, "batch_size": 32, "num_generations": 8}
+    model = {"name_or_path": LARGE, "dtype": "bfloat16"}
+    (warning,) = warnings(settled(model=model, training=lora))
+    assert warning.startswith("GPU 1, ") and "room for 94 of the 256 sequences" in warning
+    assert "max_num_seqs = 94" in warning
+    rollout = {"engine": "vllm", "engine_options": {"max_num_seqs": 94}}
+    assert not warnings(settled(model=model, training=lora, rollout=rollout))
+
+
+@pytest.mark.parametrize(
+    ("optim", "share"), [("adamw_torch", 1), ("adamw_8bit", 0.25), ("lion_32bit", 0.5), ("sgd", 0)]
+)
+def test_what_the_optimizer_keeps_is_counted(monkeypatch, optim, share):
+    let_there_be(monkeypatch, several(1, *RTX))
+    usual, chosen = (
+        forecast(settled(training={"trl": trl}), PROMPT).cards()[0].training.optimizer
+        for trl in ({}, {"optim": optim})
+    )
+    assert chosen == usual * share
+
+
 def test_a_sleeping_engine_and_training_need_memory_in_turn(monkeypatch):
     let_there_be(monkeypatch, several(1, *RTX))
     awake, asleep = (
