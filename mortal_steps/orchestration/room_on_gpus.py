@@ -22,7 +22,7 @@ def warnings_of(found: Forecast) -> tuple[str, ...]:
     """A sentence for each card that is nearly full, with the nearest settings that fit.
 
     Raises `ConfigError` for a card that is too small whatever the batch, and for an engine without
-    room for one sequence.
+    room for its weights.
     """
     warnings = []
     for card in _different(found.cards()):
@@ -31,8 +31,7 @@ def warnings_of(found: Forecast) -> tuple[str, ...]:
                 f"{card.name}: {_static_in_words(card)}, which it does not have. "
                 f"{_what_fits(found, card)}"
             )
-        _check_cache(found, card)
-        warnings += _preempting(found, card)
+        warnings += (*_of_cache(found, card), *_preempting(found, card))
         if card.training is not None and card.most > FULL * card.gpu.memory:
             warnings.append(
                 f"{card.name}: the longest batch may take {gib(card.most)} GiB of it, and more "
@@ -56,18 +55,32 @@ def _static_in_words(card: Card) -> str:
     return " and ".join(parts)
 
 
-def _check_cache(found: Forecast, card: Card) -> None:
+def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
+    """That an engine has no room for the keys and values of one sequence. Raises `ConfigError` if
+    it has none for its weights."""
     config = found.placed
-    if engine_kind(config.rollout.engine or ALWAYS_THERE).memory_option is None:
+    options, named = config.rollout.engine_options, config.rollout.engine
+    if engine_kind(named or ALWAYS_THERE).memory_option is None:
         return
-    longest = min(config.model.max_model_len, find_context(config.model) or 1 << 30)
-    for engine in card.engines:
-        if engine.tokens < longest:
+    context = min(
+        config.model.max_model_len, find_context(config.model) or config.model.max_model_len
+    )
+    longest = options.get("max_model_len", context)
+    remedy = (
+        "Raise rollout.engine_options.gpu_memory_utilization, lower model.max_model_len, or give "
+        "it a GPU of its own"
+    )
+    for engine in dict.fromkeys(card.engines):
+        if engine.reserved < engine.weights:
             raise ConfigError(
-                f"{card.name}: with {gib(engine.reserved)} GiB of it, {config.rollout.engine} has "
-                f"room for the keys and values of {engine.tokens:,} tokens, and does not start "
-                f"without room for one sequence of {longest:,}. Lower model.max_model_len, raise "
-                "rollout.engine_options.gpu_memory_utilization, or give it a GPU of its own"
+                f"{card.name}: {named} gets {gib(engine.reserved)} GiB of it, and its weights take "
+                f"{gib(engine.weights)} GiB. {remedy}"
+            )
+        if engine.tokens < longest:
+            yield (
+                f"{card.name}: with {gib(engine.reserved)} GiB of it, {named} has room for the "
+                f"keys and values of about {engine.tokens:,} tokens, and does not start without "
+                f"room for one sequence of {longest:,}. {remedy}"
             )
 
 

@@ -59,12 +59,21 @@ def test_a_card_without_room_for_the_optimizer_is_refused(monkeypatch):
     assert not warnings(settled(LARGE, **lora))
 
 
-def test_an_engine_without_room_for_one_sequence_is_refused(monkeypatch):
+def test_an_engine_without_room_for_its_weights_is_refused(monkeypatch):
     let_there_be(monkeypatch, several(1, *RTX))
     lora = {"training": {"use_lora": True}}
     model = {"name_or_path": LARGE, "dtype": "bfloat16"}
-    with pytest.raises(ConfigError, match=r"room for the keys and values of 0 tokens, .* 16,384"):
+    with pytest.raises(ConfigError, match=r"vllm gets 7\.0 GiB .* weights take 14\.2 GiB"):
         warnings(settled(model=model, **lora))
+
+
+def test_an_engine_without_room_for_one_sequence_is_warned_of(monkeypatch):
+    let_there_be(monkeypatch, several(1, *RTX))
+    rollout = {"engine": "vllm", "engine_options": {"gpu_memory_utilization": 0.107}}
+    told = warnings(settled(rollout=rollout))
+    assert "does not start without room for one sequence of 16,384" in told[0]
+    rollout["engine_options"]["max_model_len"] = 2048
+    assert not any("does not start" in each for each in warnings(settled(rollout=rollout)))
 
 
 def test_an_engine_that_would_preempt_is_warned_of(monkeypatch):
