@@ -24,7 +24,7 @@ def warnings_of(found: Forecast) -> tuple[str, ...]:
     Raises `ConfigError` for a card that is too small whatever the batch, and for an engine without
     room for its weights.
     """
-    warnings = []
+    warnings: list[str] = []
     for card in _different(found.cards()):
         if card.static > card.gpu.memory:
             raise ConfigError(
