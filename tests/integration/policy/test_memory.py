@@ -1,6 +1,10 @@
 """The estimate of training's memory (compute/memory.py), beside the bytes that train steps take."""
 
+import json
+
 import pytest
+import torch
+from safetensors.torch import save
 
 from mortal_steps.compute.memory import training_memory
 from mortal_steps.config.training import LoraConfig
@@ -76,6 +80,11 @@ def test_a_model_that_is_not_here_yet_is_counted_by_its_configuration(models, tm
     counted = read_shape(models[model] / "config.json").parameters
     (tmp_path / "config.json").write_bytes((models[model] / "config.json").read_bytes())
     assert read_shape(tmp_path / "config.json").parameters == pytest.approx(counted, rel=0.002)
+    (tmp_path / "one.safetensors").write_bytes(save({"a": torch.zeros(3)}))
+    index = {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    part = read_shape(tmp_path / "config.json").parameters
+    assert part == pytest.approx(counted, rel=0.002), "of what is downloaded in part"
 
 
 @pytest.mark.parametrize(
