@@ -164,8 +164,8 @@ def test_what_cannot_be_meant_is_refused(given, said, folder):
     ("gpu", "said"),
     [
         (lambda: SingleNode(gpu=None), r"None: write a GPU's name"),
-        (lambda: GPUConfig("A100", 2.0), r"write GPUConfig\('A100', count=2\)"),
-        (lambda: GPUConfig("A100:2", 2), r"write GPUConfig\('A100', count=2\)"),
+        (lambda: GPUConfig("A100", 2.0), r"write GPUConfig\('A100-80GB', count=2\)"),
+        (lambda: GPUConfig("A100:2", 2), r"write GPUConfig\('A100-80GB', count=2\)"),
     ],
     ids=["none", "fraction", "twice"],
 )
