@@ -67,11 +67,12 @@ def load_weights(
         if any(engine.digest_of_held(held[name]) != digests[name] for name in held):
             engine.verify(folder)
             raise other_tensors(str(folder), sorted(held))
-    if len(held) < len(layouts) or not layouts:
+    are_held = bool(layouts) and len(held) == len(layouts)
+    if not are_held:
         engine.verify(folder)
     if compared is not None and not is_adapter(folder):
         compared.tell(engine, layouts.values())
-    proven = len(held) == len(layouts) or (
+    proven = are_held or (
         # Of an adapter, an engine compares all tensors or none.
         type(engine).verify is not Engine.verify
         if is_adapter(folder)
