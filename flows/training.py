@@ -123,8 +123,8 @@ class Training:
             f"{f', sampling in {sampled}' if sampled else ''}"
             f", step {ready.step} to {info.num_steps}"
         )
-        for warning in ready.warnings:
-            progress.note(f"WARNING: {warning}")
+        self._recorder.watch.warned(ready.warnings, ready.step)
+        self._tell(progress)
         return ready
 
     async def _train(self, ready: ActorReady, progress: ProgressLine) -> None:
@@ -183,7 +183,8 @@ class Training:
             self._recorder.watch.spent(share, self._trained)
         news = self._recorder.watch.take()
         for notice in news:
-            progress.note(f"{notice.level}: {notice.text}. What to do: {notice.advice}")
+            advice = f". What to do: {notice.advice}" if notice.advice else ""
+            progress.note(f"{notice.level}: {notice.text}{advice}")
         if news:
             self._reporter.tell()
 

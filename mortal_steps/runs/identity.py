@@ -16,6 +16,7 @@ from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.loader import dump_toml
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.kept import check_problem_file, keep_problems
+from mortal_steps.data.problems import eval_set_sizes
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.local_folder import describe_model
 from mortal_steps.rewards.sources.record import begin_sources
@@ -91,6 +92,7 @@ def write_identity(
         num_steps=num_train_steps(len(train), config.training),
         num_problems=len(train),
         num_eval_problems=len(held_out),
+        eval_sets=eval_set_sizes(held_out),
         config_sha256=hashlib.sha256(settings).hexdigest(),
         train_problems=train_file,
         eval_problems=eval_file,

@@ -31,10 +31,12 @@ class StepResult:
     """The version published after the step, where one is due."""
     timing: StageTiming
     weights_digest: str | None = None
-    """xxh3 of the trained weights after the step (of an adapter alone, where there is one); None in
-    records of versions that noted none."""
+    """Digest of the trained weights after the step (of an adapter alone, where there is one); None
+    in records of versions that noted none."""
     history_id: str | None = None
     """Chained id of the batches alone; None in those records, whose `state_id` is that."""
+    warnings: tuple[str, ...] = ()
+    """What TRL and its libraries warned of for the first time; empty in the record."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
@@ -99,7 +101,7 @@ class ActorReady:
     place: TrainingPlace | None = None
     """None from an actor of an older version."""
     warnings: tuple[str, ...] = ()
-    """What a user should know before the first step."""
+    """What a user should know before the next step."""
     timing: StageTiming = field(default_factory=lambda: StageTiming(stage="start_workers", step=0))
 
 

@@ -53,7 +53,7 @@ MODES = {
 METHODS = {
     "train": {"resume": None, "detach": False},
     "result": {},
-    "evaluate": {},
+    "evaluate": {"eval_dataset": None},
     "generate": {
         "prompts": inspect.Parameter.empty,
         "num_generations": 1,
