@@ -17,11 +17,14 @@ from mortal.server.files import Server, living_server, out_of_room, state_dir
 from mortal.terminal.display import page_now, show_outcome
 from mortal.terminal.output import checking, run_argument, say
 from mortal.terminal.streams import losing_what_cannot_be_printed
+from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
+from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.head_start import model_beside
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.orchestration.preflight import begin_workers_imports
+from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.spinner import spinner
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
@@ -54,12 +57,15 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
         with PrefectBeside(port=port, keep=keep_server) as prefect:
             run = open_run(config, checking, prefect)
             if run.is_complete():
+                restore_logs_of_complete(run)
                 place = run_argument(run.store.root)
                 say(f"run {run.info.run_id} is complete; see `mortal show {place}`")
                 return
             begin_workers_imports(run.config, run.info.rounding)
             began = time.monotonic()
             say(f"run {run.info.run_id} in {run.store.root}")
+            if (found := find_placement(run.config)).gpus:
+                say(f"placement: {placement_in_words(found)}")
             with model_beside(run):
                 spinner.show("waiting for the Prefect server")
                 server = prefect.answering()

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Callable
 
 from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
+from mortal_steps.compute.placement import find_placement
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
+from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.policy.starting_model.base_model import first_model
@@ -19,11 +21,12 @@ from mortal_steps.report.report_files import write_report
 from mortal_steps.rewards.sources.record import note_sources
 from mortal_steps.runs.doing import shown_in
 from mortal_steps.runs.flow_log import flow_log
+from mortal_steps.runs.identity import python_of_samplers
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
 from mortal_steps.store.segments import remove_segments
-from mortal_steps.system.libraries import changed_libraries
+from mortal_steps.system.libraries import changed_versions, computing_versions
 from mortal_steps.system.rounding import changed_since
 
 logger = logging.getLogger(__name__)
@@ -94,9 +97,11 @@ async def _workers(
         rounding=run.info.rounding,
     )
     on_modal = run.config.compute.backend == "modal"
+    if (found := find_placement(run.config)).gpus:
+        logger.info("placement: %s", placement_in_words(found))
     if not on_modal:
         _log_ignored(run)
-        _log_changed_libraries(run)
+        _log_changed_versions(run)
     here = local(
         {"reward": specs["reward"]} if on_modal else specs,
         working_dir=run.working_dir(),
@@ -125,13 +130,15 @@ def _log_ignored(run: Run) -> None:
         )
 
 
-def _log_changed_libraries(run: Run) -> None:
-    changed = [] if run.info.libraries is None else changed_libraries(run.info.libraries)
-    if changed:
+def _log_changed_versions(run: Run) -> None:
+    if run.info.libraries is None:
+        return
+    now = computing_versions(python_of_samplers(run.config))
+    if changed := changed_versions(run.info.libraries, now):
         logger.warning(
-            "the run began with other versions of libraries (%s): from here on its bits may differ "
-            "from those of a run that was never interrupted. To avoid that, continue it in an "
-            "environment with the versions that it began with",
+            "the run began with other libraries or on another GPU (%s): from here on its bits may "
+            "differ from those of a run that was never interrupted. To avoid that, continue it in "
+            "an environment with the versions that it began with, and on the same GPU",
             ", ".join(changed),
         )
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from mortal_steps.compute.placement import placed_config
 from mortal_steps.config import RunConfig
 from mortal_steps.config.run import NAME
 from mortal_steps.errors import ConfigError, RunNotFoundError, StoreError
@@ -21,11 +22,13 @@ from mortal_steps.orchestration.production_link import follow_as_before, follow_
 from mortal_steps.orchestration.settling import settle
 from mortal_steps.orchestration.surroundings import check_surroundings
 from mortal_steps.orchestration.tracking import check_trackers
+from mortal_steps.report.watch import note_warnings
 from mortal_steps.rewards.sources.record import accept_present_sources, check_sources
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.runs.view import check_never_begun
+from mortal_steps.schedule import with_own_seed
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import IDENTITY_FILE, check_config
 from mortal_steps.types import Problem
@@ -44,6 +47,54 @@ def open_run(
     changed and not accepted, and whatever `check_surroundings` and `preflight.check` raise; nothing
     is written before they pass.
     """
+    root, warned = _checked_root(config), list[str]()
+    config = with_own_seed(config)
+    if config.compute.backend == "modal":
+        _bring_here(config, root)
+    if not (root / IDENTITY_FILE).exists():
+        check_never_begun(root)
+        config = settle(follow_link(config))
+        problems = preflight.check(config, say=say, beside=beside, warned=warned)
+        create_run(root, config, *problems)
+    run = find_run(root.parent, root.name)
+    note_warnings(run, warned, step=0)
+    if changed := changes(run.config, config):
+        raise StoreError(
+            f"run {config.run_id} exists in {config.runs_dir} with another configuration "
+            f"(different: {', '.join(changed)}); choose another --run-id, or continue the run "
+            f"unchanged with `mortal resume {config.run_id}`"
+        )
+    check_config(run.store, run.info)
+    check_problems(run.store, run.info)
+    config = as_begun(config, run.config)
+    opened = Run(run.store, placed_config(config), run.info)
+    if not opened.is_complete():
+        check_sources(opened.store, config, opened.working_dir())
+    on_modal = config.compute.backend == "modal"
+    elsewhere = on_modal and not Path(config.model.name_or_path).exists()  # the Volume has it
+    if not opened.is_complete() and not elsewhere:  # a complete one needs the model no more
+        check_model(config.model, run.info.model_files)
+    return opened
+
+
+def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str], None]) -> None:
+    """Do what `open_run` does for a new run, up to making it: settle its defaults and check it.
+
+    `show` is called with the lines of the forecast: which worker is where, and what memory each
+    card needs. Raises what `open_run` raises, and `StoreError` for a run that exists.
+    """
+    root = _checked_root(config)
+    if (root / IDENTITY_FILE).exists():
+        raise StoreError(
+            f"run {config.run_id} exists in {config.runs_dir}, and --dry-run is about a new run; "
+            "leave --run-id out, or choose another"
+        )
+    preflight.check(settle(follow_link(with_own_seed(config))), say=say, show=show)
+
+
+def _checked_root(config: RunConfig) -> Path:
+    """The run's directory, whether it exists or not. Raises an error for a run that cannot be
+    opened here."""
     if config.run_id is None:
         raise StoreError("a run needs a run_id")
     if not re.fullmatch(NAME, config.run_id):
@@ -54,32 +105,7 @@ def open_run(
     check_trackers(config.logging.report_to)
     if config.compute.backend == "local":
         check_surroundings()
-    root = Path(config.runs_dir) / config.run_id
-    if config.compute.backend == "modal":
-        _bring_here(config, root)
-    if not (root / IDENTITY_FILE).exists():
-        check_never_begun(root)
-        config = settle(follow_link(config))
-        problems = preflight.check(config, say=say, beside=beside)
-        create_run(root, config, *problems)
-    run = find_run(root.parent, root.name)
-    if changed := changes(run.config, config):
-        raise StoreError(
-            f"run {config.run_id} exists in {config.runs_dir} with another configuration "
-            f"(different: {', '.join(changed)}); choose another --run-id, or continue the run "
-            f"unchanged with `mortal resume {config.run_id}`"
-        )
-    check_config(run.store, run.info)
-    check_problems(run.store, run.info)
-    config = as_begun(config, run.config)
-    opened = Run(run.store, config, run.info)
-    if not opened.is_complete():
-        check_sources(opened.store, config, opened.working_dir())
-    on_modal = config.compute.backend == "modal"
-    elsewhere = on_modal and not Path(config.model.name_or_path).exists()  # the Volume has it
-    if not opened.is_complete() and not elsewhere:  # a complete one needs the model no more
-        check_model(config.model, run.info.model_files)
-    return opened
+    return Path(config.runs_dir) / config.run_id
 
 
 def as_begun(config: RunConfig, begun: RunConfig) -> RunConfig:

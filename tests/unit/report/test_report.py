@@ -65,7 +65,7 @@ def failure(problem_id, function="a", message="raised KeyError: 'x'"):
 
 
 def record_step(
-    run, recorder, step, *, failures=(), failed_calls=None, reward_sum=1.0, metrics=None
+    run, recorder, step, *, failures=(), failed_calls=None, reward_sum=1.0, metrics=None, trl=None
 ):
     """A step of one shard of one problem with two completions."""
     timing = StageTiming(stage="x", step=step)
@@ -95,7 +95,7 @@ def record_step(
     )
     result = StepResult(
         step=step,
-        metrics={"loss": 0.0},
+        metrics={"loss": 0.0, **(trl or {})},
         optimizer_steps=step + 1,
         batch_sha256="",
         state_id="",
@@ -126,6 +126,14 @@ def test_what_functions_log_stands_beside_what_trl_does(make_run):
     assert (row["accuracy"], row["loss"], row["log_metric/loss"]) == (0.25, 0.0, 3.0)
 
 
+def test_the_reward_of_a_step_is_what_trl_logs_to_the_last_digit(make_run):
+    run = make_run("mask")
+    recorder = Recorder(run)
+    record_step(run, recorder, 0, reward_sum=0.2, trl={"reward": 0.10000000149011612})
+    record_step(run, recorder, 1, failures=[failure("p")], trl={"reward": float("nan")})
+    assert [row["reward"] for row in run.metrics()] == [0.10000000149011612, None]
+
+
 def test_a_logged_metric_is_the_mean_over_all_completions():
     shards = [({"accuracy": 1.0, "rare": 2.0}, 8), ({"accuracy": 0.5}, 4)]
     assert mean_metrics(shards) == {"accuracy": 10 / 12, "rare": 2.0}
@@ -140,12 +148,33 @@ def test_functions_called_as_our_own_columns_keep_their_means():
         rewards=[[{"reward": 1.0, "step": 2.0}]],
         metrics={"step": 5.0, "accuracy": 0.5},
     )
-    assert mean_scores(config, [shard]) == {
+    assert mean_scores(config, [shard], {}) == {
         "rewards/reward": 1.0,
         "rewards/step": 2.0,
         "reward": 7.0,
         "log_metric/step": 5.0,
         "accuracy": 0.5,
+    }
+
+
+def test_each_set_of_held_out_problems_has_scores_of_its_own():
+    config = RunConfig(rewards={"functions": ("m:a", "m:b"), "weights": (1.0, 2.0)})
+    scores = [{"a": 1.0, "b": 1.0}, {"a": 0.0, "b": None}, {"a": 4.0, "b": 0.0}, {"a": None}]
+    rows = [[{"a": None, "b": None} | row] for row in scores]
+    shards = [
+        RewardedShard(step=0, shard=shard, generation_sha256="", rewards=rows[2 * shard :][:2])
+        for shard in range(2)
+    ]
+    assert mean_scores(config, shards, {"easy": 1, "hard": 2, "none": 1}) == {
+        "a": 5 / 3,
+        "b": 0.5,
+        "reward": 7 / 3,
+        "eval_easy_reward": 3.0,
+        "eval_easy_rewards/a/mean": 1.0,
+        "eval_easy_rewards/b/mean": 1.0,
+        "eval_hard_reward": 2.0,
+        "eval_hard_rewards/a/mean": 2.0,
+        "eval_hard_rewards/b/mean": 0.0,
     }
 
 

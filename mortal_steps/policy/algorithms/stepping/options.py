@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_type_hints
 import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from transformers import Trainer, TrainingArguments
-from transformers.utils import is_liger_kernel_available, is_torch_bf16_gpu_available
+from transformers.utils import is_liger_kernel_available
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import trl_values
@@ -27,7 +27,9 @@ from mortal_steps.policy.algorithms.stepping.refusals import (
     idle_options,
     loading_options,
     options_of,
+    unrepeatable_options,
 )
+from mortal_steps.policy.gpu import has_bfloat16
 
 Built = TypeVar("Built", bound=TrainingArguments)
 
@@ -56,7 +58,9 @@ def check_options(config: RunConfig, build: Callable[..., TrainingArguments]) ->
     if not away:
         quantization_config(config)
         _check_packages(built)
-    return idle_options(config.training.trl) + _idle_lora(config) + _lost_updates(config)
+    chosen = config.training.trl
+    unrepeatable = unrepeatable_options(chosen) if config.training.deterministic else ()
+    return idle_options(chosen) + unrepeatable + _idle_lora(config) + _lost_updates(config)
 
 
 def build_options(
@@ -97,11 +101,13 @@ def our_options(
     """Options of the `kind` that the run decides: the keys that are options of TRL's (`marks.Trl`)
     and what follows from others. Of these, `[training.trl]` may set `bf16` alone.
 
-    On a GPU that is TRL's default: float32 weights, matrices multiplied in bfloat16.
+    On a GPU that has bfloat16 this is TRL's default: float32 weights, matrices multiplied in
+    bfloat16. TRL would also let a GPU emulate it.
     """
     training = config.training
     decided = trl_values(config) | {
-        "bf16": is_torch_bf16_gpu_available() and not training.trl.get("fp16"),
+        "bf16": has_bfloat16() and not training.trl.get("fp16"),
+        "gradient_accumulation_steps": training.accumulation_steps,
         "output_dir": str(output_dir),
         "max_steps": num_steps * training.optimizer_steps_per_batch,
         "per_device_train_batch_size": training.rows // training.steps_per_generation,

@@ -152,9 +152,8 @@ class TrlStepper(ABC):
             self._trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
         except SetUpDone:
             self._observer.setting_up = False
-        self._trainer.current_gradient_accumulation_steps = (
-            self._config.training.gradient_accumulation_steps
-        )
+        accumulation = self._config.training.accumulation_steps
+        self._trainer.current_gradient_accumulation_steps = accumulation
         check_router_loss(self._trainer)
         if resume_from:
             state.restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
