@@ -6,6 +6,7 @@ steps allocate. Sizes are in bytes of tensors: what CUDA itself takes comes on t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from mortal_steps.config import RunConfig
@@ -13,6 +14,8 @@ from mortal_steps.config.training import TrainingConfig
 from mortal_steps.models.shape import ModelShape
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+QUANTIZED_BYTES = 0.5 + 4 / 64
+"""Of a weight in 4 bits, with its part of the scale of 64."""
 CONTEXT = 600_000_000
 """What CUDA, cuBLAS and the kernels take in each process."""
 TILE_ROWS, TILE_COLUMNS = 4096, 32768
@@ -74,7 +77,13 @@ def training_memory(
     tokens = rows * length
     trained, size = trained_parameters(training, shape), 4 if training.use_lora else weight
     reference = 1 + (training.beta > 0 and not training.use_lora)
-    weights = reference * weight * shape.parameters + (size * trained if training.use_lora else 0)
+    base = weight * shape.parameters
+    if config.model.quantization:
+        size = 2  # TRL trains the adapter of a quantized model in bfloat16
+        base -= int(
+            (weight - QUANTIZED_BYTES) * shape.layers * sum(map(math.prod, shape.linears.values()))
+        )
+    weights = reference * base + (size * trained if training.use_lora else 0)
 
     layer = tokens * _saved(training, shape, numbers, length, on_gpu)
     working = tokens * _working(shape, numbers)

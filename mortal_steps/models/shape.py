@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import ModelConfig
-from mortal_steps.config.training import LoraConfig
+from mortal_steps.config.training import USUAL_LAYERS, LoraConfig
 from mortal_steps.models.hub import find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_type, weight_files
 
@@ -59,8 +59,10 @@ class ModelShape:
     def adapted(self, lora: LoraConfig) -> dict[str, tuple[int, int]]:
         """Those of `linears` that get an adapter."""
         targets = lora.target_modules
-        if targets is None or targets == "all-linear":
+        if targets == "all-linear":
             return self.linears
+        if targets == USUAL_LAYERS:
+            targets = ("q_proj", "v_proj")  # in most models
         if isinstance(targets, str):
             fits = re.compile(targets).fullmatch
             return {k: v for k, v in self.linears.items() if fits(f"model.layers.0.{k}")}

@@ -145,7 +145,8 @@ def quantization_settings(quantization_config: Any) -> dict[str, Any]:
             "supported one is transformers.BitsAndBytesConfig"
         )
     options = quantization_config.to_diff_dict()
-    return {"model.quantization": {name: options[name] for name in options if name != OF_METHOD}}
+    own = {name: options[name] for name in options if name != OF_METHOD and name[0] != "_"}
+    return {"model.quantization": own}
 
 
 def _plain(value: Any) -> Any:
