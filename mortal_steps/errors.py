@@ -46,8 +46,8 @@ class ProductionMovedError(StoreError):
     """Another model is in production than the one that a decision was taken against."""
 
 
-class DiskFullError(StoreError):
-    """There is no room for a file; the same write may succeed when somebody has made some."""
+class DiskError(StoreError):
+    """The disk is full or faulty; the same write may succeed when somebody has seen to that."""
 
 
 class CorruptFileError(StoreError):
@@ -88,6 +88,10 @@ class CheckpointMismatchError(MortalError):
 
 class EngineError(MortalError):
     """An inference engine refused a request or gave an unusable answer."""
+
+
+class UnusableProcessError(MortalError):
+    """A worker's process can compute no more: it ends, and a new one repeats the call."""
 
 
 class WorkerError(MortalError):

@@ -57,6 +57,7 @@ class MortalTrainer:
         eval_dataset: Any = None,
         processing_class: Any = None,
         peft_config: Any = None,
+        quantization_config: Any = None,
         num_generations: int = 4,
         batch_size: int = 8,
         learning_rate: float = 5e-6,

@@ -28,13 +28,29 @@ def check_engine(config: RunConfig) -> None:
             f'rollout.seeds = "engine": {name} gives each completion a seed of its own. Leave '
             'rollout.seeds at "request", or use rollout.engine = "vllm"'
         )
+    for option in engine_kind(name).spread_options:
+        size = config.rollout.engine_options.get(option, 1)
+        if size != 1 and config.shares_weights:
+            raise ConfigError(
+                f"rollout.weight_sync = 'direct', and rollout.engine_options.{option} = {size}: "
+                f"the processes of {name} would each get a copy of all weights through a pipe. "
+                "Leave rollout.weight_sync out; each of them then reads the published files"
+            )
 
 
 def check_adapter(config: RunConfig) -> None:
     """Raise `ConfigError` unless the engine can compute the LoRA adapter beside its base model."""
     name, lora = config.rollout.engine or ALWAYS_THERE, config.training.lora
     adapters = engine_kind(name).adapters
-    if adapters is None or not config.training.publishes_adapter:
+    if not config.training.publishes_adapter:
+        return
+    if key := config.only_merged:
+        raise ConfigError(
+            f'training.lora.publish = "adapter": engines do not compute beside a base what {key} '
+            'makes of the adapter; leave it out, or write "merged": rollout workers then receive '
+            "whole models"
+        )
+    if adapters is None:
         return  # an engine of the user's own knows what it takes
     merged = (
         'set training.lora.publish = "merged", with which rollout workers receive whole models, or '

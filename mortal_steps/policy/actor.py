@@ -20,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE
 from mortal_steps.config.trackers import IMPORTED_BY_TRL
 from mortal_steps.data.kept import open_problems
 from mortal_steps.data.problem_files import prompts_of
@@ -130,7 +131,11 @@ class Actor:
 
         model = self._config.model
         if model.new is None:
-            check_starting_weights(path, trust_remote_code=model.trust_remote_code)
+            check_starting_weights(
+                path,
+                trust_remote_code=model.trust_remote_code,
+                shared=self._config.rollout.engine == ALWAYS_THERE and self._config.shares_weights,
+            )
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model that the run begins with, unless it is already there

@@ -20,14 +20,14 @@ from mortal_steps.scores import reward_names, reward_weights
 ROOT = Path(__file__).parents[3]
 
 FINGERPRINTS = {
-    "951a232460dc5ffeb9d3fe311994b4e51ad054e29c85fc1263bd016f2dee93eb": {},
-    "0b8870ccbd1bca2aa0975b358f5176331eb6786d5150b72b766bed9d9d6611d8": {
+    "ea3fd750b8e5a1f9de414d22342b6af2083e28e289dd58dd0a5129fa913feacc": {},
+    "f506ca8af8ff1a9d3d6f35d156bcbc3139b8ead4a73a75570cd663480635d36d": {
         "rewards": {"functions": ["a.b:c"], "weights": [0.5]}
     },
-    "4980e05ae31d47596e7f353d808a3c01b3cafee213e450bf4f983feaf4773ef0": {
+    "0896e8ae529799a32dc6e035077f2a3841d8616dca6eebc41bd3968f363c130c": {
         "rewards": {"functions": ["a.b:c", "rewards.py:d"]}
     },
-    "3106055c6f4ea0c869ce1f6841ae003b3f31fdc4968c049341e01d2df6d31472": {
+    "d91ca1becdabefbb9582c63cc283ab9a2b0bbd60f4a8fc3fe401049839441911": {
         "rollout": {
             "engine": "vllm",
             "top_k": 5,
@@ -36,10 +36,7 @@ FINGERPRINTS = {
             "engine_options": {"seed": 1},
         }
     },
-    "ded3e7d0c1f100ce458347b135d4a591e2d916f0ac3a04f4d02b2f1a78def3eb": {
-        "rollout": {"weight_sync": "volume"}
-    },
-    "4ac4cc4c037535b9d78d175a54bdfa51f3739b1af47488b8f8f0783ae51013b3": {
+    "dbde75b36fa1e1deef48e2eb5894c8bc5f0ee645b9d285eba756f9a9470392b1": {
         "training": {
             "use_lora": True,
             "lora": {"r": 4},
@@ -47,15 +44,15 @@ FINGERPRINTS = {
             "trl": {"optim": "sgd", "vllm_importance_sampling_clip_max": math.inf},
         }
     },
-    "4f7aa1f43bc5fd14e590c540e50d63db2dd250aff6913c834445446e49c72850": {
+    "d7db878b47ad140a1f42eab14349af91f0101e1cfe0494e21289d4fcd74d0148": {
         "seed": 3,
         "model": {"new": {"hidden_size": 32}, "warm_start": {"steps": 2}},
     },
-    "24964aafc75b11c3062e3c90c299d2c9d5eafa9c136779a65e6254990c5406fd": {
+    "d6424ec8fcd54cc887b4f1ae286f80deb21ea36a44509865151837d8708acf9d": {
         "data": {"source": "x.jsonl", "on_long": "drop"},
         "evaluation": {"eval_steps": 2},
     },
-    "2859b0b2a7f97bd05aa2e0825003ab7d4583551d0833e2ce86060a7c1ba93fe6": {
+    "1d5003b181c7df47c8e53c87a3da7eeb447453b1c02b192c3ea63056ba6247d8": {
         "name": "other",
         "runs_dir": "/x",
         "compute": {
@@ -72,6 +69,7 @@ LATER = {
     "data.eval_sets",
     "data.on_long",
     "evaluation.functions",
+    "model.quantization",
     "rewards.terms",
     "rollout.dtype",
     "rollout.seeds",
@@ -110,10 +108,10 @@ def test_fingerprints_are_what_they_were(fingerprint):
 def test_the_fingerprints_of_a_settled_and_of_a_shipped_configuration_are_the_same_too():
     settled = RunConfig().settled(cores=2, commit="0" * 40, engine="vllm", context=512)
     assert settled.fingerprint() == (
-        "1adf9cc4f765ec7af7aa30cdc7e494974897bee29271d9a651462bbcbe178055"
+        "25c12c49dfed6805f213156adcd30d028498030b2d5f42581d687824b13a3d7b"
     )
     assert load_config(ROOT / "deployments/configs/demo.toml").fingerprint() == (
-        "d4d21db68142295a1df7049d878fb22848862f6768bafe1560fb3c1c11426afa"
+        "93bc84ef41bdefd7393bc5c872b0cb754925b5a54408e7907dd46f90542b5623"
     )
 
 

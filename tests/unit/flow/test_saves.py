@@ -3,10 +3,9 @@
 import pytest
 
 from mortal_flows.saves import Saves
-from mortal_flows.stop import Stop
 from mortal_steps.config import RunConfig
 from mortal_steps.config.checkpoints import CheckpointsConfig
-from mortal_steps.errors import DiskFullError, WorkerLostError
+from mortal_steps.errors import DiskError, WorkerLostError
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import PlainStages
 from mortal_steps.report.recorder import Recorder
@@ -54,7 +53,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def saves(run, actor):
-    return Saves(Session(run, actor), PlainStages(), Stop(), Recorder(run))
+    return Saves(Session(run, actor), PlainStages(), Recorder(run))
 
 
 async def end(saves, *steps):
@@ -115,8 +114,8 @@ async def test_a_lost_actor_is_asked_again(run, saves, actor):
 async def test_a_checkpoint_that_cannot_be_written_does_not_count(run, saves, actor):
     actor.saving = True
     await end(saves, 3)
-    actor.error = DiskFullError("no space left")
-    with pytest.raises(DiskFullError):
+    actor.error = DiskError("no space left")
+    with pytest.raises(DiskError):
         await saves.settle()
     assert stands(run) == (0, [])
 
@@ -124,6 +123,6 @@ async def test_a_checkpoint_that_cannot_be_written_does_not_count(run, saves, ac
 async def test_the_configuration_may_let_train_steps_wait(tmp_path, actor):
     config = RunConfig(checkpoints=CheckpointsConfig(save_steps=3, background=False))
     run = Run(RunStore(tmp_path), config, run_info(tmp_path))
-    saves = Saves(Session(run, actor), PlainStages(), Stop(), Recorder(run))
+    saves = Saves(Session(run, actor), PlainStages(), Recorder(run))
     assert await end(saves, 3) == ([True], [])
     assert actor.calls == ["checkpoint"]

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import re
 from fnmatch import fnmatchcase
 
 import datasets
@@ -192,6 +193,24 @@ def test_an_option_without_effect_is_told_of():
     assert told[1] == (
         "training.trl.ddp_timeout changes nothing: the actor is one process on one device"
     )
+
+
+@pytest.mark.parametrize(
+    ("trl", "told"),
+    [
+        ({"torch_compile": True}, r"torch_compile = true: on a GPU, kernels are chosen by meas"),
+        (
+            {"model_init_kwargs": {"attn_implementation": "kernels-community/flash-attn2"}},
+            r"attn_implementation = 'kernels-community/flash-attn2': of attention on a GPU, only",
+        ),
+    ],
+)
+def test_kernels_that_may_not_repeat_their_bits_are_told_at_the_start(trl, told):
+    (sentence,) = check_trl_options(make_config(trl=trl))
+    assert re.search(told, sentence) and "killed and resumed" in sentence
+    assert check_trl_options(make_config(trl=trl, deterministic=False)) == ()
+    eager = {"model_init_kwargs": {"attn_implementation": "eager"}}
+    assert check_trl_options(make_config(trl=eager)) == ()
 
 
 def test_every_reason_is_about_an_option_that_trl_has():

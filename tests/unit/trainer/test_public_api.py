@@ -17,6 +17,7 @@ PARAMETERS = {
     "eval_dataset": None,
     "processing_class": None,
     "peft_config": None,
+    "quantization_config": None,
     "num_generations": 4,
     "batch_size": 8,
     "learning_rate": 5e-6,
@@ -39,12 +40,12 @@ PARAMETERS = {
     "config": None,
 }
 MODES = {
-    SingleNode: {"gpu": "A100", "use_vllm": False, "vllm_mode": "colocate"},
+    SingleNode: {"gpu": "A100-80GB", "use_vllm": False, "vllm_mode": "colocate"},
     Distributed: {
-        "actor": "A100",
+        "actor": "A100-80GB",
         "rollout": "A10G",
         "num_rollout_workers": 2,
-        "weight_sync_method": "reload",
+        "weight_sync_method": None,
         "sync_weights_every": 1,
     },
     GPUConfig: {"gpu_type": inspect.Parameter.empty, "count": 1},
@@ -94,8 +95,10 @@ def test_the_package_exports_these_names():
         "MortalTrainer",
         "SingleNode",
         "TrainingResult",
+        "__version__",
     ]
-    assert set(mortal.__all__) <= set(dir(mortal))
+    assert dir(mortal) == mortal.__all__
+    assert all(getattr(mortal, name) for name in mortal.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         mortal.Nothing  # noqa: B018
 
@@ -122,7 +125,7 @@ def test_a_mode_takes_these_parameters(mode):
 
 
 def test_vllm_of_its_own_takes_two_gpus():
-    with pytest.raises(ConfigError, match=r"GPUConfig\('A100', count=2\)"):
+    with pytest.raises(ConfigError, match=r"GPUConfig\('A100-80GB', count=2\)"):
         SingleNode(use_vllm=True, vllm_mode="serve")
     two = SingleNode(gpu=GPUConfig("A100", count=2), use_vllm=True, vllm_mode="serve")
     assert two.settings()["compute.modal.gpu"] == "A100:2"

@@ -50,9 +50,9 @@ def test_parameters_are_keys():
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
-        (Distributed(), ("distributed", None, 2, "reload")),
-        (SingleNode(), ("single_node", "transformers", 1, "reload")),
-        (SingleNode(use_vllm=True), ("single_node", "vllm", 1, "reload")),
+        (Distributed(), ("distributed", None, 2, None)),
+        (SingleNode(), ("single_node", "transformers", 1, None)),
+        (SingleNode(use_vllm=True), ("single_node", "vllm", 1, None)),
         (
             Distributed(num_rollout_workers=3, weight_sync_method="volume"),
             ("distributed", None, 3, "volume"),
@@ -274,8 +274,8 @@ def test_what_cannot_be_meant_is_refused(given, said, folder):
     ("gpu", "said"),
     [
         (lambda: SingleNode(gpu=None), r"None: write a GPU's name"),
-        (lambda: GPUConfig("A100", 2.0), r"write GPUConfig\('A100', count=2\)"),
-        (lambda: GPUConfig("A100:2", 2), r"write GPUConfig\('A100', count=2\)"),
+        (lambda: GPUConfig("A100", 2.0), r"write GPUConfig\('A100-80GB', count=2\)"),
+        (lambda: GPUConfig("A100:2", 2), r"write GPUConfig\('A100-80GB', count=2\)"),
     ],
     ids=["none", "fraction", "twice"],
 )

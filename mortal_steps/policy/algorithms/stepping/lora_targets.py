@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from peft import inject_adapter_in_model
+from peft import get_peft_model
 from peft.tuners.lora.layer import ParamWrapper
 from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils.other import ModulesToSaveWrapper, TrainableTokensWrapper
 from transformers import PreTrainedModel
 
 from mortal_steps.config import RunConfig
@@ -45,10 +46,16 @@ def check_targets(config: RunConfig) -> tuple[str, ...]:
     targets = config.training.lora.target_modules
     wanted = list(targets) if isinstance(targets, tuple) else targets
     remedy = f"name layers in a list, of {', '.join(layers)}"
+    saved = list(adapter.modules_to_save or ())  # PEFT may add to it
     try:
         with torch.device("meta"):
-            inject_adapter_in_model(adapter, model)
+            get_peft_model(model, adapter)
     except ValueError as error:
+        if config.training.lora.peft and not _of_targets(error):
+            raise ConfigError(
+                f"training.lora.peft = {config.training.lora.peft!r}: PEFT cannot apply it to "
+                f"{config.model.name_or_path}: {error}"
+            ) from error
         if "lora_dropout" in str(error):
             raise ConfigError(
                 f"training.lora.dropout = {config.training.lora.dropout}: {KEY} = {wanted!r} "
@@ -56,11 +63,12 @@ def check_targets(config: RunConfig) -> tuple[str, ...]:
                 "other layers"
             ) from error
         raise ConfigError(f"{KEY} = {wanted!r}: {_reason(error, targets)}; {remedy}") from error
-    if isinstance(model.get_output_embeddings(), BaseTunerLayer):
+    if isinstance(model.get_output_embeddings(), BaseTunerLayer | TrainableTokensWrapper):
         raise ConfigError(
             f"{KEY} = {wanted!r} adapts the output embeddings, whose adapter TRL would never train "
             f"(it multiplies with their weights directly); {remedy}"
         )
+    _check_saved(saved, model, ensured=adapter.ensure_weight_tying)
     _check_mixture(config, model)
     left = adapter.target_modules or ()  # without the names that PEFT takes for those of experts
     paths = [name for name, each in model.named_modules() if isinstance(each, BaseTunerLayer)]
@@ -70,6 +78,24 @@ def check_targets(config: RunConfig) -> tuple[str, ...]:
         for name in (targets if isinstance(targets, tuple) else ())
         if name in left and not _has(paths, name)
     )
+
+
+def _check_saved(names: list[str], model: PreTrainedModel, *, ensured: bool) -> None:
+    """Raise `ConfigError` for a name in `modules_to_save` that no module of the model has, which
+    PEFT skips silently, and for one of two embeddings that the model ties."""
+    key = f"training.lora.peft.modules_to_save = {names!r}"
+    paths = [name for name, each in model.named_modules() if isinstance(each, ModulesToSaveWrapper)]
+    for name in names:
+        if not _has(paths, name):
+            raise ConfigError(f"{key}: the model has no module {name!r}; name those that it has")
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    is_tied = model.config.get_text_config().tie_word_embeddings and not ensured
+    if is_tied and any(isinstance(end, ModulesToSaveWrapper) for end in ends):
+        raise ConfigError(
+            f"{key}: the model's input and output embeddings are the same, and PEFT would train "
+            "one of them or two copies, with which engines cannot load the model; set "
+            "training.lora.peft.ensure_weight_tying = true, or leave the embeddings out"
+        )
 
 
 def _check_mixture(config: RunConfig, adapted: PreTrainedModel) -> None:
@@ -106,6 +132,10 @@ def _is_linear(model: PreTrainedModel, layer: Any) -> bool:
 
 def _has(paths: Iterable[str], name: str) -> bool:
     return any(f".{path}".endswith(f".{name}") for path in paths)
+
+
+def _of_targets(error: ValueError) -> bool:
+    return "arget module" in str(error) or "lora_dropout" in str(error)
 
 
 def _reason(error: ValueError, targets: str | tuple[str, ...]) -> str:

@@ -20,12 +20,14 @@ from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models.hub import tokenizer_folder
 from mortal_steps.models.local_folder import read_type
+from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
 from mortal_steps.policy.algorithms.stepping.place import on_one_gpu
 from mortal_steps.policy.algorithms.stepping.refusals import (
     check_names,
     idle_options,
     loading_options,
     options_of,
+    unrepeatable_options,
 )
 
 Built = TypeVar("Built", bound=TrainingArguments)
@@ -46,9 +48,13 @@ def check_options(config: RunConfig, build: Callable[..., TrainingArguments]) ->
     away = config.compute.backend == "modal"
     elsewhere = away and not torch.cuda.is_available()
     built = build(config, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere)
+    lora_config(config)
     if not away:
+        quantization_config(config)
         _check_packages(built)
-    return idle_options(config.training.trl) + _idle_lora(config) + _lost_updates(config)
+    chosen = config.training.trl
+    unrepeatable = unrepeatable_options(chosen) if config.training.deterministic else ()
+    return idle_options(chosen) + unrepeatable + _idle_lora(config) + _lost_updates(config)
 
 
 def build_options(
@@ -137,6 +143,8 @@ def _lost_updates(config: RunConfig) -> tuple[str, ...]:
     and 2^(e+1) is 2^(e-7) in bfloat16. Weights are taken to be normal with a standard deviation of
     0.02.
     """
+    if config.training.use_lora:
+        return ()  # TRL trains the adapter in float32
     rate = config.training.learning_rate
     dtype = _saved_type(config) if config.model.dtype == "auto" else config.model.dtype
     if dtype not in FRACTION_BITS or not rate:

@@ -98,7 +98,7 @@ TRAINER_ARGUMENTS = {
     "callbacks": "the actor takes none",
     "optimizers": "use training.trl.optim",
     "peft_config": "use training.use_lora and [training.lora]",
-    "quantization_config": "weights are trained in model.dtype",
+    "quantization_config": "use [model.quantization]",
     "rollout_func": "the rollout workers sample; see [rollout]",
     "tools": "completions are single turns without tools",
     "environment_factory": "completions are single turns without tools",
@@ -113,11 +113,14 @@ LOADING = {
     "revision": "use model.revision",
     "device_map": ONE_DEVICE,
     "tp_plan": ONE_DEVICE,
-    "quantization_config": "weights are trained in model.dtype",
-    "load_in_8bit": "weights are trained in model.dtype",
-    "load_in_4bit": "weights are trained in model.dtype",
+    "quantization_config": "use [model.quantization]",
+    "load_in_8bit": "use [model.quantization]",
+    "load_in_4bit": "use [model.quantization]",
 }
 """Names in TRL's `model_init_kwargs`, arguments of `from_pretrained`, that a run cannot choose."""
+
+REPEATABLE_ATTENTION = ("sdpa", "eager")
+"""Implementations of attention whose gradients are the same each time."""
 
 CLOSE = 0.75
 """How alike (difflib's ratio) a name is that is offered for an unknown one."""
@@ -176,6 +179,23 @@ def idle_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
         for name, reason in reasons.items()
         if reason
     )
+
+
+def unrepeatable_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
+    """A sentence for each option with which a step may have other bits when it is repeated."""
+    said = "a run that is killed and resumed may not end with the same bits"
+    found = []
+    if chosen.get("torch_compile"):
+        found.append(
+            f"training.trl.torch_compile = true: on a GPU, kernels are chosen by measuring; {said}"
+        )
+    attention = loading_options(chosen).get("attn_implementation", "sdpa")
+    if attention not in REPEATABLE_ATTENTION:
+        found.append(
+            f"training.trl.model_init_kwargs.attn_implementation = {attention!r}: of attention on "
+            f"a GPU, only {' and '.join(REPEATABLE_ATTENTION)} are known to repeat; {said}"
+        )
+    return tuple(found)
 
 
 def _reason(table: Mapping[str, str | None], name: str) -> str | None:
