@@ -46,6 +46,7 @@ def open_run(
     changed and not accepted, and whatever `check_surroundings` and `preflight.check` raise; nothing
     is written before they pass.
     """
+    config = with_own_seed(config)
     if config.run_id is None:
         raise StoreError("a run needs a run_id")
     if not re.fullmatch(NAME, config.run_id):
@@ -53,7 +54,6 @@ def open_run(
             f"run_id = {config.run_id!r} cannot name a folder: use letters, digits, '.', '_' and "
             "'-', and start with a letter or a digit"
         )
-    config = with_own_seed(config)
     check_trackers(config.logging.report_to)
     if config.compute.backend == "local":
         check_surroundings()
