@@ -75,7 +75,8 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
         keys |= quantization_settings(given["quantization_config"])
     if given["train_dataset"] is not None:
         steps, size = given["max_steps"], given["batch_size"]
-        needs = steps * size if isinstance(steps, int) and steps > 0 else None
+        known = isinstance(steps, int) and isinstance(size, int) and steps > 0
+        needs = steps * size if known else None
         keys["data.source"] = source_of(given["train_dataset"], runs_dir, "train_dataset", needs)
     else:
         _check_programs_are_scored(keys["rewards.terms"])
