@@ -49,7 +49,7 @@ DOWN_BODY = """{{ flow_run.state.message }}
 
 What to do: a run that is Crashed has no start left, or `mortal automate` does not watch it: \
 `prefect flow-run retry {{ flow_run.id }}`. AwaitingRetry waits for a worker, or for other runs of \
-its pool: `mortal status --server`. Suspended waits for Resume, on its page.
+its pool: `mortal status --server`. A promotion that is Suspended waits for Resume, on its page.
 
 {{ flow_run|ui_url or '' }}"""
 PAGE = 200
@@ -71,7 +71,7 @@ def notify(blocks: Sequence[str], levels: Collection[str] = ALL) -> Iterator[str
             client.create_automation(_sending(block, known[block], levels))
             yield f"made {PREFIX + block!r}: {', '.join(levels)}"
             client.create_automation(_telling_of_the_down(block, known[block]))
-            yield f"made {DOWN + block!r}: down for {DOWN_S:g} s, or suspended"
+            yield f"made {DOWN + block!r}: down for {DOWN_S:g} s, or a promotion that asks"
 
 
 def remove() -> Iterator[str]:
@@ -137,8 +137,9 @@ def _sending(block: str, block_id: Any, levels: Collection[str]) -> AutomationCo
 
 def _telling_of_the_down(block: str, block_id: Any) -> AutomationCore:
     down = events("Crashed", *COMING_BACK, "AwaitingRetry")
-    suspended = EventTrigger(
-        **{**ONE_RUN, "match_related": ANY_DEPLOYED_RUN["match_related"][:1]},
+    promotion = {"prefect.resource.role": "flow", "prefect.resource.name": FLOWS[0]}
+    asks = EventTrigger(
+        **{**ONE_RUN, "match_related": [promotion]},
         expect=events("Suspended"),
         posture=Posture.Reactive,
         threshold=1,
@@ -149,7 +150,7 @@ def _telling_of_the_down(block: str, block_id: Any) -> AutomationCore:
         name=DOWN + block,
         description=f"`mortal automate --notify` made this for {' and '.join(FLOWS)}.",
         trigger=CompoundTrigger(
-            triggers=[suspended, nothing_after(down, others, DOWN_S, ANY_DEPLOYED_RUN)],
+            triggers=[asks, nothing_after(down, others, DOWN_S, ANY_DEPLOYED_RUN)],
             require="any",
             within=None,
         ),

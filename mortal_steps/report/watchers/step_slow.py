@@ -44,8 +44,8 @@ class StepSlow:
             text=f"step {seen.step} took {seen.seconds:.1f} s; the steps before took {usual:.1f} s"
             + _blame(stages, before, seen.seconds - usual),
             advice="the report's table of stages has more (`mortal show {run}`), and "
-            "the workers' logs tell why: a machine that swaps, a service that answers slowly, a worker "
-            "that was replaced",
+            "the workers' logs tell why: a machine that swaps, a service that answers slowly, a "
+            "worker that was replaced",
         )
 
 
