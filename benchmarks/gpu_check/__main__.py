@@ -5,9 +5,9 @@
     python -m benchmarks.gpu_check --vllm-python .venv-vllm/bin/python
     python -m benchmarks.gpu_check --large 64:2:512     # width:layers:tokens of the speed part
 
-training   gradients of long texts again and again, and stock TRL, the actor, and the actor killed
-           with SIGKILL, on the same batches: the same bits with deterministic kernels, with float32
-           matrices and under bfloat16 autocast
+training   digests of tensors beside the CPU's, gradients of long texts again and again, and stock
+           TRL, the actor, and the actor killed with SIGKILL, on the same batches: the same bits with
+           deterministic kernels, with float32 matrices and under bfloat16 autocast
 sampling   each engine, each way of syncing weights: after a sync, the greedy tokens and
            log-probabilities of a fresh engine with these weights; and the two engines against each
            other
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from benchmarks.gpu_check import attention, sampling, speed, training
+from benchmarks.gpu_check import attention, digests, sampling, speed, training
 from benchmarks.gpu_check.checked import Checked
 from benchmarks.gpu_check.device import describe_device
 from benchmarks.output import add_output_option, console, results_table, write_results
@@ -47,7 +47,9 @@ class Options:
 
 PARTS: Mapping[str, Callable[[Path, Options], Iterator[Checked]]] = {
     "training": lambda folder, options: chain(
-        attention.check(folder / "long"), training.check(folder, options.count)
+        digests.check(folder / "digests"),
+        attention.check(folder / "long"),
+        training.check(folder, options.count),
     ),
     "sampling": lambda folder, options: sampling.check(folder, options.engines),
     "speed": lambda folder, options: speed.check(folder, options.engines, options.large),
