@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from mortal.trainer import elsewhere, saving
+from mortal.trainer import elsewhere, from_trl, saving
 from mortal.trainer.asking import prompts_of, sampling_of
 from mortal.trainer.messages import Request
-from mortal.trainer.modes import Distributed, Mode
+from mortal.trainer.modes import Mode
 from mortal.trainer.objects.rewards import Reward
 from mortal.trainer.owner import perform
 from mortal.trainer.result import TrainingResult
 from mortal.trainer.settings import (
     changed_keys,
+    check_table,
     checked_mode,
     configure,
     decided_keys,
@@ -38,7 +40,11 @@ class MortalTrainer:
     completions as programs against the dataset's test cases. `train_dataset` and `eval_dataset` are
     names, `datasets.Dataset`s or lists of dicts, with a column `prompt`. `mode` is
     `SingleNode(...)` or `Distributed(...)`. `backend` is `"local"` or `"modal"`. `config` holds any
-    other key of docs/configuration.md, such as `{"rollout.staleness": 1}`.
+    other key of docs/configuration.md, such as `{"rollout.staleness": 1}`. A parameter that is None
+    leaves its key at the default.
+
+    `args` is TRL's `GRPOConfig` or `RLOOConfig`, in place of these parameters: all of its options
+    count, and so do TRL's defaults. Its options are also taken by name, as `others`.
 
     Objects are saved below `runs_dir`. They are part of the run's identity: a run cannot be
     continued with different ones. Raises `ConfigError`, `RewardError`, `DataError` or `ModelError`,
@@ -49,38 +55,45 @@ class MortalTrainer:
         self,
         model: Any = "Qwen/Qwen2.5-0.5B-Instruct",
         reward_funcs: Reward | Sequence[Reward] | None = None,
-        *,
-        mode: Mode = Distributed(),  # noqa: B008 - immutable
-        reward_weights: Sequence[float] | None = None,
+        args: Any = None,
         train_dataset: Any = None,
         eval_dataset: Any = None,
         processing_class: Any = None,
+        reward_processing_classes: Any = None,
+        *,
+        mode: Mode | None = None,
+        reward_weights: Sequence[float] | None = None,
         peft_config: Any = None,
-        num_generations: int = 4,
-        batch_size: int = 8,
-        learning_rate: float = 5e-6,
-        max_steps: int = -1,
-        num_epochs: int = 5,
-        loss_type: str = "dapo",
-        beta: float = 0.0,
-        epsilon: float = 0.2,
-        scale_rewards: str | bool = "group",
-        max_completion_length: int = 1024,
-        max_tokens: int = 8000,
-        max_model_len: int = 16384,
-        use_lora: bool = False,
-        gradient_checkpointing: bool = True,
-        algorithm: str = "grpo",
+        num_generations: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        max_steps: int | None = None,
+        num_epochs: int | None = None,
+        loss_type: str | None = None,
+        beta: float | None = None,
+        epsilon: float | None = None,
+        scale_rewards: str | bool | None = None,
+        max_completion_length: int | None = None,
+        max_tokens: int | None = None,
+        max_model_len: int | None = None,
+        use_lora: bool | None = None,
+        gradient_checkpointing: bool | None = None,
+        algorithm: str | None = None,
         backend: Literal["local", "modal"] = "local",
         run_id: str | None = None,
-        runs_dir: str | Path = "runs",
+        runs_dir: str | Path = from_trl.RUNS_DIR,
         report_to: str | Sequence[str] | None = None,
         config: Mapping[str, Any] | None = None,
+        **others: Any,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name != "self"}
-        self.mode = checked_mode(mode)
+        check_table(config)
+        parameters = {name: value for name, value in locals().items() if name != "self"}
+        given, idle = from_trl.translated(parameters)
+        self.mode = checked_mode(given["mode"])
         decided = decided_keys(given)
         self.config: RunConfig = configure(given, decided)
+        for sentence in idle:
+            warnings.warn(f"MortalTrainer: {sentence}", stacklevel=2)
 
     @property
     def run_id(self) -> str | None:
