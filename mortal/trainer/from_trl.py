@@ -106,6 +106,11 @@ def translated(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
     return _with_options(found, values, chosen=_chosen(args, kind), is_whole=True)
 
 
+def repository(args: Any) -> str | None:
+    """The repository on the hub that TRL's configuration names."""
+    return None if args is None else args.hub_model_id or Path(args.output_dir).name
+
+
 def _options_among(others: Mapping[str, Any], parameters: Iterable[str]) -> dict[str, Any]:
     """The options of TRL's configurations among further keyword arguments. Raises `ConfigError` for
     arguments of its trainers, and for any other name."""
@@ -170,10 +175,11 @@ def _chosen(args: Any, kind: str) -> set[str]:
     """The options that have another value than TRL's default."""
     made = next(k for k in type(args).__mro__ if k.__name__ == kind)
     default = made(use_cpu=args.use_cpu, bf16=args.bf16, fp16=args.fp16)
-    found = {n for n in options_of(kind) if getattr(args, n) != getattr(default, n)} - {"bf16"}
+    found = {n for n in options_of(kind) if getattr(args, n) != getattr(default, n)}
     found |= {name for name in ("use_cpu", "fp16") if getattr(args, name)}
-    # On a CPU, TRL's default is bf16, and MORTAL's is not.
-    return found | {"bf16"} if args.use_cpu or args.bf16 == args.fp16 else found
+    # On a CPU, TRL's default is bf16, and MORTAL's is not. `do_eval` follows from `eval_strategy`.
+    differs = args.use_cpu or args.bf16 == args.fp16
+    return (found | {"bf16"} if differs else found - {"bf16"}) - {"do_eval"}
 
 
 def _with_options(

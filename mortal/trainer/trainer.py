@@ -92,6 +92,7 @@ class MortalTrainer:
         self.mode = checked_mode(given["mode"])
         decided = decided_keys(given)
         self.config: RunConfig = configure(given, decided)
+        self._repo_id = from_trl.repository(args)
         for sentence in idle:
             warnings.warn(f"MortalTrainer: {sentence}", stacklevel=2)
 
@@ -100,17 +101,24 @@ class MortalTrainer:
         """Id of the run; None before the trainer has a run."""
         return self.config.run_id
 
-    def train(self, resume: bool | str | None = None, detach: bool = False) -> TrainingResult:
+    def train(
+        self,
+        resume: bool | str | None = None,
+        detach: bool = False,
+        *,
+        resume_from_checkpoint: bool | str | None = None,
+    ) -> TrainingResult:
         """Begin or continue the trainer's run, and train to its end.
 
         A trainer has one run; a second call continues it. `resume` is the id of a run to continue,
         or True for the newest run of this name in the runs directory. With `detach`, a container on
-        Modal drives the run, and the call returns at once.
+        Modal drives the run, and the call returns at once. `resume_from_checkpoint` is TRL's name
+        of `resume`.
 
         Raises the `MortalError` that ended the run, and `KeyboardInterrupt` after a Ctrl-C has
         stopped the run in order.
         """
-        self._take_run(resume)
+        self._take_run(resume_from_checkpoint if resume is None else resume)
         print(self._where(), flush=True)  # noqa: T201 - output for the user
         if detach:
             call_id = self._perform("detach")
@@ -167,26 +175,32 @@ class MortalTrainer:
         return found if num_generations > 1 else [texts[0] for texts in found]
 
     def save_model(self, path: str | Path) -> Path:
-        """Copy the trained model and its tokenizer into a new folder. Returns the folder.
+        """Copy the trained model and its tokenizer into a new folder, or into `runs_dir` beside the
+        runs. Returns the folder.
 
-        Raises `StoreError` if the run has no finished model, and `ModelError` if the folder
+        Raises `StoreError` if the run has no finished model, and `ModelError` if another folder
         contains other files.
         """
         return saving.save_model(self._run(), Path(path).expanduser())
 
     def push_to_hub(
         self,
-        repo_id: str,
+        repo_id: str | None = None,
         *,
         private: bool = False,
         token: str | None = None,
         commit_message: str | None = None,
+        dataset_name: str | None = None,
     ) -> str:
         """Upload the trained model to the Hugging Face Hub. Returns the repository's address.
 
-        Raises the errors of `save_model`, and `ModelError` if the hub refuses.
+        `repo_id` is by default the `hub_model_id` of `args`, or the name of its `output_dir`.
+        `dataset_name` is for TRL's model card, which is not written here. Raises the errors of `save_model`, and `ModelError` if the hub refuses.
         """
         run = self._run()
+        repo_id = repo_id or self._repo_id
+        if repo_id is None:
+            raise ConfigError("push_to_hub() names no repository; write push_to_hub('name/model')")
         message = commit_message or f"Trained by MORTAL, run {run.info.run_id}"
         return saving.push_to_hub(run, repo_id, private=private, token=token, message=message)
 

@@ -65,6 +65,7 @@ IDLE: Mapping[str, str | None] = {
     "disable_tqdm": "workers draw no progress bars",
     "push_to_hub": "the trained model is written to final/; a trainer's push_to_hub() uploads it",
     "report_to": "use logging.report_to: the flow reports what is committed, not the trainer",
+    "do_*": "train() trains, and [evaluation] decides what is evaluated",
     "use_cpu": "the machine of the actor decides",
     "use_transformers_continuous_batching": SAMPLED_ELSEWHERE,
     "use_transformers_paged": SAMPLED_ELSEWHERE,

@@ -39,8 +39,8 @@ def terms_of(
     against the dataset's test cases. `tokenizers` are those of reward models, as TRL's
     `reward_processing_classes` has them.
 
-    Raises `ConfigError` if weights or tokenizers do not fit the rewards. Raises `RewardError`, with the
-    remedy, for anything that is not a reward, and for a reward that cannot be pickled.
+    Raises `ConfigError` if weights or tokenizers do not fit the rewards. Raises `RewardError`, with
+    the remedy, for anything that is not a reward, and for a reward that cannot be pickled.
     """
     given: Sequence[Reward]
     if rewards is None:
