@@ -10,18 +10,18 @@ from prefect.exceptions import Abort
 from prefect.logging import get_run_logger
 from prefect.states import Crashed
 
-from mortal_steps.errors import DiskFullError, TransientError
-from mortal_steps.store.files import is_full_disk
+from mortal_steps.errors import DiskError, TransientError
+from mortal_steps.store.files import is_disk_error
 
 
 def state_for(ended: Exception) -> State[Any]:
-    """The state `Crashed`, if a lost worker, an outage or a full disk has ended a deployment's flow
+    """The state `Crashed`, if a lost worker, an outage or the disk has ended a deployment's flow
     run.
 
-    `mortal automate` starts crashed flow runs again. A full disk counts because Prefect keeps files
-    on it, too. Raises any other error, which makes the flow run Failed.
+    `mortal automate` starts crashed flow runs again. A plain `OSError` counts as well, because
+    Prefect keeps files on that disk, too. Raises any other error, which makes the flow run Failed.
     """
-    of_the_machine = isinstance(ended, (TransientError, DiskFullError)) or is_full_disk(ended)
+    of_the_machine = isinstance(ended, (TransientError, DiskError)) or is_disk_error(ended)
     if not (of_the_machine and is_deployed()):
         raise ended
     get_run_logger().error("%s", ended)

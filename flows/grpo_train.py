@@ -37,6 +37,7 @@ from mortal_steps.errors import MortalError, RunStoppedError
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.opening import open_run
+from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run
@@ -109,6 +110,7 @@ async def train(config: RunConfig) -> State[Any]:
     try:
         run = open_run(config)
         if run.is_complete():
+            restore_logs_of_complete(run)
             await tell_the_end(run)
             return _nothing_to_train(run)
         return await drive(run)

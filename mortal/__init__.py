@@ -8,20 +8,29 @@
 The names are imported where they are first used: the `mortal` command, too, imports this package.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+from typing import TYPE_CHECKING
+
+from mortal_steps import __version__
 
 if TYPE_CHECKING:
     from mortal.trainer import Distributed, GPUConfig, MortalTrainer, SingleNode, TrainingResult
 
-__all__ = ["Distributed", "GPUConfig", "MortalTrainer", "SingleNode", "TrainingResult"]
+__all__ = [
+    "Distributed",
+    "GPUConfig",
+    "MortalTrainer",
+    "SingleNode",
+    "TrainingResult",
+    "__version__",
+]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'mortal' has no attribute {name!r}")
-    return getattr(importlib.import_module("mortal.trainer"), name)
+    return getattr(_importlib.import_module("mortal.trainer"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return __all__

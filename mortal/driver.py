@@ -22,6 +22,7 @@ from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.head_start import model_beside
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.orchestration.preflight import begin_workers_imports
+from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.spinner import spinner
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
@@ -54,6 +55,7 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
         with PrefectBeside(port=port, keep=keep_server) as prefect:
             run = open_run(config, checking, prefect)
             if run.is_complete():
+                restore_logs_of_complete(run)
                 place = run_argument(run.store.root)
                 say(f"run {run.info.run_id} is complete; see `mortal show {place}`")
                 return

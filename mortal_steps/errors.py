@@ -46,8 +46,8 @@ class ProductionMovedError(StoreError):
     """Another model is in production than the one that a decision was taken against."""
 
 
-class DiskFullError(StoreError):
-    """There is no room for a file; the same write may succeed when somebody has made some."""
+class DiskError(StoreError):
+    """The disk is full or faulty; the same write may succeed when somebody has seen to that."""
 
 
 class CorruptFileError(StoreError):

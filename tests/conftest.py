@@ -9,8 +9,11 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from mortal_steps.system.heavy_imports import training_imports
+from mortal_steps.system.rounding import rounding_environment
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+for _name in rounding_environment():
+    del os.environ[_name]  # whatever this machine sets; a test that needs one sets it
 
 TOGETHER = ("tests/e2e/", "tests/integration/modal/")
 """The files of such a folder run in one process: they share a Prefect server, or a Modal app, which

@@ -25,7 +25,7 @@ from typing import IO
 
 from mortal.server.database import DATABASE, own_sqlite
 from mortal_steps.errors import ServerError, StoreError
-from mortal_steps.store.files import failed_write, is_full_disk, lock_file, write_json, writing
+from mortal_steps.store.files import failed_write, is_disk_error, lock_file, write_json, writing
 from mortal_steps.system.processes import ProcessId
 
 LOG = "server.log"
@@ -81,7 +81,7 @@ def server_home() -> Path:
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        if is_full_disk(error):
+        if is_disk_error(error):
             raise failed_write(home, error) from error
         raise StoreError(
             f"cannot make {home} for the Prefect server: {error.strerror}; set MORTAL_STATE_DIR to "

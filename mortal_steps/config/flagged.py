@@ -32,7 +32,6 @@ def flagged_config(
     for override in overrides:
         apply_override(values, override)
         apply_override(overridden, override)
-    _check_model(values, flags)
     for flag, given in _given(flags):
         for key, value in flag.writes(given, single_node=_is_single_node(values, flags)).items():
             said = find_key(overridden, key)
@@ -77,12 +76,3 @@ def _given(flags: Mapping[str, Any]) -> Iterator[tuple[Flag, Any]]:
 
 def _is_single_node(values: Mapping[str, Any], flags: Mapping[str, Any]) -> bool:
     return bool(flags.get("simple_mode")) or find_key(values, "compute.mode") == "single_node"
-
-
-def _check_model(values: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
-    model = flags.get("model")
-    if model is not None and find_key(values, "model.new") not in (MISSING, None):
-        raise ConfigError(
-            f"--model {model}: the configuration builds a model of its own ([model.new]), which "
-            "would be trained instead; leave --model out, or add --set model={} to train that one"
-        )

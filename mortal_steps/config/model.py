@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mortal_steps.config.marks import Affects
 from mortal_steps.config.section import LocalPath, Section
@@ -60,7 +60,7 @@ class ModelConfig(Section):
     name_or_path: Annotated[LocalPath, Affects.SAMPLING | Affects.STATE] = (
         "Qwen/Qwen2.5-0.5B-Instruct"
     )
-    """A Hugging Face Hub name or a local folder; ignored if `[model.new]` is present."""
+    """A Hugging Face Hub name or a local folder. Leave it out beside `[model.new]`."""
     revision: Annotated[str | None, Affects.SAMPLING | Affects.STATE] = None
     """Branch, tag or commit of a Hub model. A run keeps the commit with which it began."""
     max_model_len: Annotated[int, Affects.SAMPLING] = Field(16384, ge=2)
@@ -79,6 +79,17 @@ class ModelConfig(Section):
     """Build a new model instead of loading one."""
     warm_start: Annotated[WarmStartConfig | None, Affects.SAMPLING | Affects.STATE] = None
     """Train the model by supervision before reinforcement begins."""
+
+    @model_validator(mode="after")
+    def _check_one_model(self) -> ModelConfig:
+        default = type(self).model_fields["name_or_path"].default
+        if self.new is not None and self.name_or_path != default:
+            raise ValueError(
+                f"name_or_path = {self.name_or_path!r} names a model, and [model.new] builds "
+                "another one; leave name_or_path out to train the new one, or remove [model.new] "
+                "(on the command line: --set model={}) to train the named one"
+            )
+        return self
 
     def commit_for(self, other: ModelConfig | None) -> str | None:
         """The commit here, where `other` is the same model of the hub without a commit."""

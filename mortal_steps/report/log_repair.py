@@ -10,6 +10,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
 from mortal_steps.report.evaluations import beside, mean_metrics, mean_scores
+from mortal_steps.report.report_files import write_report
 from mortal_steps.report.timings import generation_timings, timing_row
 from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, TIMINGS
 from mortal_steps.runs.run import Run
@@ -26,12 +27,13 @@ Row = Mapping[str, Any]
 def metrics_row(config: RunConfig, result: StepResult, rewards: Sequence[RewardRef]) -> Row:
     """A step's line of metrics.jsonl: a pure function of its records."""
     num_scored = sum(shard.num_scored for shard in rewards)
-    reward_sum = sum(shard.reward_sum for shard in rewards)
+    mean = sum(shard.reward_sum for shard in rewards) / max(num_scored, 1)
     row = {
         **result.metrics,
         **_failure_counts(config, rewards),
         "step": result.step + 1,
-        "reward": reward_sum / num_scored if num_scored else None,
+        # TRL's own where it has one: its float32 mean differs from ours in the last digits.
+        "reward": result.metrics.get("reward", mean) if num_scored else None,
         "num_scored": num_scored,
         "num_sampled_tokens": sum(shard.generation.num_tokens for shard in rewards),
         "policy_version": rewards[0].generation.policy_version,
@@ -71,6 +73,18 @@ def restore_logs(run: Run) -> None:
         run.logs.replace(name, _again(run, name, readable, run.manifest.step))
     if damaged:
         run.update(step=run.manifest.step)
+
+
+def restore_logs_of_complete(run: Run) -> None:
+    """Make damaged logs of a run again that trains no more. Raises `StoreError` if another process
+    drives it."""
+    if run.logs.damaged(run.manifest.logs):
+        run.acquire()
+        try:
+            restore_logs(run)
+            write_report(run)
+        finally:
+            run.release()
 
 
 def mend_logs(run: Run, done: int) -> None:

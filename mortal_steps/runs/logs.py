@@ -84,15 +84,22 @@ class RunLogs:
         Returns the names of logs that do not begin with the content that their mark describes, or
         have no mark; these are left as they are.
         """
-        damaged = []
+        damaged = self.damaged(marks)
         for name in LOGS:
-            mark, path = marks.get(name), self._root / name
-            if mark is None or prefix_digest(path, mark.length) != mark.sha256:
-                damaged.append(name)
-            elif path.exists():
-                os.truncate(path, mark.length)
+            if name not in damaged and (path := self._root / name).exists():
+                os.truncate(path, marks[name].length)
         self._written.clear()
         return damaged
+
+    def damaged(self, marks: Mapping[str, LogMark]) -> list[str]:
+        """The names of logs that do not begin with the content that their mark describes, or have
+        no mark."""
+        found = ((name, marks.get(name), self._root / name) for name in LOGS)
+        return [
+            name
+            for name, mark, path in found
+            if mark is None or prefix_digest(path, mark.length) != mark.sha256
+        ]
 
     def replace(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Replace a log's content by exactly these rows."""

@@ -8,7 +8,7 @@ of the reward and what workers printed have no digest: nothing reads them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from mortal_steps.data.kept import check_problem_file
@@ -62,6 +62,9 @@ class RunCheck:
         """Step of the newest whole checkpoint."""
         self._saved: dict[int, CheckpointState] = {}
         """What the whole checkpoints say of themselves, by step."""
+        self._again: Outcome = AGAIN
+        """What becomes of a file that a run makes again while it trains. A run that is complete
+        trains no more, and needs none of them."""
 
     def is_driven(self) -> bool:
         """Whether a process drives the run at this moment."""
@@ -71,7 +74,9 @@ class RunCheck:
         """Check one file after the other."""
         info = yield from self._files.record(IDENTITY_FILE, RunInfo, LOST)
         manifest = yield from self._files.record(MANIFEST_FILE, RunManifest, AGAIN, optional=True)
-        yield from self._files.record(RECORD_FILE, LeaseRecord, AGAIN, optional=True)
+        if manifest is not None and (yield from self._final(manifest)):
+            self._again = PASSED_OVER
+        yield from self._files.record(RECORD_FILE, LeaseRecord, self._again, optional=True)
         if info is not None:
             yield from self._config(info)
             for problems in (info.train_problems, info.eval_problems):
@@ -87,7 +92,6 @@ class RunCheck:
         yield from self._steps(info, manifest.step)
         yield from self._evaluations()
         yield from self._weights(info)
-        yield from self._final(manifest)
 
     # parts of the run
 
@@ -98,11 +102,11 @@ class RunCheck:
 
     def _base_model(self) -> Iterator[Checked]:
         made = yield from self._files.record(
-            base_model.RECORD_FILE, base_model.StartingModel, AGAIN, optional=True
+            base_model.RECORD_FILE, base_model.StartingModel, self._again, optional=True
         )
         if made is not None:
             cache = RunStore(base_model.model_cache(self._store.root.parent))
-            yield from FileChecks(cache).folder(made.key, made.sha256, AGAIN)
+            yield from FileChecks(cache).folder(made.key, made.sha256, self._again)
 
     def _checkpoints(self, info: RunInfo | None, manifest: RunManifest | None) -> Iterator[Checked]:
         known = {saved.step: saved.sha256 for saved in manifest.checkpoints} if manifest else {}
@@ -115,7 +119,9 @@ class RunCheck:
             if (yield from self._files.folder(path, known.get(step), outcome)):
                 self._checkpoint = step
                 self._saved[step] = checkpoints.read_state(self._store, path)
-        yield from self._files.record(checkpoints.BEST_FILE, BestCheckpoint, AGAIN, optional=True)
+        yield from self._files.record(
+            checkpoints.BEST_FILE, BestCheckpoint, self._again, optional=True
+        )
 
     def _logs(self, manifest: RunManifest) -> Iterator[Checked]:
         for name in LOGS:
@@ -130,9 +136,9 @@ class RunCheck:
         be done again."""
         before = chain.first_ids(info) if info else None
         pruned = pruned_before(self._store)
-        yield from self._files.record(rollout_files.RECORD_FILE, Pruned, AGAIN, optional=True)
+        yield from self._files.record(rollout_files.RECORD_FILE, Pruned, self._again, optional=True)
         for step in range(info.first_step if info else 0, self._last_step(done)):
-            outcome = PASSED_OVER if step < self._checkpoint else AGAIN
+            outcome = PASSED_OVER if step < self._checkpoint else self._again
             folder = f"steps/{step:06d}"
             required = step < done
             gone = step < pruned
@@ -199,16 +205,18 @@ class RunCheck:
     def _weights(self, info: RunInfo | None) -> Iterator[Checked]:
         first = info.first_step if info else 0
         for version in weights.published_versions(self._store):
-            outcome = AGAIN
+            outcome = self._again
             if version < first:  # of a fork's parent; only its first steps are sampled with them
                 outcome = LOST if self._checkpoint == first else PASSED_OVER
             path, sha256 = weights.path_of(version), self._published_as(version)
             yield from self._files.folder(path, sha256, outcome)
 
-    def _final(self, manifest: RunManifest) -> Iterator[Checked]:
-        if manifest.final is not None:
-            for path, sha256 in manifest.final.folders():
-                yield from self._files.folder(path, sha256, AGAIN)
+    def _final(self, manifest: RunManifest) -> Generator[Checked, None, bool]:
+        """Check the final model; returns whether the run is complete."""
+        whole = manifest.status == "completed" and manifest.final is not None
+        for path, sha256 in manifest.final.folders() if manifest.final else ():
+            whole = (yield from self._files.folder(path, sha256, AGAIN)) and whole
+        return whole
 
     # what is where
 

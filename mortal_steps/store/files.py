@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from mortal_steps.errors import CorruptFileError, DiskFullError, StoreError
+from mortal_steps.errors import CorruptFileError, DiskError, StoreError
 from mortal_steps.store.digests import digest_like
 
 FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FAULTY_DISK = {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EREMOTEIO}
+"""What a disk answers that fails, was unplugged, or was mounted read-only after an error."""
 
 
 def write_atomically(path: Path, content: bytes | bytearray, *, private: bool = False) -> None:
@@ -122,33 +124,50 @@ def link_verified(source: Path, target: Path, digest: str) -> None:
 
 
 def failed_write(path: Path, error: BaseException) -> StoreError:
-    """What to raise for a write that failed: names the file and the remedy."""
-    if not is_full_disk(error):
-        reason = error.strerror if isinstance(error, OSError) else None
+    """What to raise for a write or a deletion that failed: names the file and the remedy."""
+    number = _error_number(error)
+    reason = os.strerror(number) if number is not None else str(error)
+    if not is_disk_error(error):
         return StoreError(
-            f"cannot write {path}: {reason or error}; make it writable, then continue "
-            "with `mortal resume`"
+            f"cannot write {path}: {reason}; make it writable, then continue with `mortal resume`"
+        )
+    if number in FAULTY_DISK:
+        return DiskError(
+            f"cannot write {path}: the disk fails ({reason}). Nothing half-written counts: see to "
+            "the disk (`dmesg` may say more), then continue with `mortal resume`"
         )
     place = next(folder for folder in path.absolute().parents if folder.exists())
-    return DiskFullError(
+    return DiskError(
         f"cannot write {path}: the disk is full or a limit is reached ({error}); "
         f"{shutil.disk_usage(place).free:,} bytes are free there. Nothing half-written counts: "
         "free space, then continue with `mortal resume`"
     )
 
 
-def is_full_disk(error: BaseException) -> bool:
-    """Whether a write failed for lack of space, a quota or a limit on the size of files.
+def is_disk_error(error: BaseException) -> bool:
+    """Whether the disk is to blame: no space, a quota, a limit on the size of files, or a fault."""
+    return _error_number(error) in FULL_DISK | FAULTY_DISK
 
-    safetensors names the system's error in its text; torch.save writes through a C++ stream that
-    loses it.
+
+def is_write_error(error: BaseException) -> bool:
+    """Whether the system refused to write, for whatever reason, also where a library says so."""
+    if isinstance(error, (ConnectionError, TimeoutError)):
+        return False
+    return _error_number(error) is not None
+
+
+def _error_number(error: BaseException) -> int | None:
+    """The system's number of an error.
+
+    safetensors names it in its text; torch.save writes through a C++ stream that loses it, nearly
+    always for lack of space.
     """
     if isinstance(error, OSError):
-        return error.errno in FULL_DISK
-    named = re.search(r"\(os error (\d+)\)", str(error))
-    if named:
-        return int(named[1]) in FULL_DISK
-    return isinstance(error, RuntimeError) and "inline_container.cc" in str(error)
+        return error.errno
+    if named := re.search(r"\(os error (\d+)\)", str(error)):
+        return int(named[1])
+    of_torch = isinstance(error, RuntimeError) and "inline_container.cc" in str(error)
+    return errno.ENOSPC if of_torch else None
 
 
 def digest_file(path: Path) -> str:

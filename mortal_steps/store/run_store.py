@@ -46,7 +46,7 @@ from mortal_steps.store.files import (
     delete_folder,
     failed_write,
     hidden_beside,
-    is_full_disk,
+    is_write_error,
     sync_to_disk,
     writing,
 )
@@ -85,8 +85,8 @@ class RunStore(RecordStore):
         `hashed` has the digests, by name, of files that the block hashes while it writes them; it
         may fill it as it goes. With `sync` the files reach the disk afterwards, beside other work.
 
-        A folder of that name is replaced. On an error nothing is left behind; a full disk is a
-        `StoreError`, whichever library ran into it.
+        A folder of that name is replaced. On an error nothing is left behind; what the disk
+        refuses is a `StoreError`, whichever library ran into it.
         """
         target = self.path(relative)
         beside = hidden_beside(target, "partial")
@@ -109,7 +109,7 @@ class RunStore(RecordStore):
                     replace_folder(beside, target)
         except BaseException as error:
             shutil.rmtree(beside, ignore_errors=True)
-            if is_full_disk(error):
+            if is_write_error(error):
                 raise failed_write(target, error) from error
             raise
         self._verified.forget(target)
@@ -223,15 +223,16 @@ class RunStore(RecordStore):
 
     def remove_folder(self, relative: str, *, sync: BackgroundSync | None = None) -> None:
         """Delete a committed folder; it stops existing at once, whatever the deletion takes. With
-        `sync` its files are deleted afterwards, beside other work."""
+        `sync` its files are deleted afterwards, beside other work. Raises `StoreError`."""
         target = self.path(relative)
         if target.exists():
             doomed = hidden_beside(target, "removed")
-            target.rename(doomed)
-            if sync is None:
-                delete_folder(doomed)
-            else:
-                sync.remove(doomed)
+            with writing(target):
+                target.rename(doomed)
+                if sync is None:
+                    delete_folder(doomed)
+                else:
+                    sync.remove(doomed)
         self._verified.forget(target)
 
     def numbered(self, relative: str) -> list[tuple[int, Path]]:
@@ -244,12 +245,13 @@ class RunStore(RecordStore):
         """Delete the hidden files and folders that killed commits and deletions left in `relative`,
         or those left of a file or folder named `of` alone.
 
-        Only for the one process that commits there.
+        Only for the one process that commits there. Raises `StoreError`.
         """
         for leftover in self.path(relative).glob(f".{of}*"):
             if leftover.suffix not in {".partial", ".removed", ".replaced"}:
                 continue
-            if leftover.is_dir() and not leftover.is_symlink():
-                delete_folder(leftover)
-            else:
-                leftover.unlink(missing_ok=True)
+            with writing(leftover):
+                if leftover.is_dir() and not leftover.is_symlink():
+                    delete_folder(leftover)
+                else:
+                    leftover.unlink(missing_ok=True)

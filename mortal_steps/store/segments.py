@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mortal_steps.errors import ConfigError, CorruptFileError
-from mortal_steps.store.files import failed_write, is_full_disk
+from mortal_steps.store.files import failed_write, is_disk_error
 from mortal_steps.store.mapped_segments import MappedSegments
 from mortal_steps.types import SegmentRef
 
@@ -58,7 +58,7 @@ class Shared:
 class Segment:
     """One segment, as its writer sees it.
 
-    Raises `ConfigError` if there is no shared memory, and `DiskFullError` if there is not enough.
+    Raises `ConfigError` if there is no shared memory, and `DiskError` if there is not enough.
     """
 
     def __init__(self, run: Path, payload_size: int) -> None:
@@ -73,7 +73,7 @@ class Segment:
             self._memory = mmap.mmap(self._file, START + payload_size)
         except OSError as error:
             self.remove()
-            if is_full_disk(error):
+            if is_disk_error(error):
                 raise failed_write(path, error) from error
             raise
 

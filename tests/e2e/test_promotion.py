@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Pending
 
 from mortal_flows import promote as flow_module
-from mortal_steps.errors import DiskFullError
+from mortal_steps.errors import DiskError
 from mortal_steps.promotion.comparison import by_threshold
 from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Registry
@@ -108,7 +108,7 @@ def test_a_gate_that_another_one_overtakes_or_a_full_disk_ends_is_not_failed(at_
         return by_threshold(comparison, min_gain)
 
     def full(gate):
-        raise DiskFullError("no space left for the model")
+        raise DiskError("no space left for the model")
 
     async def scenario():
         async with get_client() as client:

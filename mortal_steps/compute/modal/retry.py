@@ -21,7 +21,7 @@ import aiohttp
 from modal import exception
 
 from mortal_steps.errors import ComputeError, TransientError
-from mortal_steps.store.files import is_full_disk
+from mortal_steps.store.files import is_disk_error
 
 logger = logging.getLogger(__name__)
 
@@ -96,8 +96,8 @@ async def call_with_retries(
 
 
 def _is_about_a_file(error: Exception) -> bool:
-    """An `OSError` of the connection names no file, and has nothing to do with a full disk."""
-    return isinstance(error, OSError) and (error.filename is not None or is_full_disk(error))
+    """An `OSError` of the connection names no file, and has nothing to do with a disk."""
+    return isinstance(error, OSError) and (error.filename is not None or is_disk_error(error))
 
 
 def run_in_thread(work: Coroutine[Any, Any, T]) -> T:

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from mortal_steps.config import CheckpointsConfig
-from mortal_steps.errors import DiskFullError
+from mortal_steps.errors import DiskError
 from mortal_steps.policy.algorithms.stepping import snapshot
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.store import run_store
@@ -169,13 +169,13 @@ def test_a_write_that_fails_is_told_and_may_be_tried_again(run, actor, monkeypat
     results = run.train(actor, range(SAVED_AT))
 
     def full_disk(*_args, **_kwargs):
-        raise DiskFullError("no space left")
+        raise DiskError("no space left")
 
     with monkeypatch.context() as patched:
         patched.setattr(checkpoints, "save", full_disk)
         assert actor.begin_checkpoint(step=SAVED_AT) is None
         run.train(actor, [SAVED_AT])
-        with pytest.raises(DiskFullError):
+        with pytest.raises(DiskError):
             actor.checkpoint(step=SAVED_AT, best_score=None)
     assert checkpoints.newest_whole(run.store) is None
     saved = actor.checkpoint(step=SAVED_AT, best_score=None)

@@ -179,6 +179,30 @@ def test_a_damaged_final_model_is_made_again(completed, whole, patch, pattern):
     assert damaged_files(root) == {}
 
 
+@pytest.mark.parametrize("name", [METRICS, EVALUATIONS])
+def test_resume_makes_a_lost_log_of_a_complete_run_again_as_verify_says(completed, patch, name):
+    root, _ = completed
+    before = (root / name).read_bytes()
+    (root / name).unlink()
+    assert damaged_files(root) == {(root / name).resolve(): "will be made again"}
+    resumed = CliRunner().invoke(app, ["resume", "run", "--runs-dir", str(root.parent), "--trust"])
+    assert "is complete" in resumed.output, resumed.exception
+    assert (root / name).read_bytes() == before
+    assert damaged_files(root) == {}
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [*(name for name in RECOVERED if name.startswith(("../", "weights/"))), "base_model.json"],
+)
+def test_a_complete_run_does_not_need_what_it_trained_with(completed, pattern):
+    root, _ = completed
+    if not (root / "weights/v3").is_dir():
+        pattern = pattern.replace("weights/v3", f"weights/{min(os.listdir(root / 'weights'))}")
+    path = damage(root, pattern)
+    assert damaged_files(root) == {path.resolve(): "passed over"}
+
+
 def test_a_run_that_lost_its_identity_is_not_begun_again_on_its_steps(killed, patch):
     root, config = killed
     (root / "run.json").unlink()

@@ -67,8 +67,12 @@ def test_the_actor_has_the_gpu_of_the_mode(file):
 
 
 def test_a_model_beside_one_that_would_be_built_is_refused(file):
-    with pytest.raises(ConfigError, match=r"--model some/model: .*--set model=\{\}"):
-        flagged_config(file, {"model": "some/model"})
+    for flags, overrides in (
+        ({"model": "some/model"}, []),
+        ({}, ["model.name_or_path=some/model"]),
+    ):
+        with pytest.raises(ConfigError, match=r"name_or_path = 'some/model' .*--set model=\{\}"):
+            flagged_config(file, flags, overrides)
     config = flagged_config(file, {"model": "some/model"}, ["model={}"])
     assert (config.model.new, config.model.name_or_path) == (None, "some/model")
 

@@ -6,7 +6,7 @@ from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop
 from mortal_steps.config import RunConfig
 from mortal_steps.config.checkpoints import CheckpointsConfig
-from mortal_steps.errors import DiskFullError, WorkerLostError
+from mortal_steps.errors import DiskError, WorkerLostError
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import PlainStages
 from mortal_steps.report.recorder import Recorder
@@ -115,8 +115,8 @@ async def test_a_lost_actor_is_asked_again(run, saves, actor):
 async def test_a_checkpoint_that_cannot_be_written_does_not_count(run, saves, actor):
     actor.saving = True
     await end(saves, 3)
-    actor.error = DiskFullError("no space left")
-    with pytest.raises(DiskFullError):
+    actor.error = DiskError("no space left")
+    with pytest.raises(DiskError):
         await saves.settle()
     assert stands(run) == (0, [])
 

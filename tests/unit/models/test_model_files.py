@@ -36,7 +36,7 @@ def config(tmp_path, monkeypatch):
 def test_what_a_model_is_made_of(config):
     assert describe_model(config.model).keys() == CONTENT.keys() - {"README.md"}
     assert describe_model(ModelConfig(name_or_path="nobody/nothing")) == {}
-    assert describe_model(ModelConfig(name_or_path="model", new=NewModelConfig())) == {}
+    assert describe_model(ModelConfig(new=NewModelConfig())) == {}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from mortal_steps.errors import ConfigError, DiskFullError, WeightsMismatchError
+from mortal_steps.errors import ConfigError, DiskError, WeightsMismatchError
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from mortal_steps.policy.model_files.writing import published_tensors, save_model
@@ -116,12 +116,12 @@ def test_a_disk_that_is_full_is_heard_of_at_the_next_step(run, monkeypatch):
     sharing.join()  # v1 is on disk before it is full
 
     def full(relative, files, digests):
-        raise DiskFullError(f"cannot write {relative}: the disk is full")
+        raise DiskError(f"cannot write {relative}: the disk is full")
 
     with monkeypatch.context() as patch:
         patch.setattr(sharing._store, "commit_folder", full)
         run.train(actor, [1])
-        with pytest.raises(DiskFullError, match="weights/v2: the disk is full"):
+        with pytest.raises(DiskError, match="weights/v2: the disk is full"):
             run.train(actor, [2])
     assert journal.find_result(run.store, 2) is None
     assert not run.store.path("weights/v2").exists()

@@ -65,7 +65,7 @@ def failure(problem_id, function="a", message="raised KeyError: 'x'"):
 
 
 def record_step(
-    run, recorder, step, *, failures=(), failed_calls=None, reward_sum=1.0, metrics=None
+    run, recorder, step, *, failures=(), failed_calls=None, reward_sum=1.0, metrics=None, trl=None
 ):
     """A step of one shard of one problem with two completions."""
     timing = StageTiming(stage="x", step=step)
@@ -95,7 +95,7 @@ def record_step(
     )
     result = StepResult(
         step=step,
-        metrics={"loss": 0.0},
+        metrics={"loss": 0.0, **(trl or {})},
         optimizer_steps=step + 1,
         batch_sha256="",
         state_id="",
@@ -124,6 +124,14 @@ def test_what_functions_log_stands_beside_what_trl_does(make_run):
     before, row = run.metrics()
     assert row.keys() - before.keys() == {"accuracy", "log_metric/loss", "log_metric/reward"}
     assert (row["accuracy"], row["loss"], row["log_metric/loss"]) == (0.25, 0.0, 3.0)
+
+
+def test_the_reward_of_a_step_is_what_trl_logs_to_the_last_digit(make_run):
+    run = make_run("mask")
+    recorder = Recorder(run)
+    record_step(run, recorder, 0, reward_sum=0.2, trl={"reward": 0.10000000149011612})
+    record_step(run, recorder, 1, failures=[failure("p")], trl={"reward": float("nan")})
+    assert [row["reward"] for row in run.metrics()] == [0.10000000149011612, None]
 
 
 def test_a_logged_metric_is_the_mean_over_all_completions():

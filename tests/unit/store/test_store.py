@@ -1,5 +1,6 @@
 """The store: whole or not at all, and never altered unnoticed."""
 
+import errno
 import hashlib
 import json
 import os
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mortal_steps.errors import CorruptFileError, EngineError, StoreError
+from mortal_steps.errors import CorruptFileError, DiskError, EngineError, StoreError
 from mortal_steps.store import RunStore, digests, run_store
 from mortal_steps.store.files import delete_folder, link_file, write_atomically
 from mortal_steps.store.hashing_file import HashingFile
@@ -256,3 +257,47 @@ def test_a_folder_may_be_deleted_twice_at_once(tmp_path):
                 (doomed / str(name)).touch()
             list(threads.map(delete_folder, [doomed, doomed]))
             assert not doomed.exists()
+
+
+@pytest.mark.parametrize("fault", ["os.fsync", "pathlib.Path.mkdir", "pathlib.Path.rename"])
+def test_a_disk_that_fails_while_a_folder_is_committed_is_an_error_of_the_disk(
+    store, fault, monkeypatch
+):
+    def fail(*arguments, **options):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(fault, fail)
+    with pytest.raises(DiskError, match=r"weights/v1: the disk fails .*mortal resume"):
+        store.commit_folder("weights/v1", {"a": b"a"}, {})
+    monkeypatch.undo()
+    assert not store.path("weights/v1").exists()
+    store.commit_folder("weights/v1", {"a": b"a"}, {})
+    assert store.folder_files("weights/v1").keys() == {"a"}
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("fault", ["pathlib.Path.rename", "shutil.rmtree"])
+def test_a_disk_that_fails_while_a_folder_is_deleted_is_an_error_of_the_disk(
+    store, fault, number, monkeypatch
+):
+    def fail(*arguments, **options):
+        raise OSError(number, os.strerror(number))
+
+    store.commit_folder("old", {"a": b"a"}, {})
+    monkeypatch.setattr(fault, fail)
+    with pytest.raises(DiskError, match=r"cannot write .*old.*mortal resume"):
+        store.remove_folder("old")
+    monkeypatch.undo()
+    store.remove_leftovers("")
+    store.remove_folder("old")
+    assert os.listdir(store.root) == []
+
+
+def test_a_library_that_names_the_fault_of_the_disk_in_its_text_alone_is_understood(store):
+    with (
+        pytest.raises(DiskError, match="weights/v1: the disk fails"),
+        store.committing_folder("weights/v1"),
+    ):
+        raise ValueError("Error while serializing: Input/output error (os error 5)")
+    with pytest.raises(ValueError, match="no fault"), store.committing_folder("weights/v1"):
+        raise ValueError("no fault of the disk")

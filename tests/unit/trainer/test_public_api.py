@@ -99,8 +99,10 @@ def test_the_package_exports_these_names():
         "MortalTrainer",
         "SingleNode",
         "TrainingResult",
+        "__version__",
     ]
-    assert set(mortal.__all__) <= set(dir(mortal))
+    assert dir(mortal) == mortal.__all__
+    assert all(getattr(mortal, name) for name in mortal.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         mortal.Nothing  # noqa: B018
 
