@@ -77,6 +77,15 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _what_is_quantized_has_an_adapter(self) -> Self:
+        if self.model.quantization and not self.training.use_lora:
+            raise ValueError(
+                "model.quantization: quantized weights are not trained themselves; set "
+                "training.use_lora = true, or leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _a_node_has_one_rollout_worker(self) -> Self:
         if self.compute.mode == "single_node" and self.num_rollout_workers > 1:
             raise ValueError(
@@ -144,6 +153,15 @@ class RunConfig(Section):
             return self
         rewards = {"functions": functions, "weights": None, "terms": ()}
         return self.model_copy(update={"rewards": self.rewards.model_copy(update=rewards)})
+
+    @property
+    def only_merged(self) -> str | None:
+        """The key with which the LoRA adapter is more than engines compute beside a base; None
+        without one."""
+        if self.model.quantization:
+            return "model.quantization"
+        option = self.training.lora.only_merged
+        return f"training.lora.peft.{option}" if option else None
 
     def with_room_for_adapters(self) -> RunConfig:
         """The same with the engine options that a LoRA adapter beside its base asks for."""
@@ -258,7 +276,8 @@ class RunConfig(Section):
         """What a LoRA run publishes; None for another, in which nobody asks."""
         if not self.training.use_lora:
             return None
-        return "adapter" if engine_kind(self.rollout.engine or engine).adapters else "merged"
+        takes_adapters = engine_kind(self.rollout.engine or engine).adapters is not None
+        return "adapter" if takes_adapters and self.only_merged is None else "merged"
 
     def _settle(
         self,

@@ -30,6 +30,17 @@ GSPO (https://arxiv.org/abs/2507.18071) is no loss of its own: it is
 Published = Literal["adapter", "merged"]
 """What rollout workers are given of a LoRA run."""
 
+USUAL_LAYERS = "peft-default"
+"""As `training.lora.target_modules`: what PEFT adapts where it is given none."""
+LOADABLE = {
+    *("use_rslora", "exclude_modules", "layers_to_transform", "layers_pattern"),
+    *("init_lora_weights", "ensure_weight_tying"),
+}
+"""PEFT's options with which an adapter is still two matrices for a layer, scaled alike: every
+engine computes it beside its base."""
+LEAVES_BASE = (True, False, "gaussian", "orthogonal")
+"""Values of `init_lora_weights` with which PEFT does not change the base."""
+
 EMBEDDINGS = (
     *("lm_head", "model.embed_tokens", "model.language_model.embed_tokens", "embed_out"),
     *("gpt_neox.embed_in", "transformer.wte", "transformer.wpe", "transformer.word_embeddings"),
@@ -64,20 +75,38 @@ class LoraConfig(Section):
     target_modules: Annotated[str | tuple[str, ...], Affects.TRAINING | Affects.STATE] = (
         "all-linear"
     )
-    """Layers that get an adapter: `all-linear`, a list of their names, or, as a text, a regular
-    expression that fits their whole paths."""
+    """Layers that get an adapter: `all-linear`, `peft-default` (those that PEFT adapts in models of
+    this type where it is given none), a list of their names, or, as a text, a regular expression
+    that fits their whole paths."""
+    peft: Annotated[Options, Affects.TRAINING | Affects.STATE, Later()] = Field(
+        default_factory=dict
+    )
+    """Any other option of PEFT's LoraConfig, such as `use_rslora`, `use_dora`, `modules_to_save`
+    or `rank_pattern`. PEFT checks it itself."""
     publish: Annotated[Published | None, Affects.SAMPLING | Affects.STATE, Later()] = None
     """What the rollout workers receive. `adapter`: the adapter alone, which they compute beside its
     base; `merged`: the whole model, the adapter added to its weights. Default: adapter; merged for
-    an engine of your own, and in runs that began before there was this key."""
+    an engine of your own, and for what engines cannot compute beside a base, such as DoRA,
+    `modules_to_save` or the adapter of a quantized model."""
     merge_final: Annotated[bool, Affects.FINGERPRINT] = False
     """At the end, also save the model with the adapter merged in."""
+
+    @property
+    def only_merged(self) -> str | None:
+        """The first of PEFT's options with which the adapter is more than engines compute beside a
+        base; None without one."""
+        without = {"bias": "none"}
+        for name, value in self.peft.items():
+            loadable = name in LOADABLE and (name != "init_lora_weights" or value in LEAVES_BASE)
+            if value and not loadable and value != without.get(name):
+                return name
+        return None
 
     def adapted_embeddings(self) -> list[str]:
         """Those of the usual names of embeddings that `target_modules` stands for, as PEFT reads
         it: a text is a regular expression, and `all-linear` leaves them out."""
         targets = self.target_modules
-        if targets == "all-linear":
+        if targets in ("all-linear", USUAL_LAYERS):
             return []
         if isinstance(targets, str):
             return [name for name in EMBEDDINGS if re.fullmatch(targets, name)]

@@ -115,7 +115,7 @@ TRAINER_ARGUMENTS = {
     "callbacks": "the actor takes none",
     "optimizers": "use training.trl.optim",
     "peft_config": "use training.use_lora and [training.lora]",
-    "quantization_config": "weights are trained in model.dtype",
+    "quantization_config": "use [model.quantization]",
     "rollout_func": "the rollout workers sample; see [rollout]",
     "tools": "completions are single turns without tools",
     "environment_factory": "completions are single turns without tools",
@@ -130,9 +130,9 @@ LOADING = {
     "revision": "use model.revision",
     "device_map": ONE_DEVICE,
     "tp_plan": ONE_DEVICE,
-    "quantization_config": "weights are trained in model.dtype",
-    "load_in_8bit": "weights are trained in model.dtype",
-    "load_in_4bit": "weights are trained in model.dtype",
+    "quantization_config": "use [model.quantization]",
+    "load_in_8bit": "use [model.quantization]",
+    "load_in_4bit": "use [model.quantization]",
 }
 """Names in TRL's `model_init_kwargs`, arguments of `from_pretrained`, that a run cannot choose."""
 

@@ -34,7 +34,15 @@ def check_adapter(config: RunConfig) -> None:
     """Raise `ConfigError` unless the engine can compute the LoRA adapter beside its base model."""
     name, lora = config.rollout.engine or ALWAYS_THERE, config.training.lora
     adapters = engine_kind(name).adapters
-    if adapters is None or not config.training.publishes_adapter:
+    if not config.training.publishes_adapter:
+        return
+    if key := config.only_merged:
+        raise ConfigError(
+            f'training.lora.publish = "adapter": engines do not compute beside a base what {key} '
+            'makes of the adapter; leave it out, or write "merged": rollout workers then receive '
+            "whole models"
+        )
+    if adapters is None:
         return  # an engine of the user's own knows what it takes
     merged = (
         'set training.lora.publish = "merged", with which rollout workers receive whole models, or '

@@ -15,12 +15,10 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from huggingface_hub import split_torch_state_dict_into_shards
 from peft import PeftModel, get_peft_model_state_dict
-from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME
 from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
@@ -29,6 +27,7 @@ from transformers.utils import CONFIG_NAME as CONFIG_FILE
 from transformers.utils import GENERATION_CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME
 
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
+from mortal_steps.policy.model_files.merging import merged_state_dict
 from mortal_steps.policy.model_files.tensor_file import cast, digest_of_tensors, write_tensors
 from mortal_steps.store.files import link_file
 from mortal_steps.store.folders import files_below
@@ -148,10 +147,12 @@ def save_settings(
     base = _base_of(model)
     with any_generation_settings(base, folder):
         base.save_pretrained(folder, state_dict={})
+    path = folder / CONFIG_FILE
+    config = json.loads(path.read_text(encoding="utf-8"))
+    is_quantized = config.pop("quantization_config", None) is not None
     if dtype is not None:
-        path = folder / CONFIG_FILE
-        config = json.loads(path.read_text(encoding="utf-8"))
         config["dtype"] = str(dtype).removeprefix("torch.")
+    if dtype is not None or is_quantized:
         text = json.dumps(config, indent=2, sort_keys=True) + "\n"
         path.write_text(text, encoding="utf-8")
 
@@ -266,38 +267,3 @@ def _settle_adapter_config(path: Path, base: AdapterBase) -> None:
     config["base_model_name_or_path"] = base.name
     config["revision"] = base.revision
     path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
-
-
-@torch.no_grad()
-def merged_state_dict(model: PeftModel) -> dict[str, torch.Tensor]:
-    """The base model's weights with the active LoRA adapter added, under the base model's names.
-
-    Adapted weights are new tensors and the live ones are only read: merging in place and taking it
-    back would not restore their bits.
-
-        layers.0.q_proj.base_layer.weight  +  B @ A * scaling  ->  layers.0.q_proj.weight
-
-    Experts, whose weights are several parameters of one module, have an adapter around another:
-
-        layers.0.experts.base_layer.base_layer.down_proj  ->  layers.0.experts.down_proj
-    """
-    base, adapter = model.get_base_model(), model.active_adapter
-    merged: dict[str, torch.Tensor] = {}
-    for name, tensor in base.state_dict().items():
-        if ".lora_" in name:
-            continue
-        published = ".".join(part for part in name.split(".") if part != "base_layer")
-        if published != name:
-            layer, _, leaf = published.rpartition(".")
-            for delta in _deltas(base.get_submodule(layer), leaf, adapter):
-                tensor = (tensor + delta.to(tensor.dtype)).cpu()
-        merged[published] = tensor
-    return merged
-
-
-def _deltas(layer: Any, leaf: str, adapter: str) -> Iterator[torch.Tensor]:
-    """What an adapter adds to the parameter `leaf` of a layer."""
-    while isinstance(layer, BaseTunerLayer):
-        if leaf == getattr(layer, "parameter_name", "weight"):
-            yield layer.get_delta_weight(adapter)
-        layer = layer.base_layer

@@ -14,7 +14,7 @@ import numpy
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import TrainerCallback
+from transformers import BitsAndBytesConfig, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from mortal_steps.schedule import train_seed
@@ -71,6 +71,7 @@ def run_stock(config, model_path, tmp_path, batches, recorder=None):
         "reward_funcs": [rollouts.abstaining(function) for function in REWARD_FUNCTIONS],
         "train_dataset": Dataset.from_dict({"prompt": [f"problem {i}" for i in range(12)]}),
         "peft_config": lora(training.lora) if training.use_lora else None,
+        "quantization_config": quantization(config.model.quantization),
         "callbacks": [recorder],
     }
     build = {"grpo": stock_grpo, "rloo": stock_rloo}[config.algorithm.type]
@@ -110,13 +111,19 @@ def stock_rloo(config, options, rollouts, arguments):
 
 def lora(options):
     """peft's configuration of `[training.lora]`."""
+    targets = options.target_modules
     return LoraConfig(
-        task_type="CAUSAL_LM",
         r=options.r,
         lora_alpha=options.alpha,
         lora_dropout=options.dropout,
-        target_modules=options.target_modules,
+        target_modules=None if targets == "peft-default" else targets,
+        **options.peft,
     )
+
+
+def quantization(options):
+    """transformers' configuration of `[model.quantization]`."""
+    return BitsAndBytesConfig(**options) if options else None
 
 
 class NoEngine:

@@ -21,6 +21,7 @@ from mortal_steps.config.trl_options import check_names, idleness, loading_optio
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models.hub import tokenizer_folder
 from mortal_steps.models.local_folder import read_type
+from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
 from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
 from mortal_steps.policy.algorithms.stepping.place import on_one_gpu
 
@@ -43,7 +44,9 @@ def check_options(config: RunConfig, build: Callable[..., TrainingArguments]) ->
     away = config.compute.backend == "modal"
     elsewhere = away and not torch.cuda.is_available()
     built = build(config, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere)
+    lora_config(config)
     if not away:
+        quantization_config(config)
         _check_packages(built)
     check_model_options(config)
     idle = _idle_options(config.training.trl) + _idle_lora(config)
@@ -160,6 +163,8 @@ def _lost_updates(config: RunConfig) -> tuple[str, ...]:
     and 2^(e+1) is 2^(e-7) in bfloat16. Weights are taken to be normal with a standard deviation of
     0.02.
     """
+    if config.training.use_lora:
+        return ()  # TRL trains the adapter in float32
     rate = config.training.learning_rate
     dtype = _saved_type(config) if config.model.dtype == "auto" else config.model.dtype
     if dtype not in FRACTION_BITS or not rate:

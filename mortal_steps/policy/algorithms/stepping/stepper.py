@@ -33,7 +33,7 @@ from mortal_steps.policy.algorithms.stepping import digests, state
 from mortal_steps.policy.algorithms.stepping.divergence import check_finite
 from mortal_steps.policy.algorithms.stepping.logit_tiles import narrow_tiles
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
-from mortal_steps.policy.algorithms.stepping.lora import lora_config
+from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
 from mortal_steps.policy.algorithms.stepping.padding import check_padding
 from mortal_steps.policy.algorithms.stepping.place import on_cpu_beside_gpu, training_place
 from mortal_steps.policy.algorithms.stepping.randomness import (
@@ -91,6 +91,7 @@ class TrlStepper(ABC):
         if config.training.deterministic:
             prefer_reproducible_kernels()
         self._config = config
+        self._model_path = model_path
         self._base = base or named_base(config, model_path)
         self._observer = Observer()
         self._published_in = getattr(torch, config.sampling_type or "", None)
@@ -110,6 +111,7 @@ class TrlStepper(ABC):
                 train_dataset=Dataset.from_list(NO_ROWS).to_iterable_dataset(),
                 processing_class=self.tokenizer,
                 peft_config=lora_config(config),
+                quantization_config=quantization_config(config),
                 callbacks=[self._observer],
             )
         except OSError as error:
@@ -286,7 +288,8 @@ class TrlStepper(ABC):
     def save_final(self, folder: Path) -> dict[str, str]:
         """Write the trained model with its tokenizer: the adapter alone where there is one."""
         name = self._trainer._name
-        digests = save_trained(self._trainer.model, folder, self._base, method=name)
+        base = named_base(self._config, self._model_path)  # where it is now: others load it
+        digests = save_trained(self._trainer.model, folder, base, method=name)
         save_tokenizer(self.tokenizer, folder)
         return digests
 

@@ -1,0 +1,89 @@
+"""A model with its LoRA adapter added to its weights, computed without touching either.
+
+    layers.0.q_proj.base_layer.weight   +  B @ A * scaling  ->  layers.0.q_proj.weight
+    lm_head.modules_to_save.default.weight                  ->  lm_head.weight
+
+PEFT merges a copy of one layer at a time: merging in place and taking it back would not restore the
+bits of the live one.
+
+Private name used here: peft `AuxiliaryTrainingWrapper`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from peft import PeftModel
+from peft.tuners.lora.layer import Linear
+from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils.integrations import dequantize_module_weight
+from peft.utils.other import AuxiliaryTrainingWrapper
+from torch import nn
+
+QUANTIZED = ("Params4bit",)
+"""What the weights of quantized layers are, in bitsandbytes."""
+
+
+@torch.no_grad()
+def merged_state_dict(model: PeftModel) -> dict[str, torch.Tensor]:
+    """The base model's weights with the active adapter added, under the base model's names.
+
+    Adapted weights are new tensors; so are quantized ones, which are dequantized. The others are
+    live.
+    """
+    base, adapter = model.get_base_model(), model.active_adapter
+    changed = dict(_changed(base))
+    merged: dict[str, torch.Tensor] = {}
+    for name, tensor in base.state_dict().items():
+        layer = next((path for path in _paths_above(name) if path in changed), None)
+        if layer is None:
+            merged[name] = tensor
+        elif (module := changed.pop(layer)) is not None:
+            changed[layer] = None  # its other tensors are there already
+            whole = _whole(copy.deepcopy(module), adapter)
+            merged |= {f"{layer}.{leaf}": held.cpu() for leaf, held in whole.items()}
+    return merged
+
+
+def _changed(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module | None]]:
+    """The layers that do not have their published tensors, by their paths."""
+    for name, layer in module.named_children():
+        below = f"{path}.{name}" if path else name
+        if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper) or _is_quantized(layer):
+            yield below, layer
+        else:
+            yield from _changed(layer, below)
+
+
+def _paths_above(name: str) -> Iterator[str]:
+    while name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def _whole(layer: Any, adapter: str) -> Mapping[str, torch.Tensor]:
+    """The tensors of a layer of our own, with the adapter merged in."""
+    if isinstance(layer, BaseTunerLayer) and _is_quantized(layer.get_base_layer()):
+        layer.base_layer = _dequantized(layer.get_base_layer())
+        Linear.merge(layer, adapter_names=[adapter])  # its own would quantize the result
+    elif hasattr(layer, "unload_and_optionally_merge_module"):
+        layer = layer.unload_and_optionally_merge_module(True, False, [adapter])
+    elif isinstance(layer, BaseTunerLayer):
+        layer.merge(adapter_names=[adapter])
+    if isinstance(layer, BaseTunerLayer):
+        layer = layer.get_base_layer()
+    return (_dequantized(layer) if _is_quantized(layer) else layer).state_dict()
+
+
+def _is_quantized(layer: nn.Module) -> bool:
+    return type(getattr(layer, "weight", None)).__name__ in QUANTIZED
+
+
+def _dequantized(layer: Any) -> nn.Linear:
+    plain = nn.Linear(layer.in_features, layer.out_features, bias=False, device="meta")
+    plain.weight = nn.Parameter(dequantize_module_weight(layer), requires_grad=False)
+    plain.bias = layer.bias
+    return plain
