@@ -94,7 +94,7 @@ class TrainingResult:
         return {
             "train_runtime": seconds,
             "train_samples_per_second": len(rows) * training.rows / seconds,
-            "train_steps_per_second": sum(row["optimizer_steps"] for row in rows) / seconds,
+            "train_steps_per_second": (rows[-1]["optimizer_steps"] if rows else 0) / seconds,
             "train_loss": sum(row.get("loss", 0.0) for row in rows) / max(len(rows), 1),
         }
 

@@ -12,7 +12,8 @@ import trl
 from trl import GRPOConfig, RLOOConfig, SFTConfig
 
 from mortal import Distributed, MortalTrainer, SingleNode
-from mortal.trainer.from_trl import IN_ARGS, OTHER, SAME, SPECIAL
+from mortal.trainer.from_trl import IN_ARGS, OTHER, SAME, SPECIAL, repository
+from mortal.trainer.metrics_table import MetricsTable
 from mortal_steps.config.trl_options import idleness, options_of, refusal
 from mortal_steps.errors import ConfigError, MortalError
 from tests.support.trainer_config import ROWS
@@ -222,6 +223,24 @@ def test_a_reward_models_tokenizer_is_kept_beside_the_runs():
     judge, function = config_of(**given).rewards.terms
     assert (Path(judge.tokenizer) / "tokenizer.json").exists()
     assert (judge.model, function.type) == ("org/judge", "function")
+
+
+def test_the_repository_on_the_hub_is_trls():
+    assert repository(GRPO(output_dir="folder/sums")) == "sums"
+    assert repository(GRPO(hub_model_id="org/sums")) == "org/sums"
+    assert repository(None) is None
+
+
+def test_figures_of_a_whole_run_are_found_by_name():
+    table = MetricsTable([{"step": 1, "loss": 0.5}])
+    table.attrs["train_runtime"] = 3.0
+    assert (table["train_runtime"], list(table["loss"]), list(table)) == (
+        3.0,
+        [0.5],
+        ["step", "loss"],
+    )
+    with pytest.raises(KeyError):
+        table["train"]
 
 
 def test_rewards_may_be_written_as_in_a_file():
