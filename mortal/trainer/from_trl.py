@@ -17,7 +17,8 @@ from typing import Any
 
 from mortal.trainer.modes import Distributed, Mode, SingleNode
 from mortal.trainer.settings import KEYS, flat
-from mortal_steps.config import RunConfig, TrainingConfig
+from mortal.trainer.trl_counts import IN_BATCHES, SIZES, STEPS, sizes_of, steps_of
+from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import keys_of
 from mortal_steps.config.marks import trl_option
 from mortal_steps.config.trl_options import (
@@ -55,12 +56,8 @@ OTHER: Mapping[str, str] = {
     "vllm_model_impl": "rollout.engine_options.model_impl",
 }
 """Option of TRL -> the key with its value, if the option is set."""
-UNITS = (
-    *("per_device_train_batch_size", "generation_batch_size", "steps_per_generation"),
-    *("gradient_accumulation_steps", "max_steps"),
-)
 SPECIAL = frozenset(
-    {*UNITS, *SAME, *OTHER, "save_strategy", "save_steps", "eval_strategy", "eval_steps"}
+    {*SIZES, *STEPS, *SAME, *OTHER}
     | {"use_vllm", "vllm_mode", "output_dir", "model_init_kwargs", "reward_weights", "bf16"}
     | {"resume_from_checkpoint"}
 )
@@ -196,12 +193,11 @@ def _with_options(
         for name in [n for n in chosen if n.startswith("vllm_") and "sampling" not in n]:
             keys.pop(OTHER.get(name, name), None)
             idle[name] = "use_vllm is off"
-    keys |= _units(found, values, keys)
+    keys |= sizes_of(values, keys, found)
     if is_whole:
-        keys |= _steps(values, chosen, keys, idle)
+        keys |= steps_of(values, chosen, idle)
     else:
-        keys |= {f"checkpoints.{n}": values[n] for n in ("save_steps",) if n in values}
-        keys |= {f"evaluation.{n}": values[n] for n in ("eval_steps",) if n in values}
+        keys |= {IN_BATCHES[n]: values[n] for n in IN_BATCHES if n in values}
     if "use_vllm" in values:
         found["mode"], engine = _mode(found["mode"], values)
         keys |= engine
@@ -222,74 +218,6 @@ def _with_options(
             keys[f"training.trl.{name}"] = values[name]
     said = tuple(f"{name} changes nothing: {reason}" for name, reason in idle.items())
     return _placed(found, keys, {key for n in chosen if (key := _key(n))}), said
-
-
-def _units(
-    found: Mapping[str, Any], values: Mapping[str, Any], keys: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The size of a batch in prompts, from sizes in completions."""
-    of_training = TrainingConfig.model_fields
-    micro, pieces = values.get("per_device_train_batch_size"), values.get("steps_per_generation")
-    accumulated = keys.get("training.gradient_accumulation_steps", 1)
-    rows = values.get("generation_batch_size")
-    if rows is None and micro is not None:
-        rows = micro * (pieces or accumulated)
-    if rows is not None and micro is not None:
-        of = f"per_device_train_batch_size = {micro}"
-        pieces = _exactly(rows, micro, "generation_batch_size", of)
-    sizes: dict[str, Any] = {}
-    if rows is not None:
-        if found["batch_size"] is not None:
-            raise ConfigError(
-                f"MortalTrainer(batch_size={found['batch_size']}, ...) counts prompts, and "
-                "per_device_train_batch_size and generation_batch_size completions; leave out one"
-            )
-        each = keys.get("training.num_generations") or found["num_generations"]
-        each = each or of_training["num_generations"].default
-        sizes["training.batch_size"] = _exactly(
-            rows, each, "the number of completions in a batch", f"num_generations = {each}"
-        )
-    if pieces is not None and pieces != accumulated:
-        sizes["training.trl.steps_per_generation"] = pieces
-    return sizes
-
-
-def _steps(
-    values: Mapping[str, Any], chosen: set[str], keys: Mapping[str, Any], idle: dict[str, str]
-) -> dict[str, Any]:
-    """Counts of batches, from TRL's counts of optimizer updates."""
-    pieces, accumulated = values["steps_per_generation"], values["gradient_accumulation_steps"]
-    updates = max(1, pieces * values["num_iterations"] // accumulated)
-
-    def batches(name: str, count: Any) -> int:
-        if not isinstance(count, int):
-            raise ConfigError(f"args.{name} = {count!r}: write a whole number of optimizer updates")
-        per = f"the {updates} optimizer updates of a batch (steps_per_generation x num_iterations"
-        return _exactly(count, updates, f"args.{name}", f"{per} / gradient_accumulation_steps)")
-
-    found: dict[str, Any] = {"training.max_steps": -1, "evaluation.eval_steps": 0}
-    if values["max_steps"] > 0:
-        found["training.max_steps"] = batches("max_steps", values["max_steps"])
-    if values["save_strategy"] != "steps":
-        idle["save_strategy"] = "checkpoints are what a run goes on from; see [checkpoints]"
-    elif "save_steps" in chosen:
-        found["checkpoints.save_steps"] = batches("save_steps", values["save_steps"])
-    if values["eval_strategy"] == "steps":
-        every = values["eval_steps"] or values["logging_steps"]
-        found["evaluation.eval_steps"] = batches("eval_steps", every)
-        found["evaluation.on_start"] = values["eval_on_start"]
-    elif values["eval_strategy"] != "no":
-        raise ConfigError(
-            f"args.eval_strategy = {values['eval_strategy']!r}: evaluations follow steps; write "
-            "eval_strategy='steps' with eval_steps"
-        )
-    return found
-
-
-def _exactly(count: int, part: int, counted: str, parts: str) -> int:
-    if count % part:
-        raise ConfigError(f"{counted} = {count} does not divide by {parts}")
-    return count // part
 
 
 def _mode(mode: Mode | None, values: Mapping[str, Any]) -> tuple[Mode, dict[str, Any]]:

@@ -195,7 +195,8 @@ class MortalTrainer:
         """Upload the trained model to the Hugging Face Hub. Returns the repository's address.
 
         `repo_id` is by default the `hub_model_id` of `args`, or the name of its `output_dir`.
-        `dataset_name` is for TRL's model card, which is not written here. Raises the errors of `save_model`, and `ModelError` if the hub refuses.
+        `dataset_name` is for TRL's model card, which is not written here. Raises the errors of
+        `save_model`, and `ModelError` if the hub refuses.
         """
         run = self._run()
         repo_id = repo_id or self._repo_id

@@ -43,7 +43,8 @@ def test_importing_needs_no(module, light):
 
 def test_a_trainer_is_checked_without_what_trains(tmp_path):
     probe = (
-        "import sys; from mortal import MortalTrainer; from mortal_steps.errors import ConfigError\n"
+        "import sys; from mortal import MortalTrainer\n"
+        "from mortal_steps.errors import ConfigError\n"
         "given = {'reward_funcs': 'mortal.rewards.functions:exact_match', 'temperature': 0.5}\n"
         "given |= {'train_dataset': 'train.jsonl', 'config': {'training.trl.warmup_steps': 3}}\n"
         "MortalTrainer(**given)\n"

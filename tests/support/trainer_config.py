@@ -8,7 +8,7 @@ NEW = {"model.new.max_position_embeddings": 64}
 
 def config_of(reward="sandbox", *, config=NEW, **given):
     given.setdefault("train_dataset", ROWS)
-    return MortalTrainer("model", reward, config=config, **given).config
+    return MortalTrainer(reward_funcs=reward, config=config, **given).config
 
 
 def term_of(reward):

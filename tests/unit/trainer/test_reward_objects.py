@@ -11,6 +11,7 @@ from transformers import Qwen2Config, Qwen2ForSequenceClassification
 from mortal.rewards import RewardEnvironment
 from mortal.rewards.examples import CodeExecutionEnvironment, LLMJudgeEnvironment
 from mortal.rewards.functions import Overlong, exact_match
+from mortal_steps.errors import ModelError
 from mortal_steps.orchestration.opening import changes
 from mortal_steps.rewards.users_code.project import folders_of
 from tests.support.smallest import SMALLEST

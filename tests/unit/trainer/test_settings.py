@@ -178,7 +178,7 @@ def test_what_is_no_tokenizer_is_refused():
 
 
 def test_a_trainer_without_a_run_says_so():
-    trainer = MortalTrainer("model", scaled(1.0), train_dataset=ROWS, config=NEW)
+    trainer = MortalTrainer(reward_funcs=scaled(1.0), train_dataset=ROWS)
     with pytest.raises(RunNotFoundError, match=r"call train\(\)"):
         trainer.generate("1 + 1 =")
     with pytest.raises(ConfigError, match="resume=7"):
