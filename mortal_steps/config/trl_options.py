@@ -108,15 +108,15 @@ REFUSED_VALUES = {
 TRAINER_ARGUMENTS = {
     "model": "use model.name_or_path",
     "reward_funcs": "use rewards.functions",
-    "reward_processing_classes": "rewards.functions are Python functions",
+    "reward_processing_classes": "use `tokenizer` of a reward model in [[rewards.terms]]",
     "train_dataset": "use data.source",
     "eval_dataset": "use data.eval_source",
     "processing_class": "the tokenizer is the model's",
-    "callbacks": "the actor takes none",
+    "callbacks": "the actor takes none; a tracker follows a run from outside (logging.report_to)",
     "optimizers": "use training.trl.optim",
     "peft_config": "use training.use_lora and [training.lora]",
     "quantization_config": "use [model.quantization]",
-    "rollout_func": "the rollout workers sample; see [rollout]",
+    "rollout_func": "the rollout workers sample, or a batch source of your own (rollout.source)",
     "tools": "completions are single turns without tools",
     "environment_factory": "completions are single turns without tools",
 }

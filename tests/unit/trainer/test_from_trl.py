@@ -16,10 +16,17 @@ from mortal.trainer.from_trl import IN_ARGS, OTHER, SAME, SPECIAL, repository
 from mortal.trainer.metrics_table import MetricsTable
 from mortal_steps.config.trl_options import idleness, options_of, refusal
 from mortal_steps.errors import ConfigError, MortalError
+from mortal_steps.policy.algorithms.grpo.options import build_trl_config
 from tests.support.trainer_config import ROWS
 
 PAGE = Path(__file__).parents[3] / "docs" / "python.md"
 HEAD = "| given | outcome |"
+ABOUT_THE_PROCESS = {
+    *("output_dir", "logging_steps", "save_strategy", "report_to", "disable_tqdm", "use_cpu"),
+    *("use_cache", "dataloader_pin_memory", "model_init_kwargs"),
+    "vllm_importance_sampling_correction",  # follows the engine; TRL has it for vLLM alone
+}
+"""Options that decide no number, or are decided elsewhere."""
 GRPO = partial(GRPOConfig, bf16=False)  # TRL's default needs a GPU
 RLOO = partial(RLOOConfig, bf16=False)
 
@@ -106,6 +113,32 @@ def test_every_default_is_trls(made):
             assert value_at(config, key) == getattr(args, option), option
     assert config.training.rows == args.generation_batch_size
     assert config.training.trl == {"bf16": False}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"loss_type": "bnpo", "beta": 0.1, "sync_ref_model": True, "num_iterations": 2},
+        {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "seed": 7, "delta": 2.0},
+        {"generation_batch_size": 32, "scale_rewards": "batch", "mask_truncated_completions": True},
+        {"optim": "adafactor", "lr_scheduler_type": "cosine", "warmup_steps": 3, "entropy_coef": 1},
+        {
+            "gradient_checkpointing": False,
+            "temperature": 0.7,
+            "importance_sampling_level": "sequence",
+        },
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_what_trl_is_trained_with_is_what_was_given(options, tmp_path):
+    args = GRPO(max_steps=8, reward_weights=[1.0], **options)
+    config = config_of(args)
+    steps = config.training.max_steps
+    built = build_trl_config(config, num_steps=steps, output_dir=tmp_path)
+    different = {name for name in options_of("GRPOConfig") if name not in ABOUT_THE_PROCESS}
+    different = {name for name in different if getattr(built, name) != getattr(args, name)}
+    assert different == set()
 
 
 def test_every_option_of_trl_has_one_translation():
