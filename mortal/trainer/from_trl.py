@@ -204,7 +204,7 @@ def _with_options(
     if "output_dir" in chosen:
         found["runs_dir"] = _runs_dir(found["runs_dir"], values["output_dir"])
     if "model_init_kwargs" in chosen:
-        keys |= _loading(values["model_init_kwargs"], found["model"], idle)
+        keys |= _loading(values["model_init_kwargs"], found, idle)
     if values.get("reward_weights") is not None:
         found["reward_weights"] = values["reward_weights"]
     for name in sorted(chosen - (SPECIAL - {"bf16"}) - idle.keys()):
@@ -244,9 +244,11 @@ def _runs_dir(runs_dir: str | Path, output_dir: str) -> str:
     return output_dir
 
 
-def _loading(given: Any, model: Any, idle: dict[str, str]) -> dict[str, Any]:
-    """Keys for arguments of `from_pretrained`."""
+def _loading(given: Any, found: dict[str, Any], idle: dict[str, str]) -> dict[str, Any]:
+    """Keys for arguments of `from_pretrained`. A quantization is a parameter."""
     options = dict(json.loads(given) if isinstance(given, str) else given or {})
+    model, quantization = found["model"], options.pop("quantization_config", None)
+    found["quantization_config"] = found["quantization_config"] or quantization
     if not isinstance(model, str | Path):
         idle["model_init_kwargs"] = "the model is an object, which is loaded already"
         return {}

@@ -7,7 +7,7 @@ from typing import Any
 import pandas
 
 
-class MetricsTable(pandas.DataFrame):
+class MetricsTable(pandas.DataFrame):  # type: ignore[misc]
     """One row for each step. What TRL's `train()` says of a whole run, such as `train_runtime`, is
     found by name as well: `metrics["train_runtime"]`."""
 

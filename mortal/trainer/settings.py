@@ -9,7 +9,7 @@ from typing import Any
 
 from mortal.trainer.modes import Distributed, Mode
 from mortal.trainer.objects.datasets import source_of
-from mortal.trainer.objects.models import lora_settings, model_settings
+from mortal.trainer.objects.models import lora_settings, model_settings, quantization_settings
 from mortal.trainer.objects.rewards import terms_of
 from mortal_steps.config import RunConfig
 from mortal_steps.config.defaults import CODE_DATASET
@@ -79,6 +79,8 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
         )
     if given["peft_config"] is not None:
         keys |= lora_settings(given["peft_config"])
+    if given["quantization_config"] is not None:
+        keys |= quantization_settings(given["quantization_config"])
     if given["train_dataset"] is not None:
         keys["data.source"] = source_of(given["train_dataset"], runs_dir, "train_dataset")
     else:
@@ -206,6 +208,7 @@ def _check_free(key: str, decided: Mapping[str, Any]) -> None:
             )
     if key in decided and key not in OF_DEFAULTS:
         name = "peft_config" if key.startswith("training.") else "mode"
+        name = "quantization_config" if key == "model.quantization" else name
         raise ConfigError(
             f"{ORIGIN}(config={{{key!r}: ...}}): the parameter {name} sets this key already "
             f"({decided[key]!r}); leave out one of the two"

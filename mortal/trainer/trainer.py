@@ -64,6 +64,7 @@ class MortalTrainer:
         mode: Mode | None = None,
         reward_weights: Sequence[float] | None = None,
         peft_config: Any = None,
+        quantization_config: Any = None,
         num_generations: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,

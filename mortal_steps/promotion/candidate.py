@@ -87,6 +87,7 @@ def _merged(run: Run, final: FinalModel) -> str:
             dtype=model.dtype,
             published_names=False,
             trust_remote_code=model.trust_remote_code,
+            quantization=model.quantization,
         )
         with run.store.committing_folder(MERGED) as folder:
             export_in_process(adapter, folder, export)

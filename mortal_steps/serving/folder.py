@@ -144,6 +144,7 @@ def _export(run: Run, saved: SavedModel, folder: Path) -> None:
         dtype=model.dtype,
         published_names=old,
         trust_remote_code=model.trust_remote_code,
+        quantization=model.quantization if adapter else {},
     )
     export_in_process(run.store.path(saved.path), folder, export)
 

@@ -46,7 +46,7 @@ def prepare(
     Raises `ConfigError` if the engine is not installed, and the errors of `choose` and `assemble`.
     """
     interpreter = _interpreter(run, wanted)
-    merged = wanted.merged or interpreter is None
+    merged = wanted.merged or interpreter is None or run.config.only_merged is not None
     saved = choose(run, wanted.step, merged=merged)
     if wanted.step is None and saved.step < run.info.num_steps:
         say(

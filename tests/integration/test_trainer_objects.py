@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import IA3Config, LoraConfig, PromptTuningConfig, get_peft_model
 from transformers import (
     AutoTokenizer,
+    BitsAndBytesConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3ForSequenceClassification,
@@ -132,17 +133,46 @@ def test_a_lora_config_is_keys(folder):
     assert lora.target_modules == ("q_proj", "v_proj")
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"use_rslora": True, "bias": "all"}, "bias='all', use_rslora=True|use_rslora=True, bias"),
-        ({}, "no target_modules"),
-    ],
-)
-def test_what_our_lora_does_not_have_is_refused_by_name(folder, options, said):
-    chosen = {"target_modules": "all-linear"} if options else {}
-    with pytest.raises(ConfigError, match=said):
-        config_of(folder, peft_config=LoraConfig(**chosen, **options))
+def test_other_options_of_peft_go_with_it(folder):
+    given = LoraConfig(
+        use_rslora=True,
+        bias="all",
+        exclude_modules=["up_proj", "down_proj"],
+        rank_pattern={"q_proj": 4},
+        modules_to_save=["norm"],
+    )
+    lora = config_of(folder, peft_config=given).training.lora
+    assert lora.target_modules == "peft-default"
+    assert lora.peft == {
+        "use_rslora": True,
+        "bias": "all",
+        "exclude_modules": ["down_proj", "up_proj"],
+        "rank_pattern": {"q_proj": 4},
+        "modules_to_save": ["norm"],
+    }
+    assert (lora.r, lora.alpha, lora.dropout) == (8, 8, 0.0)  # PEFT's own defaults
+
+
+@pytest.mark.parametrize("kind", [PromptTuningConfig, IA3Config])
+def test_another_kind_of_adapter_is_refused(folder, kind):
+    with pytest.raises(ConfigError, match=f"{kind.__name__}; the only supported adapter is"):
+        config_of(folder, peft_config=kind())
+
+
+def test_a_quantization_is_a_table(folder):
+    given = BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
+    )
+    config = config_of(folder, peft_config=LoraConfig(), quantization_config=given)
+    assert config.model.quantization == {
+        "load_in_4bit": True,
+        "bnb_4bit_quant_type": "nf4",
+        "bnb_4bit_compute_dtype": "bfloat16",
+    }
+    with pytest.raises(ConfigError, match="quantized weights are not trained"):
+        config_of(folder, quantization_config=given)
+    with pytest.raises(ConfigError, match="is of type dict"):
+        config_of(folder, peft_config=LoraConfig(), quantization_config={"load_in_4bit": True})
 
 
 def test_the_modules_of_an_adapter_have_one_place(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -12,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from mortal.trainer.objects.place import place_of
+from mortal_steps.config.training import USUAL_LAYERS
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.runs.objects import given_again
 from mortal_steps.store.files import digest_file
 
+OF_METHOD = "quant_method"
+"""What transformers itself calls the kind of a quantization."""
 DTYPES = {"torch.float32": "float32", "torch.bfloat16": "bfloat16"}
 
 LORA: Mapping[str, str] = {
@@ -25,12 +29,12 @@ LORA: Mapping[str, str] = {
     "target_modules": "target_modules",
 }
 """Option of peft's LoraConfig -> key of `[training.lora]`."""
-LORA_HAS_NO_SAY = frozenset(
+LORA_FOLLOWS = frozenset(
     {"task_type", "peft_type", "base_model_name_or_path", "revision", "inference_mode"}
     | {"auto_mapping", "runtime_config", "peft_version"}
 )
-"""Options of peft's LoraConfig that have no effect here. They say which model the adapter is for
-and that it is trained, which is known."""
+"""Options of peft's LoraConfig that follow from the run: which model the adapter is for, and that
+it is trained."""
 
 
 def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str, Any]:
@@ -108,38 +112,48 @@ def _check_is_models_own(tokenizer: Any, name: str) -> None:
 
 
 def lora_settings(peft_config: Any) -> dict[str, Any]:
-    """The keys of `[training]` for a `peft.LoraConfig`.
-
-    Raises `ConfigError` for another kind of adapter, and for options that have no key here.
-    """
+    """The keys of `[training]` for a `peft.LoraConfig`; PEFT's other options go to
+    `[training.lora.peft]`. Raises `ConfigError` for another kind of adapter."""
     if type(peft_config).__name__ != "LoraConfig":
         raise ConfigError(
             f"peft_config is of type {type(peft_config).__name__}; the only supported adapter is "
             "peft.LoraConfig"
         )
     given, default = vars(peft_config), vars(type(peft_config)())
-    others = [
-        name
+    others = {
+        name: _plain(given[name])
         for name in given
-        if name not in LORA and name not in LORA_HAS_NO_SAY and given[name] != default.get(name)
-    ]
-    if others:
-        raise ConfigError(
-            f"peft_config has {', '.join(f'{name}={given[name]!r}' for name in others)}, which "
-            f"MORTAL does not support; the supported options are {', '.join(LORA)}"
-        )
+        if name not in LORA and name not in LORA_FOLLOWS and given[name] != default.get(name)
+    }
     modules = given["target_modules"]
-    if modules is None:
-        raise ConfigError(
-            "peft_config has no target_modules; write target_modules='all-linear', or the names of "
-            "the modules"
-        )
-    named = modules if isinstance(modules, str) else tuple(sorted(modules))
-    found = {LORA[name]: given[name] for name in LORA} | {"target_modules": named}
+    named = USUAL_LAYERS if modules is None else _plain(modules)
+    found = {LORA[name]: given[name] for name in LORA} | {"target_modules": named, "peft": others}
     return {
         "training.use_lora": True,
         **{f"training.lora.{key}": value for key, value in found.items()},
     }
+
+
+def quantization_settings(quantization_config: Any) -> dict[str, Any]:
+    """The key of `[model]` for a `transformers.BitsAndBytesConfig`. Raises `ConfigError` for
+    another kind of quantization."""
+    if type(quantization_config).__name__ != "BitsAndBytesConfig":
+        raise ConfigError(
+            f"quantization_config is of type {type(quantization_config).__name__}; the only "
+            "supported one is transformers.BitsAndBytesConfig"
+        )
+    options = quantization_config.to_diff_dict()
+    own = {name: options[name] for name in options if name != OF_METHOD and name[0] != "_"}
+    return {"model.quantization": own}
+
+
+def _plain(value: Any) -> Any:
+    """As TOML has it."""
+    if isinstance(value, set):
+        return sorted(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return value
 
 
 @contextmanager

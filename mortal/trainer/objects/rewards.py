@@ -95,8 +95,8 @@ def _term(reward: Any, place: str, runs_dir: str, tokenizer: Any) -> dict[str, A
         raise RewardError(f"{place} is of type {type(reward).__name__}; give {REWARDS}")
     if any(base.__name__ == "PreTrainedModel" for base in type(reward).__mro__):
         own = tokenizer or tokenizer_of(reward, "reward_processing_classes")
-        name = Path(str(reward.config.name_or_path)).name or type(reward).__name__
-        return {"type": "model", "model": str(saved(runs_dir, reward, own)), "name": name}
+        called = Path(str(reward.config.name_or_path)).name or type(reward).__name__
+        return {"type": "model", "model": str(saved(runs_dir, reward, own)), "name": called}
     kind = kind_of(reward)
     if kind is not None:
         return kind

@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mortal_steps.errors import ModelError
 
@@ -28,6 +30,8 @@ class Export:
     """Whether tensors have the names under which transformers publishes models, as in older
     versions of MORTAL."""
     trust_remote_code: bool
+    quantization: Mapping[str, Any] = field(default_factory=dict)
+    """`model.quantization`: how the base was loaded that the adapter was trained on."""
 
 
 def export_in_process(checkpoint: Path, folder: Path, export: Export) -> None:
@@ -47,8 +51,9 @@ def export_model(checkpoint: Path, folder: Path, export: Export) -> None:
     Raises `CheckpointMismatchError` for a checkpoint that is no such model's.
     """
     # Imported where used: the process that waits for this one needs no torch.
+    import torch
     from peft import PeftModel
-    from transformers import AutoConfig, GenerationConfig
+    from transformers import AutoConfig, BitsAndBytesConfig, GenerationConfig
 
     from mortal_steps.models.model_class import trained_class
     from mortal_steps.policy.model_files.restore import load_model, load_published_model
@@ -57,8 +62,19 @@ def export_model(checkpoint: Path, folder: Path, export: Export) -> None:
     trusts = {"trust_remote_code": export.trust_remote_code}
     if export.base is not None:
         kind = trained_class(AutoConfig.from_pretrained(export.base, **trusts))
-        base = kind.from_pretrained(export.base, dtype=export.dtype, **trusts)
-        save_model(PeftModel.from_pretrained(base, checkpoint), folder)
+        if not export.quantization:
+            base = kind.from_pretrained(export.base, dtype=export.dtype, **trusts)
+            save_model(PeftModel.from_pretrained(base, checkpoint), folder)
+            return
+        quantized = BitsAndBytesConfig(**export.quantization)
+        base = kind.from_pretrained(
+            export.base, dtype=export.dtype, quantization_config=quantized, **trusts
+        )
+        adapted = PeftModel.from_pretrained(base, checkpoint, is_trainable=True)
+        for name, parameter in adapted.named_parameters():  # as TRL's trainers do
+            if parameter.requires_grad and "lora_magnitude_vector" not in name:
+                parameter.data = parameter.data.to(torch.bfloat16)
+        save_model(adapted, folder)
         return
     config = AutoConfig.from_pretrained(checkpoint, **trusts)
     kind = trained_class(config)

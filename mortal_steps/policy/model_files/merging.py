@@ -38,13 +38,13 @@ def merged_state_dict(model: PeftModel) -> dict[str, torch.Tensor]:
     changed = dict(_changed(base))
     merged: dict[str, torch.Tensor] = {}
     for name, tensor in base.state_dict().items():
-        layer = next((path for path in _paths_above(name) if path in changed), None)
-        if layer is None:
+        path = next((path for path in _paths_above(name) if path in changed), None)
+        if path is None:
             merged[name] = tensor
-        elif (module := changed.pop(layer)) is not None:
-            changed[layer] = None  # its other tensors are there already
-            whole = _whole(copy.deepcopy(module), adapter)
-            merged |= {f"{layer}.{leaf}": held.cpu() for leaf, held in whole.items()}
+        elif changed[path] is not None:
+            whole = _whole(copy.deepcopy(changed[path]), adapter)
+            merged |= {f"{path}.{leaf}": tensor.cpu() for leaf, tensor in whole.items()}
+            changed[path] = None  # with all of its tensors
     return merged
 
 
@@ -52,7 +52,7 @@ def _changed(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module
     """The layers that do not have their published tensors, by their paths."""
     for name, layer in module.named_children():
         below = f"{path}.{name}" if path else name
-        if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper) or _is_quantized(layer):
+        if isinstance(layer, BaseTunerLayer | AuxiliaryTrainingWrapper) or is_quantized(layer):
             yield below, layer
         else:
             yield from _changed(layer, below)
@@ -66,7 +66,7 @@ def _paths_above(name: str) -> Iterator[str]:
 
 def _whole(layer: Any, adapter: str) -> Mapping[str, torch.Tensor]:
     """The tensors of a layer of our own, with the adapter merged in."""
-    if isinstance(layer, BaseTunerLayer) and _is_quantized(layer.get_base_layer()):
+    if isinstance(layer, BaseTunerLayer) and is_quantized(layer.get_base_layer()):
         layer.base_layer = _dequantized(layer.get_base_layer())
         Linear.merge(layer, adapter_names=[adapter])  # its own would quantize the result
     elif hasattr(layer, "unload_and_optionally_merge_module"):
@@ -75,11 +75,12 @@ def _whole(layer: Any, adapter: str) -> Mapping[str, torch.Tensor]:
         layer.merge(adapter_names=[adapter])
     if isinstance(layer, BaseTunerLayer):
         layer = layer.get_base_layer()
-    return (_dequantized(layer) if _is_quantized(layer) else layer).state_dict()
+    return (_dequantized(layer) if is_quantized(layer) else layer).state_dict()
 
 
-def _is_quantized(layer: nn.Module) -> bool:
-    return type(getattr(layer, "weight", None)).__name__ in QUANTIZED
+def is_quantized(layer: nn.Module) -> bool:
+    """Whether a layer's own weights are in 4 bits."""
+    return type(layer._parameters.get("weight")).__name__ in QUANTIZED
 
 
 def _dequantized(layer: Any) -> nn.Linear:

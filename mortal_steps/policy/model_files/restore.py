@@ -2,7 +2,8 @@
 
 transformers' own way leaves at the base model whatever the file names otherwise than the modules
 do, which it does itself while saving (the experts of most mixtures of experts, gpt_neox's head),
-and rounds an optimizer's float32 state to the type of bfloat16 weights.
+rounds an optimizer's float32 state to the type of bfloat16 weights, and makes the adapter of a
+quantized model, which TRL trains in bfloat16, one of float32.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel, get_peft_model_state_dict
+from peft import PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
 from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
@@ -61,9 +62,11 @@ def load_published_model(model: PreTrainedModel, folder: Path) -> None:
     model.load_state_dict(converted.state_dict())
 
 
-def check_adapter(model: PeftModel, folder: Path) -> None:
-    """Raise `CheckpointMismatchError` unless the adapter is the one in `folder`."""
+def load_adapter(model: PeftModel, folder: Path) -> None:
+    """Give the adapter the tensors in `folder`, in the types that it has. Raises
+    `CheckpointMismatchError` unless it then is the one in `folder`."""
     saved = load_file(folder / SAFETENSORS_WEIGHTS_NAME)
+    set_peft_model_state_dict(model, saved.copy())
     held = get_peft_model_state_dict(model)
     other = [
         name

@@ -71,12 +71,14 @@ FINGERPRINTS = {
 LATER = {
     "data.on_long",
     "evaluation.functions",
+    "model.quantization",
     "rewards.terms",
     "rollout.dtype",
     "rollout.seeds",
     "rollout.source",
     "rollout.source_options",
     "training.deterministic",
+    "training.lora.peft",
     "training.lora.publish",
 }
 """Keys that are part of a fingerprint only where they say something."""

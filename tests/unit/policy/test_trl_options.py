@@ -25,7 +25,7 @@ from mortal_steps.config.trl_options import (
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.grpo.options import build_trl_config, check_trl_options
 from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
-from mortal_steps.policy.algorithms.stepping import options
+from mortal_steps.policy.algorithms.stepping import lora, options
 from mortal_steps.policy.algorithms.stepping.options import our_options
 from mortal_steps.scores import reward_names
 from tests.support.policy.rollouts import make_batch, make_config
@@ -177,6 +177,42 @@ def test_updates_that_bfloat16_weights_would_lose_are_told_of():
     assert [told(rate)[0].split()[14] for rate in (1e-6, 5e-6, 1e-5)] == ["2%", "8%", "15%"]
     assert told(1e-3) == ()
     assert check_trl_options(make_config(learning_rate=1e-6)) == ()
+
+
+def test_an_adapter_of_a_bfloat16_model_loses_none():
+    """PEFT keeps it in float32."""
+    assert check_trl_options(make_config(use_lora=True, model={"dtype": "bfloat16"})) == ()
+
+
+@pytest.mark.parametrize(
+    ("quantization", "said"),
+    [
+        ({"load_in_4bits": True}, "quantization.load_in_4bits: .* did you mean .*load_in_4bit?"),
+        ({"load_in_8bit": True}, "set load_in_4bit = true"),
+        ({"load_in_4bit": True, "bnb_4bit_compute_dtype": "half"}, None),
+        ({"load_in_4bit": True, "bnb_4bit_compute_dtype": "bf17"}, "bf17"),
+    ],
+)
+def test_a_quantization_is_held_against_transformers_own(monkeypatch, quantization, said):
+    config = make_config(use_lora=True, model={"quantization": quantization})
+    monkeypatch.setattr(lora, "is_bitsandbytes_available", lambda: True)
+    if said is None:
+        assert lora.quantization_config(config).load_in_4bit
+    else:
+        with pytest.raises(ConfigError, match=said):
+            check_trl_options(config)
+
+
+def test_a_quantization_without_its_package_is_refused(monkeypatch):
+    config = make_config(use_lora=True, model={"quantization": {"load_in_4bit": True}})
+    monkeypatch.setattr(lora, "is_bitsandbytes_available", lambda: False)
+    with pytest.raises(ConfigError, match="pip install 'bitsandbytes>=0"):
+        check_trl_options(config)
+    away = config.model_copy(
+        update={"compute": config.compute.model_copy(update={"backend": "modal"})}
+    )
+    with pytest.raises(ConfigError, match="on Modal has no bitsandbytes"):
+        check_trl_options(away)
 
 
 def test_an_adapters_shape_without_an_adapter_is_told_of():

@@ -20,6 +20,7 @@ PARAMETERS = {
     "mode": None,
     "reward_weights": None,
     "peft_config": None,
+    "quantization_config": None,
     "num_generations": None,
     "batch_size": None,
     "learning_rate": None,

@@ -27,8 +27,9 @@ def trained_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     trained."""
     if not isinstance(model, PeftModel):
         return dict(model.state_dict())
-    frozen = {name for name, tensor in model.named_parameters() if not tensor.requires_grad}
-    return {name: tensor for name, tensor in model.state_dict().items() if name not in frozen}
+    trained = {name for name, tensor in model.named_parameters() if tensor.requires_grad}
+    trained |= {name for name, _ in model.named_buffers()}
+    return {name: tensor for name, tensor in model.state_dict().items() if name in trained}
 
 
 def digest(content: Any) -> str:

@@ -24,7 +24,7 @@ from transformers import Trainer, TrainerCallback
 from transformers.trainer import OPTIMIZER_NAME
 
 from mortal_steps.policy.model_files.restore import (
-    check_adapter,
+    load_adapter,
     load_model,
     load_published_model,
     restore_types,
@@ -97,8 +97,7 @@ class Stepped(Trainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         if isinstance(self.model, PeftModel):
-            super()._load_from_checkpoint(resume_from_checkpoint, model)
-            check_adapter(self.model, Path(resume_from_checkpoint))
+            load_adapter(self.model, Path(resume_from_checkpoint))
         elif self.reads_published_names:
             load_published_model(self.model, Path(resume_from_checkpoint))
         else:

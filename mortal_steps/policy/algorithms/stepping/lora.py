@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import difflib
-import importlib.util
 import inspect
 from collections.abc import Mapping
 from typing import Any, get_type_hints
@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 from peft import LoraConfig
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from transformers import BitsAndBytesConfig
+from transformers.utils.import_utils import BITSANDBYTES_MIN_VERSION, is_bitsandbytes_available
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import in_plain_words
@@ -43,7 +44,7 @@ REFUSED = {
         ("megatron_config", "megatron_core", "runtime_config", "use_qalora", "qalora_group_size"),
         UNPROVEN,
     ),
-    **dict.fromkeys(("use_bdlora", "velora_config", "kasa_config"), UNPROVEN),
+    **dict.fromkeys(("use_bdlora", "velora_config", "kasa_config", "lora_bias"), UNPROVEN),
 }
 """PEFT's options that a run cannot choose, and why."""
 REFUSED_STARTS = {
@@ -72,7 +73,7 @@ def lora_config(config: RunConfig) -> LoraConfig | None:
             lora_alpha=lora.alpha,
             lora_dropout=lora.dropout,
             target_modules=None if targets == USUAL_LAYERS else targets,
-            **lora.peft,
+            **copy.deepcopy(lora.peft),  # PEFT adds to lists that it is given
         )
     except (ImportError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -108,10 +109,10 @@ def quantization_config(config: RunConfig) -> BitsAndBytesConfig | None:
     chosen = config.model.quantization
     if not chosen:
         return None
-    if importlib.util.find_spec("bitsandbytes") is None:
+    if not is_bitsandbytes_available():
         raise ConfigError(
             "model.quantization needs the package bitsandbytes where the actor runs: "
-            "`pip install 'bitsandbytes>=0.49'`"
+            f"`pip install 'bitsandbytes>={BITSANDBYTES_MIN_VERSION}'`"
         )
     known = [name for name in inspect.signature(BitsAndBytesConfig).parameters if name != "kwargs"]
     for name in chosen:

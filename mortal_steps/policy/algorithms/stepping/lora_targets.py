@@ -6,13 +6,15 @@ PEFT finds the same out when the actor has loaded the model: too late for somebo
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import torch
-from peft import inject_adapter_in_model
+from peft import LoraConfig, get_peft_model
 from peft.tuners.lora.layer import ParamWrapper
 from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils.other import ModulesToSaveWrapper, TrainableTokensWrapper
 from transformers import PreTrainedModel
 
 from mortal_steps.config import RunConfig
@@ -28,8 +30,9 @@ EXPERTS = re.compile(r"expert|moe")
 
 
 def check_targets(config: RunConfig) -> tuple[str, ...]:
-    """A warning for each name in `training.lora.target_modules` that no layer of the model has.
-    PEFT skips such names silently if at least one other name fits.
+    """A warning for each name in `training.lora.target_modules` that no layer of the model has,
+    and for each other that PEFT ignores. PEFT skips such names silently if at least one other name
+    fits.
 
     Raises `ConfigError` if no name fits, if one names a layer that cannot be adapted, or if the
     rollout workers' engine cannot compute with the adapter, and `ModelError` if the model's
@@ -45,31 +48,77 @@ def check_targets(config: RunConfig) -> tuple[str, ...]:
     targets = config.training.lora.target_modules
     wanted = list(targets) if isinstance(targets, tuple) else targets
     remedy = f"name layers in a list, of {', '.join(layers)}"
-    try:
-        with torch.device("meta"):
-            inject_adapter_in_model(adapter, model)
-    except ValueError as error:
-        if "lora_dropout" in str(error):
-            raise ConfigError(
-                f"training.lora.dropout = {config.training.lora.dropout}: {KEY} = {wanted!r} "
-                "adapts experts, and PEFT does that only without dropout; set it to 0, or name "
-                "other layers"
-            ) from error
-        raise ConfigError(f"{KEY} = {wanted!r}: {_reason(error, targets)}; {remedy}") from error
+    saved = list(adapter.modules_to_save or ())  # PEFT may add to it
+    ignored = _apply(config, adapter, model, remedy)
+    if isinstance(model.get_output_embeddings(), TrainableTokensWrapper):
+        raise ConfigError(
+            "training.lora.peft.trainable_token_indices adapts the output embeddings (those of the "
+            "input, where a model ties them), and TRL cannot train them so; leave it out"
+        )
     if isinstance(model.get_output_embeddings(), BaseTunerLayer):
         raise ConfigError(
             f"{KEY} = {wanted!r} adapts the output embeddings, whose adapter TRL would never train "
             f"(it multiplies with their weights directly); {remedy}"
         )
+    _check_saved(saved, model, ensured=adapter.ensure_weight_tying)
     _check_mixture(config, model)
     left = adapter.target_modules or ()  # without the names that PEFT takes for those of experts
     paths = [name for name, each in model.named_modules() if isinstance(each, BaseTunerLayer)]
-    return tuple(
+    return ignored + tuple(
         f"{KEY}: the model has no layer {name!r}, which therefore gets no adapter; "
         f"there are {', '.join(layers)}"
         for name in (targets if isinstance(targets, tuple) else ())
         if name in left and not _has(paths, name)
     )
+
+
+def _apply(
+    config: RunConfig, adapter: LoraConfig, model: PreTrainedModel, remedy: str
+) -> tuple[str, ...]:
+    """Put the adapter into the model. A sentence for each of PEFT's options that fits nothing in
+    it; raises `ConfigError` for what PEFT refuses."""
+    lora = config.training.lora
+    targets, given = lora.target_modules, lora.peft
+    wanted = list(targets) if isinstance(targets, tuple) else targets
+    try:
+        with torch.device("meta"), warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            get_peft_model(model, adapter)
+    except ValueError as error:
+        if "lora_dropout" in str(error):
+            raise ConfigError(
+                f"training.lora.dropout = {lora.dropout}: {KEY} = {wanted!r} adapts experts, and "
+                "PEFT does that only without dropout; set it to 0, or name other layers"
+            ) from error
+        if given and "arget module" not in str(error):
+            raise ConfigError(
+                f"training.lora.peft = {given!r}: PEFT cannot apply it to the model: {error}"
+            ) from error
+        raise ConfigError(f"{KEY} = {wanted!r}: {_reason(error, targets)}; {remedy}") from error
+    return tuple(
+        f"training.lora.peft.{name}: {warning.message}"
+        for name in given
+        for warning in heard
+        if name in str(warning.message) and issubclass(warning.category, RuntimeWarning)
+    )
+
+
+def _check_saved(names: list[str], model: PreTrainedModel, *, ensured: bool) -> None:
+    """Raise `ConfigError` for a name in `modules_to_save` that no module of the model has, which
+    PEFT skips silently, and for one of two embeddings that the model ties."""
+    key = f"training.lora.peft.modules_to_save = {names!r}"
+    paths = [name for name, each in model.named_modules() if isinstance(each, ModulesToSaveWrapper)]
+    for name in names:
+        if not _has(paths, name):
+            raise ConfigError(f"{key}: the model has no module {name!r}; name those that it has")
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    is_tied = model.config.get_text_config().tie_word_embeddings and not ensured
+    if is_tied and any(isinstance(end, ModulesToSaveWrapper) for end in ends):
+        raise ConfigError(
+            f"{key}: the model's input and output embeddings are the same, and PEFT would train "
+            "one of them or two copies, with which engines cannot load the model; set "
+            "training.lora.peft.ensure_weight_tying = true, or leave the embeddings out"
+        )
 
 
 def _check_mixture(config: RunConfig, adapted: PreTrainedModel) -> None:

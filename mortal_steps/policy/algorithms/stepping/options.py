@@ -45,6 +45,11 @@ def check_options(config: RunConfig, build: Callable[..., TrainingArguments]) ->
     elsewhere = away and not torch.cuda.is_available()
     built = build(config, num_steps=1, output_dir=Path("unused"), use_cpu=elsewhere)
     lora_config(config)
+    if away and config.model.quantization:
+        raise ConfigError(
+            "model.quantization: the image of containers on Modal has no bitsandbytes; train on a "
+            "machine of your own (compute.backend = 'local'), or leave it out"
+        )
     if not away:
         quantization_config(config)
         _check_packages(built)

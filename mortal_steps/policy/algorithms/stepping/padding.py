@@ -16,6 +16,7 @@ import torch
 
 from mortal_steps.config.rollout import HALF_PRECISION_TOLERANCE, TOLERANCE
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
+from mortal_steps.policy.algorithms.stepping.scoring import without_dropout
 
 
 def check_padding(trainer: Stepped, token_ids: Sequence[int]) -> str | None:
@@ -24,7 +25,7 @@ def check_padding(trainer: Stepped, token_ids: Sequence[int]) -> str | None:
     model: Any = trainer.model
     length = len(token_ids) // 2
     was_training = model.training
-    model.eval()
+    without_dropout(model)
     try:
         alone = _trained_on(trainer, token_ids[length:], 0)
         padded = _trained_on(trainer, token_ids[length:], length)

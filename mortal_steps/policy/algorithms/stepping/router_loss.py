@@ -13,6 +13,7 @@ from peft import PeftModel
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
+from mortal_steps.policy.algorithms.stepping.scoring import without_dropout
 
 NUM_TOKENS = 2
 
@@ -26,7 +27,7 @@ def check_router_loss(trainer: Stepped) -> None:
     device = next(model.parameters()).device
     ids = torch.zeros((1, NUM_TOKENS), dtype=torch.long, device=device)
     was_training = model.training
-    model.eval()
+    without_dropout(model)
     try:
         with torch.no_grad(), torch.random.fork_rng():
             trainer._get_per_token_logps_and_entropies(

@@ -12,6 +12,7 @@ import torch
 
 from mortal_steps.models.model_class import check_known
 from mortal_steps.policy.algorithms.stepping.rounding import rounded
+from mortal_steps.policy.model_files.merging import is_quantized
 
 
 def logprobs_of(
@@ -26,7 +27,7 @@ def logprobs_of(
     was_training = model.training
     check_known(token_ids, model)
     ids = torch.tensor([list(token_ids)], device=model.device)
-    model.eval()
+    without_dropout(model)
     try:
         with torch.no_grad(), rounded(model, published_in):
             logits = forward(input_ids=ids, use_cache=False).logits[0, :-1].float()
@@ -34,3 +35,11 @@ def logprobs_of(
         model.train(was_training)
     found = logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1)
     return [float(logprob) for logprob in found.tolist()]
+
+
+def without_dropout(model: Any) -> None:
+    """Put the model into evaluation mode. Quantized layers, which have no dropout, stay in training
+    mode: on a CPU, bitsandbytes would rearrange their weights for another kernel."""
+    model.eval()
+    for layer in filter(is_quantized, model.modules()):
+        layer.train()
