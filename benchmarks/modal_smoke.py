@@ -29,7 +29,8 @@ from tests.support.chaos.project import write_project
 APP = "mortal-smoke"
 VOLUME = "mortal-runs"
 NUM_STEPS = 2
-GPU = "T4"
+GPU = "L4"
+"""The cheapest that computes in bfloat16; a T4 emulates it, and is slow."""
 ON_MODAL = f"""
 [compute]
 backend = "modal"

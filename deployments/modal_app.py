@@ -20,11 +20,13 @@ from mortal_deployments.images import (
     trainer_image,
     vllm_image,
 )
+from mortal_steps.compute.base import Role
 from mortal_steps.compute.modal.endpoint import NEWEST
 from mortal_steps.compute.modal.host import WorkerHost
 from mortal_steps.compute.modal.orders import Order, Outcome
 from mortal_steps.compute.modal.release import HUB_VOLUME, Deployed, this_release
-from mortal_steps.config import RunConfig
+from mortal_steps.config import ComputeConfig, RunConfig
+from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.flags import with_modal_flags
 from mortal_steps.rollout.trial import SampledProblems, sample_here
 from mortal_steps.runs.verify import FinishedCheck, check_run
@@ -37,6 +39,22 @@ SERVED_AT = 8000
 app = modal.App("mortal", include_source=False)
 runs = modal.Volume.from_name(VOLUME, create_if_missing=True, version=2)
 hub = modal.Volume.from_name(HUB_VOLUME, create_if_missing=True, version=2)
+
+APART, TOGETHER = ComputeConfig(), ComputeConfig(mode="single_node")
+
+
+def reserved(role: Role, compute: ComputeConfig = APART) -> dict[str, Any]:
+    """What a container of a role has by default; a run's own `[compute.modal]` goes before it.
+
+    What is reserved is what a container has for certain: Modal's own default is an eighth of a core
+    and 128 MiB.
+    """
+    return {
+        "gpu": (gpu := compute.gpu_of(role)) and modal_gpu(gpu),
+        "cpu": compute.cpu_of(role),
+        "memory": compute.memory_mb_of(role),
+    }
+
 
 WORKER = {
     "volumes": {RUNS.as_posix(): runs, "/hub": hub},
@@ -53,7 +71,7 @@ def about() -> Deployed:
     return Deployed(release=this_release(), volume=VOLUME)
 
 
-@app.function(image=trainer_image, volumes={RUNS.as_posix(): runs}, timeout=6 * 3600)
+@app.function(image=trainer_image, volumes={RUNS.as_posix(): runs}, timeout=6 * 3600, cpu=2.0)
 def verify(run_id: str) -> FinishedCheck:
     """Every file of a run against its digest, read beside the Volume."""
     runs.reload()  # a container that has answered before
@@ -62,6 +80,8 @@ def verify(run_id: str) -> FinishedCheck:
 
 @app.function(
     image=orchestrator_image,
+    cpu=2.0,
+    memory=4096,  # the flow, its Prefect server and the workers for rewards
     single_use_containers=True,  # Prefect's settings are a process's for good
     timeout=24 * 3600,
     retries=modal.Retries(max_retries=10, initial_delay=10.0),  # a long run's timeouts, say
@@ -73,10 +93,16 @@ def orchestrate(config: RunConfig) -> str:
     return drive_here(config)
 
 
-TRIAL = {"volumes": {"/hub": hub}, "max_containers": 1, "timeout": 3600, "retries": 0}
+TRIAL = {
+    **reserved("rollout"),
+    "volumes": {"/hub": hub},
+    "max_containers": 1,
+    "timeout": 3600,
+    "retries": 0,
+}
 
 
-@app.function(image=vllm_image, gpu="A10", **TRIAL)
+@app.function(image=vllm_image, **TRIAL)
 def sample_with_vllm(
     config: RunConfig, problems: list[Problem], num_generations: int
 ) -> SampledProblems:
@@ -84,7 +110,7 @@ def sample_with_vllm(
     return sample_here(config, problems, num_generations)
 
 
-@app.function(image=trainer_image, gpu="A10", **TRIAL)
+@app.function(image=trainer_image, **TRIAL)
 def sample_with_transformers(
     config: RunConfig, problems: list[Problem], num_generations: int
 ) -> SampledProblems:
@@ -149,7 +175,12 @@ class Worker:
     def begin(self) -> None:
         """Be ready for orders."""
         self.host = WorkerHost(
-            runs_dir=RUNS, run_id=self.run_id, volume=runs, volume_name=VOLUME, node=self.node
+            runs_dir=RUNS,
+            run_id=self.run_id,
+            volume=runs,
+            volume_name=VOLUME,
+            hub=hub,
+            node=self.node,
         )
 
     @modal.method()
@@ -158,7 +189,7 @@ class Worker:
         return self.host.call(order)
 
 
-@app.cls(image=trainer_image, gpu="A100", **WORKER)
+@app.cls(image=trainer_image, **reserved("actor"), **WORKER)
 class ActorWorker(Worker):
     """The actor."""
 
@@ -166,7 +197,7 @@ class ActorWorker(Worker):
     number: int = modal.parameter()
 
 
-@app.cls(image=vllm_image, gpu="A10", **WORKER)
+@app.cls(image=vllm_image, **reserved("rollout"), **WORKER)
 class RolloutWorker(Worker):
     """A rollout worker that samples with vLLM."""
 
@@ -174,7 +205,7 @@ class RolloutWorker(Worker):
     number: int = modal.parameter()
 
 
-@app.cls(image=trainer_image, gpu="A10", **WORKER)
+@app.cls(image=trainer_image, **reserved("rollout"), **WORKER)
 class TransformersRolloutWorker(Worker):
     """A rollout worker that samples with transformers."""
 
@@ -182,7 +213,7 @@ class TransformersRolloutWorker(Worker):
     number: int = modal.parameter()
 
 
-@app.cls(image=reward_image, cpu=1.0, memory=1024, **WORKER)
+@app.cls(image=reward_image, **reserved("reward"), **WORKER)
 class RewardWorker(Worker):
     """Reward functions, where they do not run beside the flow."""
 
@@ -195,7 +226,7 @@ class RewardWorker(Worker):
         self.host.close()
 
 
-@app.cls(image=node_image, gpu="A100", **WORKER)
+@app.cls(image=node_image, **reserved("actor", TOGETHER), **WORKER)
 class SingleNodeWorker(Worker):
     """The actor and a rollout worker that samples with either engine, taking turns."""
 
@@ -206,7 +237,7 @@ class SingleNodeWorker(Worker):
 
 @app.cls(
     image=vllm_image,
-    gpu="A10",
+    **reserved("rollout"),
     volumes={RUNS.as_posix(): runs, "/hub": hub},
     scaledown_window=300,
     timeout=24 * 3600,

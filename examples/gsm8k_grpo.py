@@ -25,12 +25,12 @@ from mortal.rewards import RewardEnvironment
 from mortal.rewards.extraction import extract_code
 
 MODES = {
-    "single_node": SingleNode(gpu="A100"),
-    "single_node_vllm_colocate": SingleNode(gpu="A100", use_vllm=True, vllm_mode="colocate"),
+    "single_node": SingleNode(gpu="A100-80GB"),
+    "single_node_vllm_colocate": SingleNode(gpu="A100-80GB", use_vllm=True, vllm_mode="colocate"),
     "single_node_vllm_serve": SingleNode(
-        gpu=GPUConfig("A100", count=2), use_vllm=True, vllm_mode="serve"
+        gpu=GPUConfig("A100-80GB", count=2), use_vllm=True, vllm_mode="serve"
     ),
-    "distributed": Distributed(actor="A100", rollout="A10G", num_rollout_workers=2),
+    "distributed": Distributed(actor="A100-80GB", rollout="A10G", num_rollout_workers=2),
 }
 ROLLOUT_PYTHON = "compute.local.rollout.python"
 TASK = "Write a Python program that prints the answer as one number, between ```python and ```."

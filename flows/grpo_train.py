@@ -12,6 +12,7 @@ asked for again, and whoever has done it already answers from the store.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from uuid import UUID
 from prefect import State, flow
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
+from prefect.exceptions import TerminationSignal
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
@@ -136,10 +138,10 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
             in_segments(run, server) as segments,
             reporting(run, server) as reporter,
         ):
-            async with open_session(
-                run, flow_run_url(), stop.request, on_notice=reporter.tell
-            ) as session:
-                with stop.on_signals(get_run_logger().warning, sigterm_raises=is_deployed()):
+            with stop.on_signals(get_run_logger().warning, deployed=is_deployed()):
+                async with open_session(
+                    run, flow_run_url(), stop.request, on_notice=reporter.tell
+                ) as session:
                     await segments.begin()
                     reporter.tell()  # also what a killed process did not get to
                     await Training(
@@ -155,9 +157,12 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
             if server.forgotten and is_deployed():
                 raise ended_already(_completed(run))
     except MortalError as ended:
-        if stop.terminated is not None:
+        if not (stop.taken_away or isinstance(ended, RunStoppedError)):
+            raise
+        if is_deployed():  # `mortal train` sums it up
             get_run_logger().warning("%s", ended)
-            raise stop.terminated from None
+            if stop.taken_away:
+                raise TerminationSignal(signal.SIGTERM) from None
         if isinstance(ended, RunStoppedError):
             return Cancelled(message=str(ended))
         raise

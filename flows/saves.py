@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from mortal_flows.stop import Stop
 from mortal_steps.errors import TransientError
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import Stages
@@ -40,11 +39,10 @@ class Pending:
 class Saves:
     """The checkpoints of one run, and the step at which the run stands because of them."""
 
-    def __init__(self, session: Session, stages: Stages, stop: Stop, recorder: Recorder) -> None:
+    def __init__(self, session: Session, stages: Stages, recorder: Recorder) -> None:
         self._session = session
         self._run = session.run
         self._stages = stages
-        self._stop = stop
         self._recorder = recorder
         self._pending: Pending | None = None
         self._done: tuple[int, Mapping[str, LogMark]] | None = None
@@ -87,7 +85,7 @@ class Saves:
 
     async def _is_begun(self, done: int, say: Callable[[str], None]) -> bool:
         try:
-            why = await self._stop.finish(partial(self._session.begin_checkpoint, done))
+            why = await self._session.begin_checkpoint(done)
         except TransientError as error:  # the stage is what is tried again
             logger.warning("checkpoint %d could not be begun beside training: %s", done, error)
             return False
@@ -98,9 +96,8 @@ class Saves:
 
     async def _is_saving(self) -> bool:
         assert self._pending is not None
-        ask = partial(self._session.is_saving, self._pending.step)
         try:
-            return await self._stop.finish(ask)
+            return await self._session.is_saving(self._pending.step)
         except TransientError as error:  # whoever takes the actor's place will tell
             logger.warning(
                 "asking again whether checkpoint %d is written: %s", self._pending.step, error
@@ -111,13 +108,11 @@ class Saves:
         """Wait until the pending checkpoint is whole, and record it in the manifest."""
         pending = self._pending
         assert pending is not None
-        saving = partial(self._stages.checkpoint, self._session, pending.step, pending.best)
-        saved = await self._stop.finish(saving)
+        saved = await self._stages.checkpoint(self._session, pending.step, pending.best)
         self._recorder.timing(saved.timing)
-        noting = partial(self._run.note_checkpoint, saved, pending.score)
-        await self._stop.finish(partial(in_thread, noting))
+        await in_thread(partial(self._run.note_checkpoint, saved, pending.score))
         self._pending = None
 
     async def _advance(self) -> None:
         if self._done is not None and self._pending is None:
-            await self._stop.finish(partial(self._run.advance, *self._done))
+            await self._run.advance(*self._done)

@@ -19,6 +19,7 @@ from mortal_steps.config.toml_file import read_toml
 from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.orchestration.opening import changes
 from mortal_steps.runs.run import find_run
+from mortal_steps.schedule import with_own_seed
 from mortal_steps.store.identity import IDENTITY_FILE
 
 FLOW_RUN = "grpo/"
@@ -70,7 +71,7 @@ def _as_begun(flow_run_id: UUID, chosen: RunConfig, say: Callable[[str], None]) 
     begun = _begun(flow_run_id, chosen.runs_dir)
     if begun is None:
         return chosen
-    edited = changes(begun, chosen)
+    edited = changes(begun, with_own_seed(chosen.model_copy(update={"run_id": begun.run_id})))
     if begun.run_id != f"{chosen.name}-{_end(flow_run_id)}":
         edited.append(f"name is now {chosen.name!r}")
     if not edited:

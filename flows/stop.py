@@ -1,11 +1,9 @@
 """Requests to stop a run in order: from a signal, from Prefect's cancellation, or from the flow.
 
-In the process of a deployment's flow run, Prefect handles SIGTERM: its handler distinguishes a
-cancellation from a machine that is taken away, so it has to stay in place. That handler raises an
-exception wherever the process is at that moment: in the flow's own task, in another task, in the
-event loop (which then cancels all tasks, once), or in a callback, where asyncio drops it. Therefore
-the event loop listens for the signal as well. After a cancellation, the flow has 30 s to save the
-run before the process is killed.
+In the process of a deployment's flow run, Prefect answers SIGTERM by an exception, which is raised
+wherever the process is at that moment. Here the event loop listens for the signal instead, and the
+flow asks Prefect at its end whether the signal was a cancellation, or a machine that is taken away.
+After a cancellation, the flow has 30 s to save the run before the process is killed.
 """
 
 from __future__ import annotations
@@ -14,20 +12,16 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
 
-from prefect.exceptions import TerminationSignal
+from prefect._internal.control_listener import get_intent
+from prefect.utilities import engine
 
 from mortal_steps.errors import ServerError
 from mortal_steps.system.hangup import let_go_of_terminals
 
 T = TypeVar("T")
-
-TERMINATED = (asyncio.CancelledError, TerminationSignal)
-"""The exceptions by which Prefect's SIGTERM reaches the flow's task; the second if the task was
-running at that moment."""
-
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -45,10 +39,6 @@ class Stop:
         """Such as `SIGINT`."""
         self.error: ServerError | None = None
         """What forces the run to stop; None where somebody asked for it."""
-        self.terminated: BaseException | None = None
-        """What Prefect's SIGTERM raised; it is Prefect's to see once the run is saved."""
-        self._overheard = False
-        """Whether the loop heard of SIGTERM, and nothing was raised here by it so far."""
 
     @property
     def requested(self) -> bool:
@@ -71,9 +61,6 @@ class Stop:
             if self.requested:
                 raise StopRequested
             return working.result()
-        except TERMINATED as signalled:
-            self.terminate(signalled)
-            raise StopRequested from signalled
         finally:
             stopping.cancel()
             if not working.done():
@@ -82,70 +69,48 @@ class Stop:
             if self.requested and not working.cancelled():
                 working.exception()  # looked at: the stop is what counts
 
-    async def finish(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of the work that `ask` begins; a stop does not interrupt it.
-
-        If SIGTERM interrupts it, `ask` is called again: a worker answers at once for what it has
-        already done.
-        """
-        try:
-            return await ask()
-        except TERMINATED as signalled:
-            self.terminate(signalled)
-            return await ask()
-
-    def terminate(self, signalled: BaseException) -> None:
-        """Treat a SIGTERM as a request to stop; raises `signalled` if there was a request
-        already."""
-        if self.requested and not self._overheard:
-            raise signalled
-        self._overheard = False
-        self.terminated = signalled
-        self.request("SIGTERM")
-
-    def overhear(self) -> None:
-        """Note a SIGTERM as a request to stop. Prefect's handler may raise it where nobody catches
-        it."""
-        if not self.requested:
-            self.terminate(TerminationSignal(signal.SIGTERM))
-            self._overheard = True
+    @property
+    def taken_away(self) -> bool:
+        """Whether SIGTERM has stopped the run, and it was no cancellation of Prefect's."""
+        return self.reason == signal.SIGTERM.name and get_intent() != "cancel"
 
     @contextlib.contextmanager
-    def on_signals(self, say: Callable[[str], None], *, sigterm_raises: bool) -> Iterator[None]:
+    def on_signals(self, say: Callable[[str], None], *, deployed: bool) -> Iterator[None]:
         """SIGINT, SIGTERM and SIGHUP request the stop; the second of them ends the run at once.
 
-        Where `sigterm_raises`, by a handler that has to stay, it is overheard. A SIGHUP that is
-        ignored (`nohup`) stays so.
+        A SIGHUP that is ignored (`nohup`) stays so, and that of a deployment's process is not ours.
         """
         if threading.current_thread() is not threading.main_thread():
             yield  # signals are the main thread's; whoever runs the flow here handles them
             return
         loop, flow = asyncio.get_running_loop(), asyncio.current_task()
         before = {number: signal.getsignal(number) for number in SIGNALS}
-        if before[signal.SIGHUP] == signal.SIG_IGN or sigterm_raises:
+        if before[signal.SIGHUP] == signal.SIG_IGN or deployed:
             del before[signal.SIGHUP]
 
         def heard(number: signal.Signals) -> None:
             if number == signal.SIGHUP:
                 let_go_of_terminals()
-            if number == signal.SIGTERM and sigterm_raises:
-                self.overhear()
-            elif self.requested:
+            if self.requested:
                 assert flow is not None
                 flow.cancel()
             else:
                 say(f"{number.name}: saving a checkpoint and stopping; a second one stops at once")
                 self.request(number.name)
 
-        for number in before:
-            loop.add_signal_handler(number, heard, number)
-        if sigterm_raises:
-            signal.signal(signal.SIGTERM, before[signal.SIGTERM])  # the loop is still woken up
+        prefects = engine._prefect_sigterm_handler
+        # Prefect notes a cancellation only while it knows who handles SIGTERM.
+        with engine._prefect_sigterm_bridge_lock:
+            for number in before:
+                loop.add_signal_handler(number, heard, number)
+            engine._prefect_sigterm_handler = signal.getsignal(signal.SIGTERM)
         try:
             yield
         finally:
             signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # for a moment nobody handles them
-            for number, handler in before.items():
-                loop.remove_signal_handler(number)
-                signal.signal(number, handler)
+            with engine._prefect_sigterm_bridge_lock:
+                for number, handler in before.items():
+                    loop.remove_signal_handler(number)
+                    signal.signal(number, handler)
+                engine._prefect_sigterm_handler = prefects
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

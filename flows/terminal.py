@@ -13,6 +13,15 @@ from mortal_steps.system.streams import lead_nowhere
 VARIABLE = "MORTAL_SERVED"
 """Set in the environment of those flow runs. Its name is older than the command, and is kept
 because processes that were started before the change start today's flow runs."""
+CANCELLED = "Execution was cancelled by the runtime environment"
+OF_A_STOP = (
+    f"Crash detected! {CANCELLED}",
+    f"Finished in state Crashed('{CANCELLED}",
+    "Finished in state Cancelled(",
+    "Finished in state Running()",
+)
+"""How Prefect's lines begin on the stages that a stop breaks off, and on the stop itself. The run
+has told of it, so they are not printed; the Prefect UI has them."""
 
 
 def stand_alone() -> None:
@@ -20,7 +29,13 @@ def stand_alone() -> None:
     leave_terminal()
     for handler in logging.getLogger().handlers:
         if isinstance(handler, PrefectConsoleHandler):
+            handler.addFilter(is_news)
             outlive_its_reader(handler.console)
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """Whether the run has not told of it already."""
+    return not record.getMessage().startswith(OF_A_STOP)
 
 
 def leave_terminal() -> None:

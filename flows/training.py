@@ -15,11 +15,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Coroutine
-from functools import partial
 from typing import Any, TypeVar
 
 from mortal_flows.saves import Saves
-from mortal_flows.stop import TERMINATED, Stop, StopRequested
+from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
 from mortal_steps.orchestration.batch_source import BatchSource, BatchSourceFactory, RolledOut
 from mortal_steps.orchestration.reporter import Reporter
@@ -63,7 +62,7 @@ class Training:
         self._reporter = reporter
         self._stop = stop
         self._recorder = recorder
-        self._saves = Saves(session, stages, stop, recorder)
+        self._saves = Saves(session, stages, recorder)
         self._workers = RolloutWorkers(session, stages, self._recorder)
         self._source = source(session=session, stages=stages, workers=self._workers)
         self._trained = self._run.manifest.step
@@ -97,9 +96,6 @@ class Training:
             await self._train(ready, progress)
         except StopRequested:
             await self._save_and_stop(progress)
-        except TERMINATED as signalled:  # between two stages
-            self._stop.terminate(signalled)
-            await self._save_and_stop(progress)
         finally:
             reporting.cancel()
             waits.cancel()
@@ -127,8 +123,8 @@ class Training:
             f"{f', sampling in {sampled}' if sampled else ''}"
             f", step {ready.step} to {info.num_steps}"
         )
-        for warning in ready.warnings:
-            progress.note(f"WARNING: {warning}")
+        self._recorder.watch.warned(ready.warnings, ready.step)
+        self._tell(progress)
         return ready
 
     async def _train(self, ready: ActorReady, progress: ProgressLine) -> None:
@@ -144,7 +140,7 @@ class Training:
                 rolling_out = stop.guard(self._rolled_out(step))
                 batch, rewards = await self._or_save(rolling_out, progress)
                 forgetting = asyncio.create_task(self._forget())  # while the actor trains
-                result = await stop.finish(partial(self._stages.train_step, session, step, rewards))
+                result = await self._stages.train_step(session, step, rewards)
                 self._trained = step + 1
                 if result.weights is not None:
                     self._source.publish(result.weights)
@@ -187,7 +183,8 @@ class Training:
             self._recorder.watch.spent(share, self._trained)
         news = self._recorder.watch.take()
         for notice in news:
-            progress.note(f"{notice.level}: {notice.text}. What to do: {notice.advice}")
+            advice = f". What to do: {notice.advice}" if notice.advice else ""
+            progress.note(f"{notice.level}: {notice.text}{advice}")
         if news:
             self._reporter.tell()
 

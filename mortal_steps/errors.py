@@ -90,6 +90,10 @@ class EngineError(MortalError):
     """An inference engine refused a request or gave an unusable answer."""
 
 
+class UnusableProcessError(MortalError):
+    """A worker's process can compute no more: it ends, and a new one repeats the call."""
+
+
 class WorkerError(MortalError):
     """A worker's method raised an error of its own; the message carries the remote traceback."""
 

@@ -80,8 +80,8 @@ PANELS: Mapping[str, tuple[Flag, ...]] = {
     "Training": (
         Flag("max_steps", int, "training.max_steps",
              "Number of train steps; -1: as many as the epochs take."),
-        Flag("epochs", int, "training.num_epochs",
-             "Passes over the dataset.", others=("num_epochs",)),
+        Flag("epochs", float, "training.num_epochs",
+             "Passes over the dataset.", value="N", others=("num_epochs",)),
         Flag("batch_size", int, "training.batch_size",
              "Prompts per train step."),
         Flag("num_generations", int, "training.num_generations",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import math
 import random
 from array import array
 from collections.abc import Sequence
@@ -15,6 +16,9 @@ from dataclasses import dataclass
 
 from mortal_steps.config import RolloutConfig, RunConfig, TrainingConfig
 from mortal_steps.types import PolicyVersion
+
+SEED_OF_THE_RUN = -1
+"""Value of `seed` with which each run has another one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +41,8 @@ class RunSchedule:
     def evaluates(self, step: int) -> bool:
         """Whether the policy is evaluated after `step` train steps."""
         every = self.config.evaluation.eval_steps
+        if every is None and self.config.data.holds_out:
+            every = self.num_steps
         if not every:
             return False
         if step == 0:
@@ -73,10 +79,13 @@ def _epoch_order(num_problems: int, epoch: int, seed: int, shuffle: bool) -> Seq
 
 
 def num_train_steps(num_problems: int, training: TrainingConfig) -> int:
-    """`max_steps`, or the batches that `num_epochs` passes fill (at least one)."""
+    """`max_steps`, or the batches that `num_epochs` passes fill (at least one). Of a part of a pass
+    that ends within a batch, this batch counts, as it does in TRL."""
     if training.max_steps > 0:
         return training.max_steps
-    return max(1, num_problems * training.num_epochs // training.batch_size)
+    whole, size = int(training.num_epochs), training.batch_size
+    part = math.ceil((training.num_epochs - whole) * (num_problems // size))
+    return max(1, num_problems * whole // size + part)
 
 
 def shard_bounds(num_problems: int, num_shards: int) -> list[tuple[int, int]]:
@@ -114,6 +123,13 @@ def completion_seed(run_seed: int, step: int, problem_id: str, generation: int) 
 def train_seed(run_seed: int, step: int) -> int:
     """Torch seed of a train step (TRL's shuffle, dropout)."""
     return derive_seed("train", run_seed, step)
+
+
+def with_own_seed(config: RunConfig) -> RunConfig:
+    """The configuration of a run that has an id: a `seed` of -1 is made from the id."""
+    if config.seed != SEED_OF_THE_RUN:
+        return config
+    return config.model_copy(update={"seed": derive_seed("run", str(config.run_id)) % 2**31})
 
 
 def derive_seed(*parts: int | str) -> int:

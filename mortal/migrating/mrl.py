@@ -38,7 +38,7 @@ class MRLTrainer(MortalTrainer):
         reward_funcs: str | RewardOfStrings | Sequence[str | RewardOfStrings] | None = None,
         train_dataset: Any = None,
         *,
-        actor_gpu: str = "A100",
+        actor_gpu: str = "A100-80GB",
         rollout_gpu: str = "A10G",
         num_rollout_workers: int = 2,
         num_generations: int = 4,

@@ -35,6 +35,7 @@ from mortal.server.files import (
     out_of_room,
     read_record,
     server_home,
+    state_dir,
     try_lock,
     write_record,
 )
@@ -134,6 +135,21 @@ class BegunServer:
         if found.port != port:
             raise _did_not_start(self._home)
         self._record = found
+
+
+def join_server(say: Callable[[str], None]) -> None:
+    """Until this process ends, need the server of ours that it reports to, and restart it if it
+    dies. Another server is left to its owner."""
+    home = state_dir() / "prefect"
+    record = read_record(home)
+    if record is not None and record.api_url == os.environ.get("PREFECT_API_URL"):
+        users = _JOINED.enter_context(opened(home / "users.lock"))
+        _want(users)
+        _JOINED.enter_context(_kept_running(home, record, say))
+
+
+_JOINED = contextlib.ExitStack()
+"""What `join_server` holds. It is never closed, for the server has to hear how the flow ends."""
 
 
 def keep_no_longer(say: Callable[[str], None]) -> None:

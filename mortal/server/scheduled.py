@@ -30,8 +30,11 @@ from mortal_flows.grpo_train import NAME, grpo_train
 from mortal_steps import __version__
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.system.hangup import let_go_of_terminals
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SERVED = "mortal.server.served"
+"""The module that the processes of flow runs import their flow from."""
 START_LOOK_S = 0.05
 SKIP_AFTER_MIN = 60.0
 """How many minutes late a scheduled run may begin if another run occupied this machine."""
@@ -88,8 +91,14 @@ async def _serve(runner: PatientRunner, say: Callable[[str], None]) -> None:
     serving = asyncio.create_task(runner.start())
     while not runner.started and not serving.done():  # it sets a handler for SIGTERM as it starts
         await asyncio.sleep(START_LOOK_S)
+
+    def hear(number: signal.Signals) -> None:
+        if number == signal.SIGHUP:
+            let_go_of_terminals()
+        told.set()
+
     for number in SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
+        asyncio.get_running_loop().add_signal_handler(number, hear, number)
     waiting = asyncio.create_task(told.wait())
     await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
     if told.is_set():
@@ -128,6 +137,8 @@ def scheduled_deployments(
         version=__version__,
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
+    for deployment, flow in ((train, grpo_train), (resume, grpo_resume)):
+        deployment.entrypoint = f"{SERVED}.{flow.fn.__name__}"
     return train, resume
 
 

@@ -16,7 +16,7 @@ from mortal.terminal.console import console
 from mortal.terminal.output import run_argument, shortened
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
-from mortal_steps.report.summary import RunSummary
+from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.units import counted, duration, number
@@ -40,6 +40,8 @@ def show_run(run: RunSummary, *, page: str | None = None) -> None:
     if run.error:
         name = "error" if run.status == "failed" else "reason"
         line(name, shortened(run.error, f"`mortal show {run.run_id} --json`"))
+    if run.learned_nothing:
+        line("WARNING", NOTHING_LEARNED)
     line("began", _times(run))
     if run.step:
         line("reward", _rewards(run))

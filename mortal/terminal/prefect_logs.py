@@ -11,12 +11,7 @@ from mortal.terminal.output import wants_tracebacks
 from mortal_flows.terminal import outlive_its_reader
 from mortal_steps.report.spinner import terminal
 
-CANCELLED = "Execution was cancelled by the runtime environment"
 TOLD_ALREADY = (
-    # How Prefect calls the stages that a stop breaks off, and the stop itself.
-    f"Crash detected! {CANCELLED}",
-    f"Finished in state Crashed('{CANCELLED}",
-    "Finished in state Cancelled(",
     # The error that ends the run, with its traceback; twice.
     "Encountered exception during execution",
     "Finished in state Failed('Flow run encountered",

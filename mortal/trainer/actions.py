@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mortal.trainer.messages import IN_NOTEBOOK
 from mortal_steps.config import RunConfig
@@ -40,15 +41,20 @@ def fork(config: RunConfig, step: int | None, overrides: Sequence[str], run_id: 
     return fork_run(parent, overrides, at_step=step, run_id=run_id, say=checking).info.run_id
 
 
-def evaluate(config: RunConfig) -> dict[str, float]:
-    """Score the run's model on its held-out problems, as `mortal promote` does. Returns the mean of
-    each score."""
+def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
+    """Score the run's model as `mortal promote` does, on its held-out problems or on those of these
+    keys of `[data]`. Returns the mean of each score."""
     import asyncio
 
+    from mortal_steps.data.problems import read_held_out
     from mortal_steps.promotion.gate import Gate
 
     run = _run(config)
-    gate = Gate(run, _registry(run))
+    problems = None
+    if data:
+        others = {"eval_source": None, "eval_sets": {}, "eval_split": None, "eval_samples": 0}
+        problems = read_held_out(run.config.data.model_copy(update=others | data), run.config.seed)
+    gate = Gate(run, _registry(run), problems=problems)
     os.chdir(run.working_dir())
     return dict(asyncio.run(gate.judge(gate.bring_in())).metrics)
 

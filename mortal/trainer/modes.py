@@ -11,14 +11,14 @@ from mortal_steps.errors import ConfigError
 
 @dataclass(frozen=True)
 class GPUConfig:
-    """The GPUs of one container on Modal, such as `GPUConfig("A100", count=2)`.
+    """The GPUs of one container on Modal, such as `GPUConfig("A100-80GB", count=2)`.
 
     Raises `ConfigError` for a GPU that Modal does not offer, or for more GPUs than one container
     can have.
     """
 
     gpu_type: str
-    """Modal's name of the GPU, such as `A100`."""
+    """Modal's name of the GPU, such as `A100-80GB`."""
     count: int = 1
     """Number of GPUs."""
 
@@ -26,26 +26,26 @@ class GPUConfig:
         _checked(self.gpu_type, "GPUConfig")
         if type(self.count) is not int or ":" in self.gpu_type:
             raise ConfigError(
-                f"GPUConfig({self.gpu_type!r}, count={self.count!r}): write GPUConfig('A100', "
-                "count=2)"
+                f"GPUConfig({self.gpu_type!r}, count={self.count!r}): write "
+                "GPUConfig('A100-80GB', count=2)"
             )
         _checked(self.name, "GPUConfig")
 
     @property
     def name(self) -> str:
-        """The name in the configuration: `A100`, or `A100:2`."""
+        """The name in the configuration: `A100-80GB`, or `A100-80GB:2`."""
         return self.gpu_type if self.count == 1 else f"{self.gpu_type}:{self.count}"
 
 
 GPU = str | GPUConfig
-"""`"A100"`, `"A100:2"` or a `GPUConfig`."""
+"""`"A100-80GB"`, `"A100-80GB:2"` or a `GPUConfig`."""
 
 
 @dataclass(frozen=True)
 class SingleNode:
     """The actor and one rollout worker take turns on one node."""
 
-    gpu: GPU = "A100"
+    gpu: GPU = "A100-80GB"
     """GPU of the one container on Modal."""
     use_vllm: bool = False
     """Sample with vLLM; otherwise with transformers."""
@@ -84,15 +84,16 @@ class SingleNode:
 class Distributed:
     """The actor and the rollout workers run apart from each other."""
 
-    actor: GPU = "A100"
+    actor: GPU = "A100-80GB"
     """GPU of the actor's container on Modal."""
     rollout: GPU = "A10G"
     """GPU of each rollout worker's container on Modal."""
     num_rollout_workers: int = 2
     """Number of processes, or of containers on Modal, that sample."""
-    weight_sync_method: str = "reload"
+    weight_sync_method: str | None = None
     """How rollout workers receive new weights: `reload`, `volume` or `checkpoint`; `direct`, which
-    works on this machine only; or a method of your own as `module:name`."""
+    works on this machine only; or a method of your own as `module:name`. None: see
+    `rollout.weight_sync`."""
     sync_weights_every: int = 1
     """Number of steps after which the rollout workers receive new weights."""
 
@@ -126,7 +127,7 @@ def _name(gpu: GPU) -> str:
 
 def _checked(name: str, called: str) -> str:
     if not isinstance(name, str):
-        raise ConfigError(f"{called}: {name!r}: write a GPU's name, such as 'A100' or 'A100:2'")
+        raise ConfigError(f"{called}: {name!r}: write a GPU's name, such as 'L4' or 'L4:2'")
     try:
         return modal_gpu(name)
     except ValueError as error:

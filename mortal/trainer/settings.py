@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from mortal.trainer.modes import Distributed, Mode
-from mortal.trainer.objects.datasets import source_of
+from mortal.trainer.objects.datasets import eval_keys, source_of
 from mortal.trainer.objects.models import lora_settings, model_settings, quantization_settings
 from mortal.trainer.objects.rewards import terms_of
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RunConfig, TrainingConfig
 from mortal_steps.config.defaults import CODE_DATASET
 from mortal_steps.config.keys import keys_of
 from mortal_steps.config.loader import parse_config
@@ -82,12 +82,15 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["quantization_config"] is not None:
         keys |= quantization_settings(given["quantization_config"])
     if given["train_dataset"] is not None:
-        keys["data.source"] = source_of(given["train_dataset"], runs_dir, "train_dataset")
+        size = given["batch_size"] or TrainingConfig.model_fields["batch_size"].default
+        steps = given["max_steps"]
+        needs = steps * size if isinstance(steps, int) and steps > 0 else None
+        keys["data.source"] = source_of(given["train_dataset"], runs_dir, "train_dataset", needs)
     else:
         _check_programs_are_scored(terms)
         keys |= DEFAULT_DATASET
     if given["eval_dataset"] is not None:
-        keys["data.eval_source"] = source_of(given["eval_dataset"], runs_dir, "eval_dataset")
+        keys |= eval_keys(given["eval_dataset"], runs_dir)
         keys["evaluation.eval_steps"] = DEFAULT_EVAL_STEPS
     return keys
 
@@ -165,8 +168,10 @@ def changed_keys(changes: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
     for name, value in changes.items():
         if name == "reward_funcs":
             keys["rewards.terms"] = terms_of(value, changes.get("reward_weights"), runs_dir)
-        elif name in ("train_dataset", "eval_dataset"):
+        elif name == "train_dataset":
             keys[ALSO_KEYS[name]] = source_of(value, runs_dir, name)
+        elif name == "eval_dataset":
+            keys |= eval_keys(value, runs_dir)
         elif name == "mode":
             keys |= checked_mode(value).settings()
         elif name == "config":

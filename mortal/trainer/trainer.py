@@ -12,6 +12,7 @@ from mortal.trainer import elsewhere, from_trl, saving
 from mortal.trainer.asking import prompts_of, sampling_of
 from mortal.trainer.messages import Request
 from mortal.trainer.modes import Mode
+from mortal.trainer.objects.datasets import eval_keys
 from mortal.trainer.objects.rewards import Reward
 from mortal.trainer.owner import perform
 from mortal.trainer.result import TrainingResult
@@ -69,7 +70,7 @@ class MortalTrainer:
         batch_size: int | None = None,
         learning_rate: float | None = None,
         max_steps: int | None = None,
-        num_epochs: int | None = None,
+        num_epochs: float | None = None,
         loss_type: str | None = None,
         beta: float | None = None,
         epsilon: float | None = None,
@@ -141,15 +142,18 @@ class MortalTrainer:
         elsewhere.bring_here(run)
         return TrainingResult(run.store.root, status=stands.status)
 
-    def evaluate(self) -> dict[str, float]:
-        """Score the trained model on the run's held-out problems.
+    def evaluate(self, eval_dataset: Any = None) -> dict[str, float]:
+        """Score the trained model on the run's held-out problems, or on another `eval_dataset` in
+        the forms of the parameter of that name.
 
         Returns the mean of each reward function, and of the total as `reward`. The model is sampled
         and scored anew, in the same way as in the run's evaluations. Raises `StoreError` if the run
         has no finished model, and `ConfigError` if it has no held-out problems.
         """
         self._run()
-        found: dict[str, float] = self._perform("evaluate")
+        data = eval_keys(eval_dataset, self.config.runs_dir) if eval_dataset is not None else {}
+        data = {key.removeprefix("data."): value for key, value in data.items()}
+        found: dict[str, float] = self._perform("evaluate", data=data)
         return found
 
     def generate(

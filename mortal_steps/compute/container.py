@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.errors import MortalError
+from mortal_steps.system.faults import ends_process
 from mortal_steps.system.frames import Answer, Construct, receive_frame, send_frame
 from mortal_steps.system.processes import open_handle
 from mortal_steps.system.scratch import remove_own_scratch
@@ -88,6 +89,12 @@ def _construct(order: Construct) -> Any:
 
 def _failure(number: int, error: Exception) -> Answer:
     logger.error("call failed", exc_info=error)
+    if ends_process(error):
+        logger.error(
+            "%s: %s\nthis process can compute no more; it ends, and a new one repeats the call",
+            *(type(error).__name__, error),
+        )
+        _end_at_once()
     return Answer(number=number, error=as_mortal_error(error))
 
 

@@ -15,7 +15,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.config.gpus import gpu_count
 from mortal_steps.errors import ConfigError
-from mortal_steps.system.gpus import NONE, has_gpu
+from mortal_steps.system.gpus import NONE, expects_gpu, has_gpu
 
 BFLOAT16 = """
 import torch
@@ -72,6 +72,14 @@ def measures_memory(config: RunConfig) -> bool:
         return False
     kind = engine_kind(config.rollout.engine or ALWAYS_THERE)
     return kind.memory_option is not None and _share(config) is not None
+
+
+def samples_on_gpu(config: RunConfig) -> bool:
+    """Whether rollout workers compute on GPUs."""
+    if config.compute.backend == "modal":
+        return config.compute.gpu_of("rollout") is not None
+    devices = config.compute.local.rollout.devices
+    return has_gpu() and any(map(_named, devices)) if devices else expects_gpu()
 
 
 def have_bfloat16(config: RunConfig) -> bool:

@@ -10,7 +10,7 @@ from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.devices import measures_memory, sharing_gpus
 from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, TRAINING_MODULES, engine_kind
-from mortal_steps.config.weight_sync import IN_PLACE
+from mortal_steps.config.weight_sync import IN_PLACE, RELOAD
 from mortal_steps.system.cores import num_cores
 
 FACTORIES: dict[Role, str] = {
@@ -112,6 +112,6 @@ def _engine_starts_in(config: RunConfig) -> tuple[str, ...]:
 
     `generate` loads the version of its shard if the worker was lost since the last one was loaded.
     """
-    if config.rollout.weight_sync in IN_PLACE:
+    if (config.rollout.weight_sync or RELOAD) in IN_PLACE:
         return ("start",)
     return ("start", "sync_weights", "generate")

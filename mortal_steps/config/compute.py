@@ -11,6 +11,9 @@ from mortal_steps.config.gpus import gpu_count, modal_gpu
 from mortal_steps.config.marks import ANYTHING, Affects, Decides
 from mortal_steps.config.section import LocalPath, Section
 
+REWARD_CPU = 1.0
+"""Cores that a container for rewards reserves on Modal."""
+
 
 class RoleConfig(Section):
     """How the local processes of one role are started."""
@@ -64,12 +67,28 @@ class LocalConfig(Section):
 
 
 class ModalConfig(Section):
-    """`[compute.modal]`: GPUs per role (`A100`, or `A100:2` for two), and what is deployed."""
+    """`[compute.modal]`: GPUs per role (`A100-80GB`, or `A100-80GB:2` for two), what else their
+    containers have, and what is deployed."""
 
-    actor: str = "A100"
-    """GPU of the actor's container."""
+    actor: str = "A100-80GB"
+    """GPU of the actor's container. For `A100`, Modal gives one of 40 or of 80 GB."""
+    actor_cpu: float = Field(8.0, ge=0.125)
+    """Physical cores that the actor's container reserves."""
+    actor_memory_mb: int = Field(16384, ge=128)
+    """Memory that the actor's container reserves, in MiB; it may use more where the machine has it.
+    The model passes through it in float32 when it is loaded, published and saved: 16 GiB suffice up
+    to about 1.5 billion parameters, 7 billion take 65536."""
     rollout: str = "A10G"
     """GPU of each rollout worker's container."""
+    rollout_cpu: float = Field(4.0, ge=0.125)
+    """Physical cores that each rollout worker's container reserves."""
+    rollout_memory_mb: int = Field(16384, ge=128)
+    """Memory that each rollout worker's container reserves, in MiB. 7 billion parameters take
+    65536."""
+    region: str | None = None
+    """Region for all of the run's containers, such as `us-east`; Modal's documentation lists them,
+    and charges more for a choice. Default: Modal's choice, which may put the containers of a run
+    into different clouds, so that each version of the weights travels between them."""
     rewards: Literal["flow", "modal"] = "flow"
     """Where rewards run: beside the flow, or in a container. That container receives the Python
     files below the folder in which the run begins, and the folders of reward models.
@@ -97,11 +116,12 @@ class ModalConfig(Section):
     run saves its state and stops. On this machine, only judges cost something."""
     rates: dict[str, float] = Field(default_factory=dict)
     """Dollars per second for one GPU, by GPU name, if your prices differ from the list prices."""
-    gpu: str = "A100"
-    """GPU of the single container in single-node mode."""
+    gpu: str = "A100-80GB"
+    """GPU of the single container in single-node mode. The container reserves the cores of the role
+    that has more, and the memory of both."""
     vllm_mode: Annotated[Literal["colocate", "server"], Decides("vllm_mode")] = "colocate"
     """In single-node mode: `colocate` makes the rollout worker share the actor's GPU; `server`
-    gives it the last of several GPUs to itself (`gpu = "A100:2"`)."""
+    gives it the last of several GPUs to itself (`gpu = "A100-80GB:2"`)."""
 
     @field_validator("actor", "rollout", "gpu", "reward_gpu")
     @classmethod
@@ -175,3 +195,17 @@ class ComputeConfig(Section):
         if self.mode == "single_node":
             return self.modal.gpu
         return {"actor": self.modal.actor, "rollout": self.modal.rollout}[role]
+
+    def cpu_of(self, role: str) -> float:
+        """Cores that the container on Modal reserves that a role's worker is in."""
+        if role == "reward":
+            return REWARD_CPU
+        cores = {"actor": self.modal.actor_cpu, "rollout": self.modal.rollout_cpu}
+        return max(cores.values()) if self.mode == "single_node" else cores[role]
+
+    def memory_mb_of(self, role: str) -> int:
+        """Memory that it reserves, in MiB."""
+        if role == "reward":
+            return self.modal.reward_memory_mb
+        memory = {"actor": self.modal.actor_memory_mb, "rollout": self.modal.rollout_memory_mb}
+        return sum(memory.values()) if self.mode == "single_node" else memory[role]

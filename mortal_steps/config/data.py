@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, StringConstraints, model_validator
 
 from mortal_steps.config.marks import Affects, Later
 from mortal_steps.config.section import Options, Section
+
+SetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.]*$")]
+"""Of held-out problems: without a `-`, which ends it in the ids of problems."""
 
 
 class DataConfig(Section):
@@ -31,11 +35,39 @@ class DataConfig(Section):
     """Take the held-out problems from another source, which has the same forms as `source`."""
     eval_split: Annotated[str | None, Affects.SAMPLING] = None
     """Take the held-out problems from another split of `source` (or of `eval_source`)."""
+    eval_sets: Annotated[dict[SetName, str], Affects.SAMPLING, Later()] = Field(
+        default_factory=dict
+    )
+    """Several sets of held-out problems by name, each from a source in the forms of `source`. An
+    evaluation scores all of them: `reward` is the mean over all problems, and
+    `eval_<name>_reward` that over one set. `eval_split` and `eval_samples` are about each set."""
     eval_samples: Annotated[int, Affects.SAMPLING] = Field(0, ge=0)
-    """With `eval_source` or `eval_split`: use its first N rows (0: all). Without either: hold N
-    rows of `source` out of training."""
+    """With `eval_source`, `eval_sets` or `eval_split`: use its first N rows (0: all). Without
+    any of them: hold N rows of `source` out of training."""
     on_long: Annotated[Literal["error", "drop"], Affects.SAMPLING, Later()] = "error"
     """What to do about rows whose prompt leaves no room for `rollout.max_tokens` in the model's
     context: `error` refuses to begin, `drop` leaves those rows out."""
     options: Annotated[Options, Affects.SAMPLING] = Field(default_factory=dict)
     """Parameters of the reasoning_gym task, including `size`, or of a source of your own."""
+
+    @property
+    def eval_sources(self) -> Mapping[str, str]:
+        """The sources of held-out problems by the name of their set; "" is that of `eval_source`
+        or, with `eval_split` alone, of `source`."""
+        if self.eval_source is not None or (self.eval_split is not None and not self.eval_sets):
+            return {"": self.eval_source or self.source}
+        return self.eval_sets
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether there are held-out problems."""
+        return bool(self.eval_sources or self.eval_samples)
+
+    @model_validator(mode="after")
+    def _one_or_several_sets(self) -> Self:
+        if self.eval_source is not None and self.eval_sets:
+            raise ValueError(
+                f"eval_source = {self.eval_source!r} and eval_sets are both given; make the source "
+                "a set, with a name"
+            )
+        return self

@@ -14,12 +14,13 @@ from mortal_steps.config.section import Section
 class EvaluationConfig(Section):
     """`[evaluation]`: scores on held-out problems."""
 
-    eval_steps: Annotated[int, Affects.FINGERPRINT, Decides("eval_strategy", "eval_steps")] = Field(
-        0, ge=0
-    )
-    """Evaluate every N steps and at the end; 0: never."""
+    eval_steps: Annotated[
+        int | None, Affects.FINGERPRINT, Decides("eval_strategy", "eval_steps")
+    ] = Field(None, ge=0)
+    """Evaluate every N steps and at the end; 0: never. Default: at the end, if `[data]` holds
+    problems out."""
     on_start: Annotated[bool, Affects.FINGERPRINT] = True
-    """Also evaluate before the first step."""
+    """Also evaluate before the first step, unless there are no evaluations."""
     temperature: Annotated[float, Affects.SCORES] = Field(0.0, ge=0)
     """Sampling temperature of evaluations; 0 decodes greedily."""
     functions: Annotated[tuple[str, ...] | None, Affects.SCORES, Later()] = None

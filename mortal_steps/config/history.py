@@ -53,16 +53,6 @@ def old_keys(values: Mapping[str, Any]) -> Iterator[str]:
             yield f"{old}: {remedy}"
 
 
-def under_first_names(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's identity under the first names of its keys, from which fingerprints are made."""
-    first = copy.deepcopy(dict(identity))
-    for old, new in RENAMED.items():
-        table = _table(first, new)
-        if table is not None:
-            _table_of(first, old)[_name(old)] = table.pop(_name(new))
-    return first
-
-
 def _table(values: Mapping[str, Any], key: str) -> Any:
     """The table that holds `key`; None if there is none."""
     table: Any = values

@@ -17,7 +17,7 @@ from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.config.evaluation import EvaluationConfig
-from mortal_steps.config.history import migrated, under_first_names
+from mortal_steps.config.history import migrated
 from mortal_steps.config.keys import identity_of, trl_options_decided
 from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.marks import Affects, Decides, Trl
@@ -26,9 +26,9 @@ from mortal_steps.config.retention import RetentionConfig
 from mortal_steps.config.rewards import RewardCommits, RewardsConfig
 from mortal_steps.config.rollout import RolloutConfig, SamplingType
 from mortal_steps.config.section import LocalPath, Section
-from mortal_steps.config.sleeping import check_sleep
+from mortal_steps.config.sleeping import check_direct, check_sleep
 from mortal_steps.config.training import Published, TrainingConfig
-from mortal_steps.config.weight_sync import DIRECT, WEIGHT_SYNC
+from mortal_steps.config.weight_sync import DIRECT, RELOAD
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Of runs, which are folders."""
@@ -43,9 +43,10 @@ class RunConfig(Section):
     name: Annotated[str, Affects.FINGERPRINT] = Field("grpo", pattern=NAME)
     """Prefix of generated run ids; with RLOO, the default is `rloo`."""
     seed: Annotated[int, Affects.SAMPLING | Affects.TRAINING, Trl("seed"), Decides("data_seed")] = (
-        Field(42, ge=0, lt=2**31)
+        Field(42, ge=-1, lt=2**31)
     )
-    """Seed of the data order, sampling, training and new models."""
+    """Seed of the data order, sampling, training and new models; -1: each run has one of its own,
+    made from its id."""
     run_id: Annotated[str | None, Affects.NOTHING] = Field(None, pattern=NAME)
     """Id of the run; training again with the id of an existing run continues that run."""
     runs_dir: Annotated[LocalPath, Affects.NOTHING, Decides("output_dir")] = "runs"
@@ -97,20 +98,7 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _memory_is_shared_on_one_machine(self) -> Self:
         check_sleep(self.rollout, self.compute)
-        others = ", ".join(repr(name) for name in WEIGHT_SYNC if name != DIRECT)
-        if self.rollout.weight_sync != DIRECT:
-            return self
-        if self.compute.backend == "modal":
-            raise ValueError(
-                f"rollout.weight_sync = {DIRECT!r} shares memory of one machine, and "
-                "compute.backend = 'modal' runs the workers in containers; use one of "
-                f"{others}"
-            )
-        if self.rollout.source != GENERATE:
-            raise ValueError(
-                f"rollout.weight_sync = {DIRECT!r} is for rollouts that the run's own workers "
-                f"sample, and rollout.source is {self.rollout.source!r}; use one of {others}"
-            )
+        check_direct(self.rollout, self.compute)
         return self
 
     @property
@@ -203,6 +191,12 @@ class RunConfig(Section):
         return self.model.model_copy(update={"dtype": self.sampling_type})
 
     @property
+    def shares_weights(self) -> bool:
+        """Whether the actor hands whole models over in memory. An adapter is a small file, for
+        which no memory needs to be shared."""
+        return self.rollout.weight_sync == DIRECT and not self.training.publishes_adapter
+
+    @property
     def corrects_importance(self) -> bool:
         """Whether TRL's importance-sampling correction is on.
 
@@ -223,13 +217,15 @@ class RunConfig(Section):
         engine: str = ALWAYS_THERE,
         dtype: SamplingType | None = None,
         context: int | None = None,
+        weight_sync: str = RELOAD,
         reward_commits: RewardCommits = RewardCommits(),  # noqa: B008 - immutable
     ) -> RunConfig:
         """The same with values for what defaults to the machine and the model.
 
         The machine has `cores` CPU cores and, for rollout workers, this `engine` and `dtype`; the
-        model is of that `commit` of the hub, and takes `context` tokens. Reward models are of
-        `reward_commits`. None: unknown or, as a `dtype`, the model's.
+        model is of that `commit` of the hub, and takes `context` tokens. Weights reach the workers
+        by `weight_sync`, and reward models are of `reward_commits`. None: unknown or, as a `dtype`,
+        the model's.
         """
         actor = 1 if self.rollout.staleness else min(cores, MOST_THREADS)
         room = min(self.model.max_model_len, context or self.model.max_model_len)
@@ -241,6 +237,7 @@ class RunConfig(Section):
             dtype=dtype,
             max_tokens=min(self.max_tokens, room // 2),
             publish=self._published_by_default(engine),
+            weight_sync=weight_sync,
             reward_commits=reward_commits,
         )
 
@@ -256,6 +253,7 @@ class RunConfig(Section):
             dtype=begun.rollout.dtype,
             max_tokens=begun.rollout.max_tokens,
             publish=begun.training.lora.publish,
+            weight_sync=begun.rollout.weight_sync,
             reward_commits=RewardCommits(
                 training=begun.rewards.commits_for(self.rewards),
                 evaluation=begun.for_evaluation().rewards.commits_for(
@@ -289,6 +287,7 @@ class RunConfig(Section):
         dtype: str | None,
         max_tokens: int | None,
         publish: Published | None,
+        weight_sync: str | None,
         reward_commits: RewardCommits,
     ) -> RunConfig:
         values = self.with_reward_commits(reward_commits).model_dump()
@@ -298,6 +297,7 @@ class RunConfig(Section):
         if self.rollout.dtype in (None, "auto"):
             rollout["dtype"] = dtype
         rollout["max_tokens"] = self.rollout.max_tokens or max_tokens
+        rollout["weight_sync"] = self.rollout.weight_sync or weight_sync
         lora = values["training"]["lora"]
         lora["publish"] = self.training.lora.publish or publish
         if not self.model.is_pinned:
@@ -315,5 +315,4 @@ class RunConfig(Section):
 
     def fingerprint(self) -> str:
         """Digest of `identity()`, hexadecimal sha256."""
-        identity = under_first_names(self.identity())
-        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()

@@ -127,8 +127,10 @@ class TrainingConfig(Section):
 
     max_steps: Annotated[int, Affects.TRAINING, Decides("max_steps")] = -1
     """Number of train steps, one batch each; -1: as many as `num_epochs` takes."""
-    num_epochs: Annotated[int, Affects.TRAINING, Decides("num_train_epochs")] = Field(5, ge=1)
-    """Passes over the dataset; used only with `max_steps = -1`."""
+    num_epochs: Annotated[int | float, Affects.TRAINING, Decides("num_train_epochs")] = Field(
+        5, gt=0, allow_inf_nan=False
+    )
+    """Passes over the dataset, such as 3 or 0.5; used only with `max_steps = -1`."""
     batch_size: Annotated[
         int,
         Affects.SAMPLING | Affects.TRAINING,
@@ -191,6 +193,11 @@ class TrainingConfig(Section):
     @classmethod
     def _as_trl_once_had_it(cls, over: object) -> object:
         return {True: "group", False: "none"}[over] if isinstance(over, bool) else over
+
+    @field_validator("num_epochs")
+    @classmethod
+    def _whole_where_it_is(cls, num_epochs: int | float) -> int | float:
+        return int(num_epochs) if num_epochs == int(num_epochs) else num_epochs
 
     @field_validator("max_steps")
     @classmethod

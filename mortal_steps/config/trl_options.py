@@ -136,6 +136,9 @@ LOADING = {
 }
 """Names in TRL's `model_init_kwargs`, arguments of `from_pretrained`, that a run cannot choose."""
 
+REPEATABLE_ATTENTION = ("sdpa", "eager")
+"""Implementations of attention whose gradients are the same each time."""
+
 CLOSE = 0.75
 """How alike (difflib's ratio) a name is that is offered for an unknown one."""
 
@@ -222,6 +225,23 @@ def refusal(name: str) -> str | None:
 def idleness(name: str) -> str | None:
     """Why an option changes nothing; None if it does."""
     return _reason(IDLE, name)
+
+
+def unrepeatable_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
+    """A sentence for each option with which a step may have other bits when it is repeated."""
+    said = "a run that is killed and resumed may not end with the same bits"
+    found = []
+    if chosen.get("torch_compile"):
+        found.append(
+            f"training.trl.torch_compile = true: on a GPU, kernels are chosen by measuring; {said}"
+        )
+    attention = loading_options(chosen).get("attn_implementation", "sdpa")
+    if attention not in REPEATABLE_ATTENTION:
+        found.append(
+            f"training.trl.model_init_kwargs.attn_implementation = {attention!r}: of attention on "
+            f"a GPU, only {' and '.join(REPEATABLE_ATTENTION)} are known to repeat; {said}"
+        )
+    return tuple(found)
 
 
 def _reason(table: Mapping[str, str | None], name: str) -> str | None:

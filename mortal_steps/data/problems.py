@@ -12,6 +12,7 @@ import difflib
 import math
 import random
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,13 @@ from mortal_steps.types import Problem, Prompt
 
 TAKEN_BY_TRL = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")
 """Keyword arguments of every reward function, after which no column may be named."""
+
+EVAL = "eval"
+"""Begins the ids of held-out problems."""
+
+TEXT_ALONE = "MORTAL trains on text alone: models get no pictures, audio or video"
+OF_MEDIA = ("PIL", "torchcodec")
+"""Packages whose objects are pictures, audio or video."""
 
 WORTH_A_WORD = 100_000
 """Rows that take seconds to read; the user is told that this is going on."""
@@ -58,17 +66,34 @@ def read_problems(
             if say is not None and read % WORTH_A_WORD == 0:
                 say(f"reading the dataset: {read:,} rows")
     train = ProblemFile(path, keeps=scratch)
-    if config.eval_source is not None or config.eval_split is not None:
-        rows = read_rows(config, seed, limit=config.eval_samples or None, held_out=True)
-        checked = list(_checked(rows, config, "eval", _eval_origin(config)))
-        names = dict.fromkeys(name for _, _, columns in checked for name in columns)
-        held_out = [
-            Problem(id=row, prompt=prompt, columns={name: columns.get(name) for name in names})
-            for row, prompt, columns in checked
-        ]
-    else:
-        held_out = _hold_out(train, config)
+    held_out = read_held_out(config, seed) if config.eval_sources else _hold_out(train, config)
     return _without(train, held_out, config), held_out
+
+
+def read_held_out(config: DataConfig, seed: int) -> list[Problem]:
+    """The problems of `config.eval_sources`, set after set. Raises `DataError`."""
+    checked = [
+        row
+        for name, source in config.eval_sources.items()
+        for row in _checked(
+            read_rows(config, seed, limit=config.eval_samples or None, held_out=name),
+            config,
+            f"{EVAL}-{name}" if name else EVAL,
+            _eval_origin(config, name, source),
+        )
+    ]
+    names = dict.fromkeys(name for _, _, columns in checked for name in columns)
+    return [
+        Problem(id=row, prompt=prompt, columns={name: columns.get(name) for name in names})
+        for row, prompt, columns in checked
+    ]
+
+
+def eval_set_sizes(held_out: Iterable[Problem]) -> dict[str, int]:
+    """How many problems each named set of `data.eval_sets` has, in order; empty without any. The
+    ids of its problems begin with `eval-<name>-`."""
+    names = (problem.id.removeprefix(f"{EVAL}-").rpartition("-")[0] for problem in held_out)
+    return dict(Counter(filter(None, names)))
 
 
 def load_problems(config: DataConfig, seed: int) -> tuple[list[Problem], list[Problem]]:
@@ -91,9 +116,11 @@ def get_batch(
     return at(problems, indices)
 
 
-def _eval_origin(config: DataConfig) -> str:
+def _eval_origin(config: DataConfig, name: str, source: str) -> str:
+    if name:
+        return f"data.eval_sets.{name} = {source!r}"
     if config.eval_source is not None:
-        return f"data.eval_source = {config.eval_source!r}"
+        return f"data.eval_source = {source!r}"
     return f"data.eval_split = {config.eval_split!r} of {config.source!r}"
 
 
@@ -107,7 +134,7 @@ def _hold_out(train: ProblemFile, config: DataConfig) -> list[Problem]:
         )
     drawn = sorted(random.Random(derive_seed("held out")).sample(range(len(train)), count))
     return [
-        Problem(id=f"eval-{row}", prompt=problem.prompt, columns=problem.columns)
+        Problem(id=f"{EVAL}-{row}", prompt=problem.prompt, columns=problem.columns)
         for row, problem in zip(drawn, train.select(array("L", drawn)), strict=True)
     ]
 
@@ -153,12 +180,12 @@ def _checked(
         prompt = columns.pop(prompt_column, None)
         if not all(map(_is_plain, columns.values())):
             columns = {
-                name: _jsonable(value, f"{origin}, row {index}, column {name!r}")
+                name: as_json(value, f"{origin}, row {index}, column {name!r}")
                 for name, value in columns.items()
             }
         if not (type(prompt) is str and _is_plain(prompt) and prompt.strip()):
             place = f"{origin}, row {index}, column {prompt_column!r}"
-            prompt = _jsonable(prompt, place)
+            prompt = as_json(prompt, place)
             check_prompt(prompt, place)
         if is_text is None:
             is_text = isinstance(prompt, str)
@@ -191,7 +218,7 @@ def _check_columns(names: Iterable[str], prompt_column: str, origin: str) -> Non
             "both would be the prompt; use that one, or rename or remove it"
         )
     for name in names:
-        _jsonable(name, f"{origin}, the name of a column")
+        as_json(name, f"{origin}, the name of a column")
         if name in TAKEN_BY_TRL:
             raise DataError(
                 f"{origin}: its column {name!r} has the name of an argument that every reward "
@@ -228,8 +255,8 @@ def _check_parts(content: Any, place: str) -> None:
     for part in content if isinstance(content, list) else ():
         if not isinstance(part, dict) or part.get("type") != "text":
             raise DataError(
-                f"{place}: {_shown(part)} is no text, and MORTAL gives models text alone; write "
-                "the content of each message as text, or remove the row"
+                f"{place}: {_shown(part)} is no text, and {TEXT_ALONE}; write the content of each "
+                "message as text, or remove the row"
             )
 
 
@@ -250,8 +277,9 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _jsonable(value: Any, place: str, depth: int = 0) -> Any:
-    """The value as JSON carries it to the reward functions, or a `DataError`."""
+def as_json(value: Any, place: str, depth: int = 0) -> Any:
+    """The value as JSON carries it to the reward functions: dates and times as ISO text, NaN and
+    other missing values as None, arrays as lists. Raises `DataError` for any other."""
     if depth > DEEPEST:
         raise DataError(
             f"{place}: lists and objects within each other, more than {DEEPEST} deep; store it as "
@@ -268,16 +296,19 @@ def _jsonable(value: Any, place: str, depth: int = 0) -> Any:
             raise DataError(f"{place}: {value} is not a number that JSON can carry; remove the row")
         return None if math.isnan(value) else value
     if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
+        return value.isoformat() if value == value else None  # NaT of pandas
     if isinstance(value, list | tuple):
-        return [_jsonable(item, place, depth + 1) for item in value]
+        return [as_json(item, place, depth + 1) for item in value]
     if isinstance(value, Mapping):
         return {
-            _jsonable(str(key), place): _jsonable(item, place, depth + 1)
-            for key, item in value.items()
+            as_json(str(key), place): as_json(item, place, depth + 1) for key, item in value.items()
         }
     if hasattr(value, "item") and hasattr(value, "tolist"):  # NumPy, without importing it
-        return _jsonable(value.tolist(), place, depth + 1)
+        return as_json(value.tolist(), place, depth + 1)
+    if type(value).__name__ == "NAType":  # of pandas, without importing it
+        return None
+    if isinstance(value, bytes) or type(value).__module__.partition(".")[0] in OF_MEDIA:
+        raise DataError(f"{place}: a {type(value).__name__}, and {TEXT_ALONE}; remove the column")
     raise DataError(
         f"{place}: a {type(value).__name__} cannot be carried as JSON; store it as text or "
         "numbers, or remove the column"

@@ -87,7 +87,8 @@ def _damage(cache: RunStore, key: str) -> str | None:
 
 def _large_sources(config: DataConfig) -> list[Path]:
     """The files that problems are read from, if these are all and the first is large."""
-    sources = [Path(name).expanduser() for name in (config.source, config.eval_source) if name]
+    named = (config.source, *config.eval_sources.values())
+    sources = [Path(name).expanduser() for name in named if name]
     if not all(path.is_file() for path in sources):
         return []
     return sources if sources and sources[0].stat().st_size >= SHARED_FROM else []
@@ -99,7 +100,10 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _key(config: DataConfig, sources: Sequence[Path]) -> str:
-    read_as = config.model_dump(mode="json", exclude={"source", "eval_source", "on_long"})
+    read_as = config.model_dump(
+        mode="json", exclude={"source", "eval_source", "eval_sets", "on_long"}
+    )
+    read_as["eval_sets"] = list(config.eval_sets)
     files = [(path.suffix, digest_file(path)) for path in sources]
     return hashlib.sha256(json.dumps([READER, read_as, files]).encode()).hexdigest()
 

@@ -19,11 +19,12 @@ from mortal_steps.report.report_files import write_report
 from mortal_steps.rewards.sources.record import note_sources
 from mortal_steps.runs.doing import shown_in
 from mortal_steps.runs.flow_log import flow_log
+from mortal_steps.runs.identity import python_of_samplers
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
 from mortal_steps.store.segments import remove_segments
-from mortal_steps.system.libraries import changed_libraries
+from mortal_steps.system.libraries import changed_versions, computing_versions
 from mortal_steps.system.rounding import changed_since
 
 logger = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ async def _workers(
     on_modal = run.config.compute.backend == "modal"
     if not on_modal:
         _log_ignored(run)
-        _log_changed_libraries(run)
+        _log_changed_versions(run)
     here = local(
         {"reward": specs["reward"]} if on_modal else specs,
         working_dir=run.working_dir(),
@@ -125,13 +126,15 @@ def _log_ignored(run: Run) -> None:
         )
 
 
-def _log_changed_libraries(run: Run) -> None:
-    changed = [] if run.info.libraries is None else changed_libraries(run.info.libraries)
-    if changed:
+def _log_changed_versions(run: Run) -> None:
+    if run.info.libraries is None:
+        return
+    now = computing_versions(python_of_samplers(run.config))
+    if changed := changed_versions(run.info.libraries, now):
         logger.warning(
-            "the run began with other versions of libraries (%s): from here on its bits may differ "
-            "from those of a run that was never interrupted. To avoid that, continue it in an "
-            "environment with the versions that it began with",
+            "the run began with other libraries or on another GPU (%s): from here on its bits may "
+            "differ from those of a run that was never interrupted. To avoid that, continue it in "
+            "an environment with the versions that it began with, and on the same GPU",
             ", ".join(changed),
         )
 

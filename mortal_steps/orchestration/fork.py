@@ -29,7 +29,7 @@ from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_problems
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.runs.view import check_never_begun
-from mortal_steps.schedule import num_train_steps
+from mortal_steps.schedule import num_train_steps, with_own_seed
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import hidden_beside, sync_to_disk
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE, check_config
@@ -111,7 +111,7 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
         "runs_dir": str(parent.store.root.parent.absolute()),
     }
     config = parse_config(chosen.model_dump() | place, origin="mortal fork")
-    return config.with_reward_commits(find_reward_commits(config))
+    return with_own_seed(config.with_reward_commits(find_reward_commits(config)))
 
 
 def _made_before(parent: Run, config: RunConfig, at_step: int | None) -> Run:
@@ -165,7 +165,7 @@ def _check_shape(parent: Run, config: RunConfig, changes: Changes) -> None:
 def _same_problems(parent: Run, changes: Changes) -> Problems | None:
     """The parent's problems, if the fork has the same ones; then their source is not read again."""
     data, info, store = parent.config.data, parent.info, parent.store
-    drawn = any(map(made_rows, (data.source, data.eval_source or "")))
+    drawn = any(map(made_rows, (data.source, *data.eval_sources.values())))
     sections = ("data", "seed") if drawn else ("data",)
     if any(is_below(key, sections) and key != "data.on_long" for key in changes):
         return None

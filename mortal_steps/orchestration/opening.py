@@ -21,11 +21,13 @@ from mortal_steps.orchestration.production_link import follow_as_before, follow_
 from mortal_steps.orchestration.settling import settle
 from mortal_steps.orchestration.surroundings import check_surroundings
 from mortal_steps.orchestration.tracking import check_trackers
+from mortal_steps.report.watch import note_warnings
 from mortal_steps.rewards.sources.record import accept_present_sources, check_sources
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.runs.view import check_never_begun
+from mortal_steps.schedule import with_own_seed
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import IDENTITY_FILE, check_config
 from mortal_steps.types import Problem
@@ -51,18 +53,20 @@ def open_run(
             f"run_id = {config.run_id!r} cannot name a folder: use letters, digits, '.', '_' and "
             "'-', and start with a letter or a digit"
         )
+    config = with_own_seed(config)
     check_trackers(config.logging.report_to)
     if config.compute.backend == "local":
         check_surroundings()
-    root = Path(config.runs_dir) / config.run_id
+    root, warned = Path(config.runs_dir) / config.run_id, list[str]()
     if config.compute.backend == "modal":
         _bring_here(config, root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
         config = settle(follow_link(config))
-        problems = preflight.check(config, say=say, beside=beside)
+        problems = preflight.check(config, say=say, beside=beside, warned=warned)
         create_run(root, config, *problems)
     run = find_run(root.parent, root.name)
+    note_warnings(run, warned, step=0)
     if changed := changes(run.config, config):
         raise StoreError(
             f"run {config.run_id} exists in {config.runs_dir} with another configuration "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
+from mortal_steps.data.problems import TEXT_ALONE
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import takes_pictures
@@ -15,15 +16,16 @@ COLUMNS = ("image", "images")
 
 
 def check_pictures(config: RunConfig, problem: Problem) -> None:
-    """Raise `ConfigError` if training would leave out the pictures that stock TRL trains with. Of a
-    model on the hub nothing is known here."""
+    """Raise `ConfigError` if training would leave out the pictures that stock TRL trains with. A
+    model on the hub, of which nothing is known here, may take them."""
     model = config.model
-    if model.new is not None or is_hub_model(model):
+    if model.new is not None:
         return
     for name in COLUMNS:
-        if name in problem.columns and takes_pictures(Path(model.name_or_path) / "config.json"):
+        if name in problem.columns and (
+            is_hub_model(model) or takes_pictures(Path(model.name_or_path) / "config.json")
+        ):
             raise ConfigError(
-                f"data.source = {config.data.source!r} has a column {name!r}, and "
-                f"{model.name_or_path} takes pictures, but MORTAL gives models text alone; rename "
-                "or remove the column to train without them"
+                f"data.source = {config.data.source!r} has a column {name!r}, in which TRL looks "
+                f"for pictures, and {TEXT_ALONE}; rename or remove the column to train without it"
             )

@@ -69,11 +69,13 @@ def check(
     problems: Problems | None = None,
     say: Callable[[str], None] | None = None,
     beside: Beside | None = None,
+    warned: list[str] | None = None,
 ) -> Problems:
     """Check a resolved configuration, and return the problems of the run.
 
     The problems are read from their source unless they are given. `say` is called with a line on
-    every check that may take a while. Raises the `MortalError` that names what is wrong.
+    every check that may take a while. What TRL warns of is logged, and added to `warned`. Raises
+    the `MortalError` that names what is wrong.
     """
     say, beside = say or _say_nothing, beside or Beside()
     check_runs_dir(Path(config.runs_dir))
@@ -106,7 +108,7 @@ def check(
     check_rewards(config, train)
     say("measuring the prompts, and checking the training options with TRL")
     beside.go_on()
-    return check_training(config, train, held_out)
+    return check_training(config, train, held_out, [] if warned is None else warned)
 
 
 def warn_of_repeats(config: RunConfig, num_problems: int) -> None:
@@ -261,17 +263,18 @@ def check_something_scores(config: RunConfig, problem: Problem) -> None:
 
 
 def check_training(
-    config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem]
+    config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem], warned: list[str]
 ) -> Problems:
     """Have TRL check the options of `[training]` and `[training.trl]`, and return the problems
-    whose prompts fit the model (`data.on_long`)."""
+    whose prompts fit the model (`data.on_long`). Its warnings are added to `warned`."""
     count = len(train) + len(held_out)
     if count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
-    without_effect, lengths = call_once(
+    without_effect, by_trl, lengths = call_once(
         _passing_worker(config, "actor"), "check", train=train, held_out=held_out
     )
-    for warning in without_effect:
+    warned += by_trl
+    for warning in (*without_effect, *by_trl):
         logger.warning("%s", warning)
     if lengths is None:
         logger.warning(

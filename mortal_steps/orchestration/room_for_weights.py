@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.weight_sync import DIRECT
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.store.segments import START, check_shared_memory
 
@@ -20,7 +19,7 @@ def check_room_for_weights(config: RunConfig) -> None:
     The size of a model is only known if it is a local folder. For other models, the actor checks
     this before step 0.
     """
-    if config.rollout.weight_sync == DIRECT and not config.training.publishes_adapter:
+    if config.shares_weights:
         versions = config.rollout.staleness + 1
         check_shared_memory(versions * (START + _published_bytes(config)))
 

@@ -9,11 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mortal_steps.compute.devices import have_bfloat16
+from mortal_steps.compute.devices import have_bfloat16, samples_on_gpu
 from mortal_steps.config import ModelConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, engine_kind
 from mortal_steps.config.rewards import RewardCommits
 from mortal_steps.config.rollout import SamplingType
+from mortal_steps.config.weight_sync import RELOAD, VOLUME
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_context, weight_files
 
@@ -36,6 +37,7 @@ def settle(config: RunConfig) -> RunConfig:
         engine=_find_engine(config),
         dtype=_find_sampling_type(config),
         context=find_context(model),
+        weight_sync=_find_weight_sync(config),
         reward_commits=find_reward_commits(config),
     )
     _tell(config, settled)
@@ -94,6 +96,12 @@ def _find_sampling_type(config: RunConfig) -> SamplingType | None:
     if not asked or own or not autocasts or config.model.dtype != "float32":
         return None
     return "bfloat16" if have_bfloat16(config) else None
+
+
+def _find_weight_sync(config: RunConfig) -> str:
+    """The default of the way in which workers get new weights. On a GPU nothing is gained by giving
+    back the old ones first, and an engine that can sleep pays for it."""
+    return VOLUME if samples_on_gpu(config) and not config.rollout.sleep_while_training else RELOAD
 
 
 def _has_engine(python: str, kind: EngineKind) -> bool:

@@ -20,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE
 from mortal_steps.config.trackers import IMPORTED_BY_TRL
 from mortal_steps.data.kept import open_problems
 from mortal_steps.data.problem_files import prompts_of
@@ -28,6 +29,7 @@ from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.journal import JournalEntry
+from mortal_steps.policy.library_warnings import LibraryWarnings
 from mortal_steps.policy.memory import Memory
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
@@ -73,6 +75,7 @@ class Actor:
         self._model_path = model_path
         self._num_steps = num_steps
         self._clock = BackgroundClock()
+        self._warned = LibraryWarnings()
         self._publisher = Publisher(self._store, config, self._clock)
         self._saver = Saver(self._store, config, self._publisher, fingerprint, self._clock)
         self._memory = Memory(
@@ -88,22 +91,25 @@ class Actor:
 
     def check(
         self, *, train: Sequence[Problem], held_out: Sequence[Problem]
-    ) -> tuple[tuple[str, ...], PromptLengths | None]:
+    ) -> tuple[tuple[str, ...], tuple[str, ...], PromptLengths | None]:
         """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`). This
         needs no weights and no GPU.
 
-        Returns a sentence for each option that has no effect, and the lengths. Raises
+        Returns a sentence for each option that has no effect, what TRL and its libraries warn of,
+        and the lengths. Raises
         `ConfigError`, also as `check_model_options` and `check_targets` do, and, for a model in a
         local folder, the `ModelError` of `check_starting_weights`.
         """
         if not is_hub_model(self._config.model):
             self._check_model(self._config.model.name_or_path)
         prompts = chain(prompts_of(train), prompts_of(held_out))
-        idle = algorithm_of(self._config).check(self._config)
+        with self._warned.collecting():
+            idle = algorithm_of(self._config).check(self._config)
+        warned = self._warned.take()
         lengths = prompt_lengths.measure(self._config, prompts)
         if lengths is None:  # the model's files are on Modal alone
-            return idle, None
-        return idle + self._check_fit(), lengths
+            return idle, warned, None
+        return idle + self._check_fit(), warned, lengths
 
     def _check_fit(self) -> tuple[str, ...]:
         """Check what has to fit the model's layers."""
@@ -125,7 +131,11 @@ class Actor:
 
         model = self._config.model
         if model.new is None:
-            check_starting_weights(path, trust_remote_code=model.trust_remote_code)
+            check_starting_weights(
+                path,
+                trust_remote_code=model.trust_remote_code,
+                shared=self._config.rollout.engine == ALWAYS_THERE and self._config.shares_weights,
+            )
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model that the run begins with, unless it is already there
@@ -157,6 +167,11 @@ class Actor:
         taken. Steps with a committed result are not undone; `train_step` answers from their
         records.
         """
+        with self._warned.collecting():
+            ready = self._prepared(step)
+        return replace(ready, warnings=(*ready.warnings, *self._warned.take()))
+
+    def _prepared(self, step: int) -> ActorReady:
         step = recovery.furthest(self._store, self._config, step)
         if step == 0 and is_hub_model(self._config.model):
             self._check_model(model_folder(self._model_path, self._config.model))
@@ -194,11 +209,12 @@ class Actor:
         digest = journal.batch_digest(self._memory.records, request)
         result = journal.find_result(self._store, request.step)
         entry = JournalEntry(batch_sha256=digest, request=request)
-        result = self._memory.take(entry) if result is None else self._answer(entry, result)
+        with self._warned.collecting():
+            result = self._memory.take(entry) if result is None else self._answer(entry, result)
         self._memory.records.forget()
         busy_s = time.perf_counter() - started
         timing = replace(result.timing, busy_s=busy_s, background=self._clock.take())
-        return replace(result, timing=timing)
+        return replace(result, timing=timing, warnings=self._warned.take())
 
     def begin_checkpoint(self, *, step: int) -> str | None:
         """Begin to save the state after `step` train steps, beside the train steps that follow.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.weight_sync import DIRECT
 from mortal_steps.errors import WeightsMismatchError
 from mortal_steps.policy.algorithms import Stepper
 from mortal_steps.policy.algorithms.base import TellsOfModel
@@ -28,9 +27,7 @@ class Publisher:
         self._probe: list[int] | None = None
         self._sync = BackgroundSync(clock)
         self._pinned: set[PolicyVersion] = set()
-        # An adapter is a small file, for which no memory needs to be shared.
-        shares = config.rollout.weight_sync == DIRECT and not config.training.publishes_adapter
-        self._sharing = Sharing(store, clock) if shares else None
+        self._sharing = Sharing(store, clock) if config.shares_weights else None
 
     def find(self, version: PolicyVersion) -> WeightsRef | None:
         """The version if it is published: whole on disk, or in memory and being written to disk."""

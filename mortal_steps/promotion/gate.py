@@ -23,7 +23,7 @@ from mortal_steps.registry.versions import ModelVersion
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
-from mortal_steps.types import FileRef
+from mortal_steps.types import FileRef, Problem
 
 OVERRIDABLE = ("evaluation", "rollout", "rewards", "compute")
 """Tables of the configuration that say how models are judged."""
@@ -39,8 +39,10 @@ class Gate:
         registry: Registry,
         overrides: Sequence[str] = (),
         local: Callable[..., Compute] = LocalCompute,
+        problems: Sequence[Problem] | None = None,
     ) -> None:
-        """`overrides` change how models are judged, such as `evaluation.functions=["a.py:b"]`.
+        """`overrides` change how models are judged, such as `evaluation.functions=["a.py:b"]`;
+        `problems` are judged by instead of the run's held-out problems.
 
         Raises `ConfigError` where nothing can be judged so.
         """
@@ -52,7 +54,7 @@ class Gate:
         self._run = run
         self.registry = registry
         self._overridden = bool(overrides)
-        self._judge = Judge(registry, run, override_config(run.config, overrides), local)
+        self._judge = Judge(registry, run, override_config(run.config, overrides), local, problems)
 
     def bring_in(self) -> ModelVersion:
         """Link the candidate into the registry; raises what `candidate_files` and `Registry.add`

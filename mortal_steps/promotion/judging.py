@@ -15,10 +15,11 @@ import asyncio
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,8 @@ from mortal_steps.compute.base import CallKey, Compute, Role, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
+from mortal_steps.data import dataset_fingerprint
+from mortal_steps.data.problems import eval_set_sizes
 from mortal_steps.errors import ConfigError, CorruptFileError
 from mortal_steps.orchestration.held_out import HeldOut
 from mortal_steps.registry.registry import Registry
@@ -74,12 +77,14 @@ class Judge:
         run: Run,
         config: RunConfig,
         local: Callable[..., Compute] = LocalCompute,
+        problems: Sequence[Problem] | None = None,
     ) -> None:
-        """`config` is the run's, with other settings for evaluations where they are wanted.
+        """`config` is the run's, with other settings for evaluations where they are wanted;
+        `problems` are judged by instead of the run's held-out problems.
 
         Raises `ConfigError` where nothing can be judged by it.
         """
-        if not run.info.num_eval_problems:
+        if not problems and not run.info.num_eval_problems:
             raise ConfigError(
                 f"run {run.info.run_id} has no held-out problems to compare models on; train with "
                 "data.eval_samples, data.eval_split or data.eval_source"
@@ -95,6 +100,7 @@ class Judge:
         self._run = run
         self._config = config
         self._local = local
+        self._given = list(problems or ())
 
     def key(self, version: ModelVersion) -> str:
         """Name of a model's judgement. Other settings lead to another key, and so to another
@@ -153,10 +159,11 @@ class Judge:
 
     async def _judge(self, version: ModelVersion, folder: str) -> Judgement:
         config = with_model(self._config, self._store, version)
+        info, given = self._run.info, self._given
         held_out = HeldOut(
             config=config,
             problems=self._bring_problems(),
-            num_problems=self._run.info.num_eval_problems,
+            num_problems=len(given) or info.num_eval_problems,
         )
         compute = self._local(
             finished_specs(config, self._store, self._run),
@@ -174,8 +181,11 @@ class Judge:
         finally:
             await compute.close()
         shards = [self._store.read_record(shard.file, RewardedShard) for shard in scored]
+        sets = eval_set_sizes(given) if given else info.eval_sets
         return Judgement(
-            version=version, num_problems=held_out.num_problems, metrics=mean_scores(config, shards)
+            version=version,
+            num_problems=held_out.num_problems,
+            metrics=mean_scores(config, shards, sets),
         )
 
     async def _judge_shard(
@@ -190,12 +200,17 @@ class Judge:
         scored: RewardRef = await compute.call("reward", "reward", key=key, request=scoring)
         return scored
 
-    @property
+    @functools.cached_property
     def _problems(self) -> FileRef:
-        return self._run.info.eval_problems
+        if not self._given:
+            return self._run.info.eval_problems
+        place = f"{FOLDER}/problems-{dataset_fingerprint(self._given)[:16]}.json"
+        return self._store.write_record(place, self._given, list[Problem])
 
     def _bring_problems(self) -> FileRef:
-        """The run's held-out problems, in the registry."""
+        """The problems to judge by, in the registry."""
+        if self._given:
+            return self._problems
         problems = self._run.store.read_record(self._problems, list[Problem])
         place = f"{FOLDER}/problems-{self._problems.sha256[:16]}.json"
         return self._store.write_record(place, problems, list[Problem])

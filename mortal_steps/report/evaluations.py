@@ -5,22 +5,26 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 
 from mortal_steps.config import RunConfig
-from mortal_steps.scores import reward_weights, total_reward
+from mortal_steps.scores import reward_weights, total_reward, weighted_sum
 from mortal_steps.types import RewardedShard
 
 OWN_COLUMNS = ("step", "reward")
 """Columns of evaluations.jsonl that are no logged metrics."""
 
 
-def mean_scores(config: RunConfig, shards: Sequence[RewardedShard]) -> dict[str, float]:
+def mean_scores(
+    config: RunConfig, shards: Sequence[RewardedShard], sets: Mapping[str, int]
+) -> dict[str, float]:
     """Mean of each function that scores evaluations over the problems it scored, and of their
     weighted sum.
 
     Also how many completions are masked, by the function that failed on them, and the metrics that
     functions logged. A function that is called as one of our own columns is told by its mean under
-    `rewards/<function>`.
+    `rewards/<function>`. The scores of each of the `sets` (`RunInfo.eval_sets`) are beside these,
+    under TRL's names with transformers' prefix of a set.
     """
     weights = reward_weights(config.for_evaluation())
     scores: dict[str, list[float]] = defaultdict(list)
@@ -45,7 +49,29 @@ def mean_scores(config: RunConfig, shards: Sequence[RewardedShard]) -> dict[str,
     logged = mean_metrics(
         (shard.metrics, sum(len(group) for group in shard.rewards)) for shard in shards
     )
-    return means | beside({*means, *OWN_COLUMNS}, logged)
+    means |= beside({*means, *OWN_COLUMNS}, logged)
+    scored = [completion for shard in shards for group in shard.rewards for completion in group]
+    return means | _by_set(scored, sets, weights)
+
+
+def _by_set(
+    scored: Sequence[Mapping[str, float | None]],
+    sets: Mapping[str, int],
+    weights: Mapping[str, float],
+) -> dict[str, float]:
+    """`eval_<set>_reward` and `eval_<set>_rewards/<function>/mean`, where there are scores."""
+    means: dict[str, float] = {}
+    rows = iter(scored)
+    for name, count in sets.items():
+        of_set = list(islice(rows, count))
+        columns = {"reward": [weighted_sum(row, weights) for row in of_set]}
+        for function in weights:
+            columns[f"rewards/{function}/mean"] = [row.get(function) for row in of_set]
+        for column, values in columns.items():
+            known = [value for value in values if value is not None]
+            if known:
+                means[f"eval_{name}_{column}"] = sum(known) / len(known)
+    return means
 
 
 def mean_metrics(shards: Iterable[tuple[Mapping[str, float], int]]) -> dict[str, float]:

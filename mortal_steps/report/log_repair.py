@@ -163,4 +163,4 @@ def _evaluation_of(run: Run, step: int) -> Row | None:
     shards = [record[1] for record in found if record is not None]
     if len(shards) < num_shards:
         return None
-    return {"step": step, **mean_scores(run.config, shards)}
+    return {"step": step, **mean_scores(run.config, shards, run.info.eval_sets)}

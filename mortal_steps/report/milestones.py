@@ -24,16 +24,23 @@ def note_begun(run: Run) -> None:
 
 
 def note_finished(run: Run) -> None:
-    """Note that the run is trained and its model saved."""
+    """Note that the run is trained and its model saved; this is a warning if it learned nothing."""
     summary = summarize(run)
+    advice = f"the trained model is in {summary.model_path}"
+    if summary.learned_nothing:
+        advice = (
+            "every reward function returned None for every completion, or failed and was masked: "
+            f"read the completions (`mortal show {as_argument(run)} --samples 3`) and call the "
+            f"functions with them (`mortal test-reward`). {advice}"
+        )
     notice = new_notice(
         run,
         "mortal.run.finished",
-        "news",
+        "warning" if summary.learned_nothing else "news",
         summary.headline,
         step=summary.step,
         value=summary.reward_last20,
-        advice=f"the trained model is in {summary.model_path}",
+        advice=advice,
     )
     note(run, notice)
 

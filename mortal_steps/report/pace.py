@@ -19,7 +19,7 @@ two of them is no trend."""
 def recent_steps(config: RunConfig) -> int:
     """The number of steps over which a run's speed is averaged. It is large enough to contain an
     evaluation, if there are any, so that evaluations always have their share in the speed."""
-    return max(RECENT_STEPS, config.evaluation.eval_steps)
+    return max(RECENT_STEPS, config.evaluation.eval_steps or 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -38,8 +38,6 @@ class StepReport:
     """Tokens sampled for the step."""
     num_masked: int = 0
     """Problems left out, as a reward function failed on them."""
-    warning: str | None = None
-    """What a person should know of the steps up to this one."""
 
     def text(self, speed: Speed) -> str:
         """Reward and loss as the line shows them, how many problems were masked, and the speed."""
@@ -117,8 +115,6 @@ class ProgressLine:
 
     def update(self, report: StepReport, speed: Speed) -> None:
         """A step has ended; `speed` is that of the last steps."""
-        if report.warning:
-            self.note(f"warning: {report.warning}")
         if report.reward is not None:
             self._curve.add((report.step, report.reward))
         now, text = time.monotonic(), report.text(speed)

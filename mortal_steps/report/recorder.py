@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
-from mortal_steps.report.learning_signal import FLAT_STEPS, flat_warning
 from mortal_steps.report.log_repair import mend_logs, metrics_row, restore_logs
 from mortal_steps.report.pace import Pace, recent_steps
 from mortal_steps.report.points import Point
@@ -50,9 +47,6 @@ class Recorder:
         self.pace = Pace(recent_steps(run.config))
         """Of the steps that this process trains."""
         self._reported = time.monotonic()
-        self._rows: deque[Mapping[str, Any]] = deque(maxlen=FLAT_STEPS + 1)
-        """The last lines of metrics.jsonl."""
-        self._rows.extend(run.metrics())
 
     def rewards(self) -> list[Point]:
         """The training reward of each step done that has one."""
@@ -68,8 +62,6 @@ class Recorder:
         """Forget what was recorded after an earlier step, at which the run continues."""
         self._run.go_back_to(step)
         self._logged = step
-        self._rows.clear()
-        self._rows.extend(self._run.metrics())
 
     def timing(self, *timings: StageTiming) -> None:
         """Record how long stages took."""
@@ -81,7 +73,7 @@ class Recorder:
         seconds = time.perf_counter() - self._mark
         row = metrics_row(self._run.config, result, rewards)
         self._run.append(METRICS, row)
-        self._rows.append(row)
+        self.watch.warned(result.warnings, row["step"])
         self.watch.step(row, seconds)
         failures = list(self._failures(rewards))
         self._quarantine(row["step"], "reward", failures)
@@ -98,7 +90,6 @@ class Recorder:
             loss=result.metrics.get("loss", 0.0),
             num_tokens=row["num_sampled_tokens"],
             num_masked=len({failure.problem_id for failure in failures}),
-            warning=flat_warning(list(self._rows)),
         )
 
     def evaluation(self, evaluation: Evaluation) -> None:

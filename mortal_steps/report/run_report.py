@@ -18,7 +18,7 @@ from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.reward_functions import WINDOW, FunctionRow, function_cells
 from mortal_steps.report.rivals import Rival
 from mortal_steps.report.samples import Sample, prompt_text
-from mortal_steps.report.summary import RunSummary
+from mortal_steps.report.summary import NOTHING_LEARNED, RunSummary
 from mortal_steps.report.timings import StageRow, table_cells
 from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.notices import Notice
@@ -85,6 +85,8 @@ def _heading(facts: RunFacts) -> Iterator[str]:
     if facts.waits_for:
         is_command = facts.waits_for.startswith("mortal ")
         yield f"{'Continue with' if is_command else 'Waiting for'}: {code(facts.waits_for)}"
+    if run.learned_nothing:
+        yield f"**Warning: {NOTHING_LEARNED}.**"
     if run.error:
         yield f"{'It failed' if run.status == 'failed' else 'It ended early'}:"
         yield fenced(run.error)

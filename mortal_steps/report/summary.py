@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 REWARD_WINDOW = 20
 CURVE_POINTS = 60
 PAGE = "report.html"
+NOTHING_LEARNED = "nothing was learned: no completion of any step has a reward"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,6 +115,11 @@ class RunSummary:
         return self.base_model == NEW_MODEL
 
     @property
+    def learned_nothing(self) -> bool:
+        """Whether steps are done, and no completion of any of them has a reward."""
+        return self.step > 0 and not self.curve["training"]
+
+    @property
     def headline(self) -> str:
         """Such as `step 120/120, reward 0.660, held out: exact_match 0.985`."""
         parts = [f"step {self.step}/{self.max_steps}"]
@@ -122,6 +128,8 @@ class RunSummary:
         judged = [f"{name} {score:.3f}" for name, score in self.eval.items() if name != "reward"]
         if judged:
             parts.append(f"held out: {', '.join(judged)}")
+        if self.learned_nothing:
+            parts.append(NOTHING_LEARNED)
         return ", ".join(parts)
 
 

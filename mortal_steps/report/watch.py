@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mortal_steps.config import RunConfig
+from mortal_steps.policy.library_warnings import gist
 from mortal_steps.report.watchers import WATCHERS
 from mortal_steps.report.watchers.base import Found, Seen, Watcher
 from mortal_steps.runs.logs import EVALUATIONS
@@ -36,6 +37,10 @@ class Watch:
         """Show the watchers which part of its cost limit the run has spent after this step."""
         self._look(Seen(step=step, spent_share=share))
 
+    def warned(self, warnings: Iterable[str], step: int) -> None:
+        """Take in what the actor warns of; what the run knows already is no news."""
+        self._news += note_warnings(self._run, warnings, step=step)
+
     def take(self) -> list[Notice]:
         """The notices recorded since the last call."""
         news, self._news = self._news, []
@@ -55,6 +60,15 @@ class Watch:
             )
             if note(self._run, notice):
                 self._news.append(notice)
+
+
+def note_warnings(run: Run, warnings: Iterable[str], *, step: int) -> list[Notice]:
+    """Note each warning of the actor or its libraries once in a run; those that are new."""
+    notices = [
+        new_notice(run, "mortal.training.warned", "warning", text, step=step, which=gist(text))
+        for text in warnings
+    ]
+    return [notice for notice in notices if note(run, notice)]
 
 
 def found_by(

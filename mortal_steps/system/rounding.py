@@ -37,11 +37,23 @@ ROUNDING = (
     "ROCBLAS_*",
     # The type that accelerate trains in, and more of that kind.
     "ACCELERATE_*",
-    # vLLM's kernels.
+    # Which kernels compilers and vLLM choose.
+    "TORCHINDUCTOR_*",
+    "TRITON_*",
     "VLLM_ATTENTION_BACKEND",
     "VLLM_BATCH_INVARIANT",
+    "VLLM_ENABLE_INDUCTOR_*",
+    "VLLM_TUNED_CONFIG_FOLDER",
+    "VLLM_USE_FLASHINFER_*",
+    "VLLM_USE_V2_MODEL_RUNNER",
+    # In which order GPUs that share a model add up.
+    "NCCL_ALGO",
+    "NCCL_PROTO",
 )
-"""Patterns of names."""
+"""Patterns of names. PYTORCH_CUDA_ALLOC_CONF is none of them: it decides where tensors lie, and
+nothing about what is computed with them."""
+FOLDERS = ("*_CACHE_DIR", "*_DUMP_DIR", "*_HOME")
+"""Patterns of names that fit, but of variables that only say where files are kept."""
 
 
 def rounding_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -50,8 +62,8 @@ def rounding_environment(environment: Mapping[str, str] = os.environ) -> dict[st
 
 
 def decides_rounding(name: str) -> bool:
-    """Whether it is one of `ROUNDING`."""
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in ROUNDING)
+    """Whether it is one of `ROUNDING`, and none of `FOLDERS`."""
+    return _fits(name, ROUNDING) and not _fits(name, FOLDERS)
 
 
 def changed_since(begun: Mapping[str, str]) -> list[str]:
@@ -62,6 +74,10 @@ def changed_since(begun: Mapping[str, str]) -> list[str]:
         for name in sorted(begun.keys() | now.keys())
         if begun.get(name) != now.get(name)
     ]
+
+
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _value(environment: Mapping[str, str], name: str) -> str:

@@ -35,6 +35,8 @@ class StepResult:
     records of versions that noted none."""
     history_id: str | None = None
     """Chained id of the batches alone; None in those records, whose `state_id` is that."""
+    warnings: tuple[str, ...] = ()
+    """What TRL and its libraries warned of for the first time; empty in the record."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
@@ -99,7 +101,7 @@ class ActorReady:
     place: TrainingPlace | None = None
     """None from an actor of an older version."""
     warnings: tuple[str, ...] = ()
-    """What a user should know before the first step."""
+    """What a user should know before the next step."""
     timing: StageTiming = field(default_factory=lambda: StageTiming(stage="start_workers", step=0))
 
 

@@ -69,6 +69,8 @@ class RunInfo:
     """Environment variables that decide how its workers on this machine round
     (mortal_steps/system/rounding.py); None where that was not noted: as they are."""
 
+    eval_sets: Mapping[str, int] = field(default_factory=dict)
+    """Number of problems of each set of `data.eval_sets`, in the order of `eval_problems`."""
     libraries: Mapping[str, str] | None = None
     """Versions of the libraries on the machine that it began on
     (mortal_steps/system/libraries.py); None where that was not noted."""

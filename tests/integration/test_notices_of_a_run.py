@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from mortal.trainer.result import TrainingResult
 from mortal_steps.errors import WeightsMismatchError
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import find_run
@@ -36,6 +37,12 @@ class Forgetful:
         if folder.name != "v{STALE}":
             engine.load(folder)
 '''
+
+
+ABSTAINS = """
+def lottery(completions, **kwargs):
+    return [None] * len(completions)
+"""
 
 
 class Beside(bare_flow.InProcess):
@@ -79,3 +86,30 @@ def test_a_slow_step_and_weights_that_never_arrived_are_noted(tmp_path):
     mismatch = noted[("mortal.canary.mismatch", STALE)]
     assert f"weights/v{STALE}" in mismatch.text and "nothing was sampled" in mismatch.advice
     assert ("mortal.run.failed", STALE) in noted
+
+
+def test_a_run_in_which_nothing_is_scored_says_so_and_so_does_trl(tmp_path):
+    settings = (
+        "compute.backend=local",
+        "evaluation.eval_steps=0",
+        "training.loss_type=dapo",
+        "training.trl.importance_sampling_level=sequence",
+    )
+    config = project(tmp_path, "run", *SHORT, *settings)
+    (tmp_path / "rewards.py").write_text(ABSTAINS)
+    with bare_flow.bare_in(tmp_path) as patch:
+        patch.syspath_prepend(tmp_path)
+        bare_flow.go_on(config)
+        run = find_run(tmp_path / "runs", "run")
+        warned = [notice for notice in read_notices(run.store) if notice.level == "warning"]
+        assert [(notice.event, notice.step) for notice in warned] == [
+            ("mortal.training.warned", 0),
+            ("mortal.training.warned", 1),
+            ("mortal.reward.missing", 3),
+            ("mortal.run.finished", 4),
+        ]
+        assert "weights each sequence by its completion length" in warned[0].text
+        assert "All reward functions returned None" in warned[1].text
+        assert "nothing was learned" in warned[-1].text
+        assert run.status() == "completed"
+        assert "nothing was learned" in repr(TrainingResult(run.store.root))

@@ -11,10 +11,10 @@ import time
 from termios import TIOCSCTTY
 
 import pytest
-from prefect.exceptions import TerminationSignal
-from prefect.utilities.engine import _prefect_sigterm_handler, capture_sigterm
+from prefect.utilities import engine
+from prefect.utilities.engine import capture_sigterm
 
-from mortal_flows.stop import TERMINATED, Stop, StopRequested
+from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.errors import RunStoppedError
@@ -29,22 +29,17 @@ KEY = CallKey(run_id="test", stage="test", step=0)
 
 
 def run_with_sigterm(flow):
-    """What `flow(stop)` returns where SIGTERM comes meanwhile, under Prefect's handler."""
-    outcome = []
+    """What `flow(stop)` returns where SIGTERM comes meanwhile, in the process of a deployment."""
 
     async def main():
         stop = Stop()
-        outcome.append(await flow(stop))
-        if stop.terminated is not None:
-            raise stop.terminated
+        with stop.on_signals(print, deployed=True):
+            return await flow(stop)
 
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what Prefect hands the signal on to
-    try:
-        with pytest.raises(TerminationSignal), capture_sigterm():
-            asyncio.run(main())
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    return outcome[0]
+    with capture_sigterm():
+        outcome = asyncio.run(main())
+        assert signal.getsignal(signal.SIGTERM) is engine._prefect_sigterm_handler
+    return outcome
 
 
 def sigterm_soon():
@@ -60,7 +55,20 @@ def test_what_is_waited_for_is_dropped():
 
     stop = run_with_sigterm(flow)
     assert stop.reason == "SIGTERM"
-    assert isinstance(stop.terminated, TERMINATED)
+    assert stop.taken_away
+
+
+def test_prefect_may_tell_meanwhile_that_the_sigterm_is_a_cancellation():
+    """It notes so only while it knows the handler of the signal."""
+
+    async def flow(stop):
+        noted = []
+        assert engine.commit_control_intent_and_ack(
+            lambda: noted.append("cancel"), noted.clear, lambda: None
+        )
+        return noted
+
+    assert run_with_sigterm(flow) == ["cancel"]
 
 
 HUNG_UP = """
@@ -70,7 +78,7 @@ from mortal_flows.stop import Stop, StopRequested
 
 async def main():
     stop = Stop()
-    with stop.on_signals(lambda text: print(text, flush=True), sigterm_raises=False):
+    with stop.on_signals(lambda text: print(text, flush=True), deployed=False):
         print("ready", flush=True)
         try:
             await stop.guard(asyncio.sleep(600))
@@ -111,95 +119,73 @@ def test_a_run_whose_terminal_goes_away_is_saved(tmp_path, ignored):
 
 
 @pytest.mark.parametrize("busy", ["callback", "task"])
-def test_sigterm_is_heard_where_asyncio_drops_what_it_raises(busy):
+def test_sigterm_is_heard_wherever_the_event_loop_is(busy):
     def strike():
         os.kill(os.getpid(), signal.SIGTERM)
 
     async def nobody_waits_for_it():
         strike()
+        return "done"
 
     async def flow(stop):
-        with stop.on_signals(print, sigterm_raises=True):
-            if busy == "callback":
-                asyncio.get_running_loop().call_later(0.1, strike)
-            else:
-                forgotten = asyncio.create_task(nobody_waits_for_it())
-            with pytest.raises(StopRequested):
-                await stop.guard(asyncio.sleep(60))
-            assert await stop.finish(lambda: asyncio.sleep(0.1, "saved")) == "saved"
-        assert busy == "callback" or isinstance(forgotten.exception(), TerminationSignal)
-        assert stop.reason == "SIGTERM"
-        return signal.getsignal(signal.SIGTERM)
+        if busy == "callback":
+            asyncio.get_running_loop().call_later(0.1, strike)
+        else:
+            forgotten = asyncio.create_task(nobody_waits_for_it())
+        with pytest.raises(StopRequested):
+            await stop.guard(asyncio.sleep(60))
+        assert await asyncio.sleep(0.1, "saved") == "saved"
+        assert busy == "callback" or forgotten.result() == "done", "nothing is raised in it"
+        return stop.reason
 
-    assert run_with_sigterm(flow) is _prefect_sigterm_handler
-
-
-def test_one_sigterm_counts_once_whoever_hears_of_it_first():
-    async def flow(stop):
-        stop.overhear()
-        signalled = TerminationSignal(signal.SIGTERM)
-        stop.terminate(signalled)
-        stop.overhear()
-        assert stop.terminated is signalled
-        with pytest.raises(TerminationSignal):
-            stop.terminate(TerminationSignal(signal.SIGTERM))
-
-    asyncio.run(flow(Stop()))
+    assert run_with_sigterm(flow) == "SIGTERM"
 
 
 def test_a_train_step_ends_and_its_worker_stays_in_reach(tmp_path):
-    """All tasks of the loop are cancelled, once; the worker is asked again and answers."""
-
     async def flow(stop):
         spec = WorkerSpec(factory="tests.support.workers:Counter", kwargs={}, env=TESTS_IMPORTABLE)
         compute = LocalCompute({"actor": spec}, working_dir=tmp_path.cwd(), log_dir=tmp_path)
-        asked = []
-
-        def ask():
-            asked.append("again" if asked else "first")
-            return compute.call("actor", "sleep", key=KEY, seconds=0.5)
-
         try:
             pid = await compute.call("actor", "pid", key=KEY)
             sigterm_soon()
-            await stop.finish(ask)
+            await compute.call("actor", "sleep", key=KEY, seconds=0.5)
+            assert stop.requested
             assert await compute.call("actor", "pid", key=KEY) == pid
         finally:
             await compute.close()
         with pytest.raises(StopRequested):
             await stop.guard(asyncio.sleep(60))
-        return asked
 
-    assert run_with_sigterm(flow) == ["first", "again"]
+    run_with_sigterm(flow)
 
 
 def test_a_second_request_ends_the_run_at_once():
     async def flow(stop):
         stop.request("SIGINT")
         sigterm_soon()
-        with pytest.raises(TERMINATED):
-            await stop.finish(lambda: asyncio.sleep(60))
-        return stop.terminated
+        await asyncio.sleep(60)
 
-    assert run_with_sigterm(flow) is None
+    with pytest.raises(asyncio.CancelledError):
+        run_with_sigterm(flow)
 
 
 def test_between_two_stages_the_run_is_saved_too(tmp_path):
     class Interrupted(Recorder):
         def step(self, batch, rewards, result):
             if result.step == 2:
-                raise TerminationSignal(signal.SIGTERM)
+                os.kill(os.getpid(), signal.SIGTERM)
             return super().step(batch, rewards, result)
-
-    async def drive(run):
-        async with driver.open_session(run, local=InProcess) as session:
-            await bare.train(session, Interrupted(run))
 
     with bare_in(tmp_path):
         run = open_run(project_config(tmp_path, **{"checkpoints.save_steps": 6}))
+
+        async def flow(stop):
+            async with driver.open_session(run, local=InProcess) as session:
+                await bare.train(session, Interrupted(run), stop)
+
         with pytest.raises(RunStoppedError, match="stopped by SIGTERM after 3 of 6 steps, state"):
-            asyncio.run(drive(run))
+            run_with_sigterm(flow)
     assert run.manifest.status == "stopped"
     assert [saved.step for saved in run.manifest.checkpoints] == [3]
     assert (tmp_path / "runs" / "run" / "reward_curve.png").exists()
-    assert run.manifest.step == 2, "the third step is noted by whoever goes on"
+    assert run.manifest.step == 3

@@ -97,6 +97,17 @@ def test_a_named_model_takes_no_other_tokenizer(folder, tokenizer):
         config_of(folder, processing_class=other)
 
 
+def test_what_a_named_models_tokenizer_pads_with_is_up_to_its_user(folder):
+    padded = AutoTokenizer.from_pretrained(folder)
+    assert padded.pad_token != padded.eos_token
+    padded.pad_token = padded.eos_token
+    padded.padding_side = "left"
+    assert config_of(folder, processing_class=padded).model.name_or_path == str(folder)
+    padded.add_tokens(["<answer>"])
+    with pytest.raises(ModelError, match="not the tokenizer of"):
+        config_of(folder, processing_class=padded)
+
+
 def test_what_is_no_model_to_train_from_is_refused(tokenizer):
     adapted = get_peft_model(new_model(tokenizer, 1), LoraConfig(target_modules="all-linear"))
     with pytest.raises(ModelError, match="peft_config=LoraConfig"):

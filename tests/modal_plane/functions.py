@@ -234,6 +234,8 @@ def with_options(definition: pb.Function, options: pb.FunctionOptions) -> pb.Fun
     given = {field.name for field, _ in options.ListFields()}
     if "retry_policy" in given:
         bound.retry_policy.CopyFrom(options.retry_policy)
+    if "scheduler_placement" in given:
+        bound.scheduler_placement.CopyFrom(options.scheduler_placement)
     for name in given.intersection(SAME_OPTIONS):
         setattr(bound, name, getattr(options, name))
     for name, setting in AUTOSCALER_OPTIONS.items():

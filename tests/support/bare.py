@@ -11,8 +11,11 @@ from mortal_steps.orchestration.stages import PlainStages
 from mortal_steps.report.recorder import Recorder
 
 
-async def train(session: Session, recorder: Recorder | None = None) -> None:
+async def train(
+    session: Session, recorder: Recorder | None = None, stop: Stop | None = None
+) -> None:
     """Drive a run from the step where it stands to its last, every stage a plain function."""
     source = batch_source(session.config)
     recorder = recorder or Recorder(session.run)
-    await Training(session, PlainStages(), source, LogReporter(), Stop(), recorder).run()
+    stop = stop or Stop()
+    await Training(session, PlainStages(), source, LogReporter(), stop, recorder).run()

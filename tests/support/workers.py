@@ -61,6 +61,16 @@ class Counter:
             raise DataError("no such thing")
         raise ZeroDivisionError("one by none")
 
+    def use_gpu(self, *, broken: Path) -> int:
+        """The process's id; a file `broken` breaks its GPU once, for every later call, too."""
+        import torch
+
+        self.is_broken = getattr(self, "is_broken", False) or broken.exists()
+        if not self.is_broken:
+            return os.getpid()
+        broken.unlink()
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
     def write(self, *, path: str) -> None:
         Path(path).write_text("written")
 

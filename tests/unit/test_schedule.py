@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mortal_steps.config import TrainingConfig
+from mortal_steps.config import RunConfig, TrainingConfig
 from mortal_steps.schedule import (
+    RunSchedule,
     completion_seed,
     num_train_steps,
     policy_version,
     problem_indices,
     shard_bounds,
     train_seed,
+    with_own_seed,
 )
 
 
@@ -91,3 +93,42 @@ def test_number_of_steps():
     assert num_train_steps(100, TrainingConfig(batch_size=8, max_steps=7, num_epochs=5)) == 7
     assert num_train_steps(100, TrainingConfig(batch_size=8, max_steps=-1, num_epochs=5)) == 62
     assert num_train_steps(3, TrainingConfig(batch_size=8, max_steps=-1, num_epochs=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("held_out", "evaluation", "expected"),
+    [
+        ({}, {}, []),
+        ({"eval_samples": 2}, {}, [0, 5]),
+        ({"eval_split": "test"}, {"on_start": False}, [5]),
+        ({"eval_sets": {"a": "a.jsonl"}}, {}, [0, 5]),
+        ({"eval_samples": 2}, {"eval_steps": 0}, []),
+        ({"eval_samples": 2}, {"eval_steps": 2}, [0, 2, 4, 5]),
+    ],
+)
+def test_held_out_problems_are_evaluated_unless_told_otherwise(held_out, evaluation, expected):
+    config = RunConfig(data={"source": "x", **held_out}, evaluation=evaluation)
+    schedule = RunSchedule(config=config, num_steps=5)
+    assert [step for step in range(6) if schedule.evaluates(step)] == expected
+
+
+def test_a_seed_of_its_own_follows_from_the_runs_id():
+    first, again, other = (
+        with_own_seed(RunConfig(seed=-1, run_id=run_id)) for run_id in ("a", "a", "b")
+    )
+    assert first == again
+    assert first.seed == 1151825539, "seeds are for ever"
+    assert 0 <= other.seed != first.seed
+    assert with_own_seed(RunConfig(seed=7, run_id="a")).seed == 7
+
+
+def test_parts_of_an_epoch_end_with_a_whole_batch():
+    def steps(num_problems, num_epochs):
+        training = TrainingConfig(batch_size=8, max_steps=-1, num_epochs=num_epochs)
+        return num_train_steps(num_problems, training)
+
+    assert [steps(80, part) for part in (0.01, 0.1, 0.11, 0.5, 1.0, 1.5, 2.25)] == [
+        *(1, 1, 2, 5, 10, 15, 23)
+    ]
+    assert steps(3, 0.5) == 1
+    assert type(TrainingConfig(num_epochs=3.0).num_epochs) is int

@@ -3,45 +3,86 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
 from mortal.trainer.objects.place import place_of
+from mortal_steps.data.problems import as_json
 from mortal_steps.errors import DataError
 from mortal_steps.runs.objects import given_again
 from mortal_steps.store.files import write_atomically
 
+TRAIN = "train"
+"""The split that is taken of a dataset with several."""
+MOST_ROWS = 1_000_000
+"""Rows that are read of something that does not tell how many it has."""
 
-def source_of(dataset: Any, runs_dir: str, parameter: str) -> str:
+
+def source_of(dataset: Any, runs_dir: str, parameter: str, needs: int | None = None) -> str:
     """The value of `data.source` for a dataset. A name is returned as it is; rows are written to a
     file, and its path is returned.
 
-    Rows are a `datasets.Dataset`, a list of dicts, or any other iterable of dicts that has a
-    length. Raises `DataError` for anything else, and for a value that JSON cannot represent.
+    Rows are dicts, in a `datasets.Dataset`, a DataFrame, a list, or anything else that can be read
+    row by row; of several splits, `train` is taken. What has no length is read once, to its end or
+    to the number of rows that the run `needs`. Raises `DataError` for anything else, and for a
+    value that JSON cannot represent.
     """
     if isinstance(dataset, str | Path):
         return str(dataset)
-    if isinstance(dataset, Mapping) or type(dataset).__name__ == "DatasetDict":
-        raise DataError(
-            f"{parameter} holds several splits or columns ({', '.join(map(str, dataset))}); give "
-            f"one dataset of rows, such as {parameter}=dataset['train']"
-        )
-    if type(dataset).__name__ == "DataFrame":
-        raise DataError(
-            f"{parameter} is a DataFrame, which is iterated by columns; give its rows, "
-            f"{parameter}=frame.to_dict('records')"
-        )
-    if not isinstance(dataset, Iterable) or not isinstance(dataset, Sized):
-        raise DataError(
-            f"{parameter} is of type {type(dataset).__name__}, which has no length or cannot be "
-            "iterated over; give a datasets.Dataset, a list of dicts, or the name of a dataset; "
-            "list(...) makes a list of any iterable"
-        )
-    if not len(dataset):
-        raise DataError(f"{parameter} has no rows")
-    return str(_written(dataset, runs_dir, parameter))
+    if isinstance(dataset, Mapping):
+        if TRAIN not in dataset:
+            first = next(iter(dataset), "...")
+            raise DataError(
+                f"{parameter} holds several splits or columns ({', '.join(map(str, dataset))}) and "
+                f"none of them is {TRAIN!r}; give one dataset of rows, such as "
+                f"{parameter}=dataset[{first!r}]"
+            )
+        return source_of(dataset[TRAIN], runs_dir, parameter, needs)
+    return str(_written(_rows(dataset, parameter, needs), runs_dir, parameter))
+
+
+def eval_keys(dataset: Any, runs_dir: str) -> dict[str, Any]:
+    """The keys of `[data]` for a dataset to evaluate on, or for several by name. Raises `DataError`
+    as `source_of` does."""
+    if not isinstance(dataset, Mapping):
+        return {"data.eval_source": source_of(dataset, runs_dir, "eval_dataset")}
+    sets = {
+        str(name): source_of(rows, runs_dir, f"eval_dataset[{name!r}]")
+        for name, rows in dataset.items()
+    }
+    return {"data.eval_sets": sets}
+
+
+def _rows(dataset: Any, parameter: str, needs: int | None) -> Iterable[Any]:
+    if type(dataset).__name__ == "DataFrame":  # of pandas or polars, iterated by columns
+        return dataset.to_dict("records") if hasattr(dataset, "to_dict") else dataset.to_dicts()
+    if getattr(dataset, "format", {}).get("type") not in (None, "custom"):
+        dataset = dataset.with_format(None)  # tensors would hold the same in fewer digits
+    if callable(dataset) and not isinstance(dataset, Iterable):
+        dataset = dataset()  # a generator function
+    if isinstance(dataset, Iterable):
+        return dataset if isinstance(dataset, Sized) else _ending(dataset, parameter, needs)
+    if hasattr(dataset, "__getitem__") and isinstance(dataset, Sized):  # as torch's datasets are
+        return (dataset[index] for index in range(len(dataset)))
+    raise DataError(
+        f"{parameter} is of type {type(dataset).__name__}, which cannot be iterated over; give a "
+        "datasets.Dataset, a list of dicts, or the name of a dataset"
+    )
+
+
+def _ending(rows: Iterable[Any], parameter: str, needs: int | None) -> Iterator[Any]:
+    """The rows that are needed of what may have no end."""
+    for number, row in enumerate(itertools.islice(rows, needs)):
+        if number == MOST_ROWS and needs is None:
+            raise DataError(
+                f"{parameter} tells no length and has not ended after {MOST_ROWS:,} rows; set "
+                "max_steps, with which as many rows are read as the steps take, or give "
+                "itertools.islice(rows, N)"
+            )
+        yield row
 
 
 def _written(rows: Iterable[Any], runs_dir: str, parameter: str) -> Path:
@@ -50,6 +91,8 @@ def _written(rows: Iterable[Any], runs_dir: str, parameter: str) -> Path:
         line = _line(row, f"{parameter}[{number}]")
         digest.update(line)
         lines.append(line)
+    if not lines:
+        raise DataError(f"{parameter} has no rows")
     path = place_of(runs_dir, "dataset", digest.hexdigest()).with_suffix(".jsonl")
     if path.exists():
         given_again(path)
@@ -65,22 +108,5 @@ def _line(row: Any, place: str) -> bytes:
             f"{place} is of type {type(row).__name__}; a row is a dict of columns, such as "
             "{'prompt': 'What is 2 + 2?', 'answer': '4'}"
         )
-    try:
-        return json.dumps(dict(row), allow_nan=False, default=_plain).encode() + b"\n"
-    except (TypeError, ValueError) as error:
-        for column, value in row.items():
-            try:
-                json.dumps(value, allow_nan=False, default=_plain)
-            except (TypeError, ValueError) as wrong:
-                raise DataError(
-                    f"{place}[{column!r}] = {value!r:.80}: {wrong}; columns may hold text, "
-                    "numbers, lists and dicts: convert the value, or remove the column"
-                ) from None
-        raise DataError(f"{place}: {error}") from None
-
-
-def _plain(value: Any) -> Any:
-    """A number or array of numpy as Python's number or list. Raises `TypeError` for other types."""
-    if type(value).__module__ == "numpy":
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+    columns = {str(name): as_json(value, f"{place}[{name!r}]") for name, value in row.items()}
+    return json.dumps(columns).encode() + b"\n"

@@ -97,13 +97,18 @@ def saved(runs_dir: str, *objects: Any) -> Path:
 
 
 def _check_is_models_own(tokenizer: Any, name: str) -> None:
-    """Raise `ModelError` unless the tokenizer is the model's own."""
+    """Raise `ModelError` unless the tokenizer is the model's own, whatever it pads with: TRL pads
+    prompts on the left, and masks what it pads."""
     from transformers import AutoTokenizer
 
-    with tempfile.TemporaryDirectory() as given, tempfile.TemporaryDirectory() as own:
+    own = AutoTokenizer.from_pretrained(name)
+    own.padding_side = tokenizer.padding_side
+    if tokenizer.pad_token == tokenizer.eos_token:
+        own.pad_token = tokenizer.eos_token
+    with tempfile.TemporaryDirectory() as given, tempfile.TemporaryDirectory() as models:
         tokenizer.save_pretrained(given)
-        AutoTokenizer.from_pretrained(name).save_pretrained(own)
-        if _digest(Path(given)) == _digest(Path(own)):
+        own.save_pretrained(models)
+        if _digest(Path(given)) == _digest(Path(models)):
             return
     raise ModelError(
         f"processing_class is not the tokenizer of {name!r}; give the model as an object as well, "

@@ -30,13 +30,16 @@ ANSWERS_WITHIN_S = 600
 
 
 def worker_of(config: RunConfig, role: Role, run_id: str, number: int) -> Any:
-    """Handle of one worker: its class, on the GPU that the configuration names, if it has one."""
+    """Handle of one worker: its class, with the GPU, cores and memory of its role, in the region of
+    the run."""
     options = config.compute.modal
     deployed = modal.Cls.from_name(options.app, _class_of(role, config), version=options.version)
     gpu = config.compute.gpu_of(role)
     chosen = deployed.with_options(
         gpu=modal_gpu(gpu) if gpu else None,
-        memory=options.reward_memory_mb if role == "reward" else None,
+        cpu=config.compute.cpu_of(role),
+        memory=config.compute.memory_mb_of(role),
+        region=options.region,
         secrets=[modal.Secret.from_name(name) for name in options.secrets],
     )
     return chosen(run_id=run_id, number=number)

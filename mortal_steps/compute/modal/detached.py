@@ -108,7 +108,9 @@ async def spawn_orchestrator(config: RunConfig) -> str:
 
 
 def for_run(orchestrate: Any, config: RunConfig) -> Any:
-    """The orchestrator's function, told where the Prefect server is, with the run's secrets."""
+    """The orchestrator's function, told where the Prefect server is, with the run's secrets, in the
+    region of its containers."""
     passed_on = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
-    secrets = [modal.Secret.from_name(name) for name in config.compute.modal.secrets]
-    return orchestrate.with_options(env=passed_on, secrets=secrets)
+    options = config.compute.modal
+    secrets = [modal.Secret.from_name(name) for name in options.secrets]
+    return orchestrate.with_options(env=passed_on, secrets=secrets, region=options.region)

@@ -23,6 +23,7 @@ import mortal_steps
 from mortal_steps.compute.failure import as_mortal_error
 from mortal_steps.compute.modal import cargo, freshness, placing
 from mortal_steps.compute.modal.colocated import Crew, NodeWorkers, OneWorker, on_one_node
+from mortal_steps.compute.modal.compiled import Compiled, compiled_for
 from mortal_steps.compute.modal.fence import check_lease
 from mortal_steps.compute.modal.orders import ContainerTimes, Order, Outcome, Settings
 from mortal_steps.compute.modal.release import (
@@ -35,6 +36,7 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import ComputeError, StoreError
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.store import RunStore
+from mortal_steps.system.faults import ends_process
 from mortal_steps.types import FileRef
 
 logger = logging.getLogger(__name__)
@@ -63,10 +65,18 @@ class Volume(freshness.Listing, Protocol):
 
 class WorkerHost:
     """Constructs the workers of a run that this container is asked for, and calls them: a single
-    one, or on a `node` actor and rollout worker. `runs_dir` is where the Volume is."""
+    one, or on a `node` actor and rollout worker. `runs_dir` is where the Volume is, HF_HOME where
+    the one is that all runs share, `hub`."""
 
     def __init__(
-        self, *, runs_dir: Path, run_id: str, volume: Volume, volume_name: str, node: bool = False
+        self,
+        *,
+        runs_dir: Path,
+        run_id: str,
+        volume: Volume,
+        volume_name: str,
+        hub: Volume | None = None,
+        node: bool = False,
     ) -> None:
         logging.basicConfig(
             level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -79,6 +89,8 @@ class WorkerHost:
         self._run_id = run_id
         self._volume = volume
         self._volume_name = volume_name
+        self._hub = hub
+        self._compiled: Compiled | None = None
         self._release = this_release()
         self._free_since = time.time()
         self._startup_s = time.time() - _process_start()
@@ -126,12 +138,17 @@ class WorkerHost:
             cargo.unload(store, order.files)
             crew = self._crew_for(order)
             value = crew.call(order.role, order.method, order.payload, order.label)
+            if order.role == "rollout":
+                self._keep_compiled()
             made = cargo.answered_with(store, value, order.files, order.room)
             stays = made is None or order.method not in cargo.TRAVELS_WHOLE
             on_volume = tuple(order.files) if stays else ()
             return Outcome(value=value, files=made or {}, on_volume=on_volume, is_committed=stays)
         except Exception as error:  # the boundary: any error travels to the caller
             logger.error("call failed", exc_info=error)
+            if ends_process(error):  # to the caller, the container is lost
+                self._commit()
+                os._exit(1)
             return Outcome(error=as_mortal_error(error))
 
     def _commit(self) -> Outcome | None:
@@ -141,6 +158,18 @@ class WorkerHost:
             logger.error("nothing is committed", exc_info=error)
             return Outcome(error=no_more_data(error))
         return None
+
+    def _keep_compiled(self) -> None:
+        """Share what the engine has compiled, which has started by now. The run does not need it:
+        where the Volume takes no more, the next container compiles anew."""
+        if self._hub is None or self._compiled is None:
+            return
+        try:
+            if self._compiled.keep():
+                self._hub.commit()
+        except Exception as error:
+            logger.warning("what vLLM compiled is not kept for other containers", exc_info=error)
+        self._compiled = None
 
     def _check_volume(self, asked_for: str) -> None:
         """The app may have got another one since the run began."""
@@ -204,6 +233,10 @@ class WorkerHost:
         if (store.root / PROJECT).is_dir():
             shutil.copytree(store.root / PROJECT, Path.cwd(), dirs_exist_ok=True)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
+        if self._hub is not None and (self._node or order.role == "rollout"):
+            self._compiled = compiled_for(config, Path(os.environ["HF_HOME"]))
+            if self._compiled is not None:
+                self._compiled.unpack()
         specs = worker_specs(
             config,
             run_dir=store.root,

@@ -1,4 +1,4 @@
-"""What a run costs on Modal: seconds of its containers by the price of their GPUs.
+"""What a run costs on Modal: seconds of its containers by the price of what they reserve.
 
     costs.jsonl   {"step": 12, "stage": "train_step", "role": "actor", "kind": "useful",
                    "container": "ta-1", "seconds": 3.1, "dollars": 0.0018}
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 from mortal_steps.compute.base import ROLES, Role
 from mortal_steps.compute.modal.orders import Outcome
-from mortal_steps.compute.modal.prices import dollars_per_second, without_gpu
+from mortal_steps.compute.modal.prices import container_rate
 from mortal_steps.config import ComputeConfig
 from mortal_steps.runs.costs import COSTS, read_costs
 from mortal_steps.store import RunStore
@@ -34,7 +34,7 @@ class Meter:
 
     def __init__(self, store: RunStore, compute: ComputeConfig) -> None:
         self._path = store.path(COSTS)
-        self._rates = {role: _rate(role, compute) for role in ROLES}
+        self._rates = {role: container_rate(compute, role) for role in ROLES}
         self.spent: float = sum(row["dollars"] for row in read_costs(self._path))
         """Dollars so far."""
         self._open: dict[str, tuple[Role, str, float]] = {}
@@ -90,13 +90,6 @@ class Meter:
                 rows.append({**place, "kind": kind, "seconds": took, "dollars": dollars})
         with writing(self._path), self._path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
-
-
-def _rate(role: Role, compute: ComputeConfig) -> float:
-    gpu = compute.gpu_of(role)
-    if gpu is None:
-        return without_gpu(compute.modal.reward_memory_mb)
-    return dollars_per_second(gpu, compute.modal.rates)
 
 
 def _place(label: str) -> tuple[str, int]:

@@ -21,17 +21,17 @@ DOLLARS_PER_SECOND = {
     "H200": 0.001261,
     "B200": 0.001736,
 }
-"""List prices of July 2026, processor and memory of the container not counted. Those of an account
-may differ: `compute.modal.rates` goes before them."""
+"""List prices of July 2026 of the GPUs alone. Those of an account may differ: `compute.modal.rates`
+goes before them."""
 
 CORE = 0.0000131
-"""Dollars per second of the one core that a container of rewards is given."""
+"""Dollars per second of a physical core that a container reserves."""
 GIBIBYTE = 0.0000022
-"""Dollars per second of a GiB of its memory."""
+"""Dollars per second of a GiB of memory that it reserves."""
 
 
 def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
-    """What a container with these GPUs costs; `rates` by GPU, however spelt, go before the list.
+    """What these GPUs cost; `rates` by GPU, however spelt, go before the list.
 
     Raises `ValueError` for a GPU without a known price.
     """
@@ -46,16 +46,20 @@ def dollars_per_second(wanted: str, rates: Mapping[str, float]) -> float:
     return rate * gpu_count(wanted)
 
 
-def without_gpu(memory_mb: int) -> float:
-    """Dollars per second of a container of one core without a GPU."""
-    return CORE + GIBIBYTE * memory_mb / 1024
+def container_rate(compute: ComputeConfig, role: str) -> float:
+    """Dollars per second of the container of a role's worker: GPUs, cores and memory.
+
+    Raises `ValueError` for a GPU without a known price.
+    """
+    gpu = compute.gpu_of(role)
+    gpus = dollars_per_second(gpu, compute.modal.rates) if gpu else 0.0
+    return gpus + CORE * compute.cpu_of(role) + GIBIBYTE * compute.memory_mb_of(role) / 1024
 
 
 def check_prices(compute: ComputeConfig) -> None:
     """Raise `ConfigError` for a GPU of the run whose price is not known."""
-    gpus = [compute.gpu_of(role) for role in ("actor", "rollout", "reward")]
-    for gpu in filter(None, gpus):
+    for role in ("actor", "rollout", "reward"):
         try:
-            dollars_per_second(gpu, compute.modal.rates)
+            container_rate(compute, role)
         except ValueError as error:
             raise ConfigError(f"compute.modal: {error}") from None

@@ -11,6 +11,7 @@ from mortal_steps.compute.modal.host import PROJECT
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.config import RunConfig
 from mortal_steps.config.names import is_imported
+from mortal_steps.config.weight_sync import RELOAD
 from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.sources.files import find_sources
 from mortal_steps.store.files import digest_file
@@ -23,7 +24,7 @@ def project_files(config: RunConfig, *, all_in_containers: bool = False) -> dict
     for a detached run. Raises `ConfigError` for a function that is not below the folder.
     """
     here = Path.cwd()
-    names = [config.algorithm.type, config.rollout.weight_sync]
+    names = [config.algorithm.type, config.rollout.weight_sync or RELOAD]
     if all_in_containers:
         names.append(config.rollout.source)
     specs = [name for name in names if is_imported(name)]

@@ -31,19 +31,25 @@ __all__ = ["Row", "check_options", "comes_from_gym", "read_rows"]
 
 
 def read_rows(
-    config: DataConfig, seed: int, *, limit: int | None = None, held_out: bool = False
+    config: DataConfig, seed: int, *, limit: int | None = None, held_out: str | None = None
 ) -> Iterator[Row]:
-    """The first `limit` rows (default: all) of `data.source`, or of the evaluation rows' source,
-    one after the other. A `.json` file is read whole, everything else in parts.
+    """The first `limit` rows (default: all) of `data.source`, or of the source of the set
+    `held_out` (`DataConfig.eval_sources`), one after the other. A `.json` file is read whole,
+    everything else in parts.
 
     Raises `DataError` that names the key, its value and the remedy; the iterator does, too.
     """
-    return itertools.islice(_read(config, seed, held_out), limit)
+    key, source = "data.source", config.source
+    if held_out:
+        key, source = f"data.eval_sets.{held_out}", config.eval_sets[held_out]
+    elif held_out is not None and config.eval_source is not None:
+        key, source = "data.eval_source", config.eval_source
+    return itertools.islice(_read(config, seed, held_out is not None, key, source), limit)
 
 
 def check_options(config: DataConfig) -> None:
     """Raise `DataError` for `data.options` that no source takes."""
-    if config.options and not any(map(made_rows, _sources(config))):
+    if config.options and not any(map(made_rows, (config.source, *config.eval_sources.values()))):
         kinds = " or ".join(f"{kind}:TASK" for kind in DATASET_SOURCES)
         raise DataError(
             f"data.options = {dict(config.options)}: only a {kinds} source, or a module:name of "
@@ -53,17 +59,11 @@ def check_options(config: DataConfig) -> None:
 
 def comes_from_gym(config: DataConfig) -> bool:
     """Whether every row, those held out included, is made by reasoning_gym here."""
-    made = [made_rows(source) for source in (config.source, config.eval_source or config.source)]
+    made = [made_rows(source) for source in (config.source, *config.eval_sources.values())]
     return all(one is not None and one.kind == REASONING_GYM for one in made)
 
 
-def _sources(config: DataConfig) -> tuple[str, str]:
-    return config.source, config.eval_source or ""
-
-
-def _read(config: DataConfig, seed: int, held_out: bool) -> Iterator[Row]:
-    key = "data.eval_source" if held_out and config.eval_source is not None else "data.source"
-    source = config.eval_source if key == "data.eval_source" else config.source
+def _read(config: DataConfig, seed: int, held_out: bool, key: str, source: str) -> Iterator[Row]:
     if not source:
         kinds = ", ".join(f"{kind}:TASK" for kind in DATASET_SOURCES)
         raise DataError(

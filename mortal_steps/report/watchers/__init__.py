@@ -9,13 +9,17 @@ from mortal_steps.report.watchers.base import Watcher
 from mortal_steps.report.watchers.budget import Budget
 from mortal_steps.report.watchers.evaluation_regressed import EvaluationRegressed
 from mortal_steps.report.watchers.reward_collapsed import RewardCollapsed
+from mortal_steps.report.watchers.reward_flat import RewardFlat
 from mortal_steps.report.watchers.reward_masked import RewardMasked
+from mortal_steps.report.watchers.reward_missing import RewardMissing
 from mortal_steps.report.watchers.step_slow import StepSlow
 
 WATCHERS: tuple[Callable[[RunConfig], Watcher], ...] = (
     RewardCollapsed,
     EvaluationRegressed,
     RewardMasked,
+    RewardFlat,
+    RewardMissing,
     StepSlow,
     Budget,
 )

@@ -23,7 +23,7 @@ from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError
-from mortal_steps.rollout.engines import vllm_cpu, vllm_library
+from mortal_steps.rollout.engines import vllm_cpu, vllm_gpu, vllm_library
 from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.rollout.engines.base import (
     Engine,
@@ -34,6 +34,7 @@ from mortal_steps.rollout.engines.base import (
 )
 from mortal_steps.rollout.engines.tensor_shapes import TensorShapes, check_shapes, tensor_shapes
 from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
+from mortal_steps.rollout.engines.vllm_library import supervised
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
@@ -63,7 +64,6 @@ class VllmEngine(Engine):
         self.on_cpu = self._vllm.platforms.current_platform.is_cpu()
         if self.on_cpu:
             vllm_cpu.require_libnuma()
-            vllm_cpu.keep_weights_plain()
         self._model_config = read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
         self.max_model_len = context_length(self._model_config, model.max_model_len)
@@ -108,7 +108,8 @@ class VllmEngine(Engine):
         }
         if self.on_cpu:
             vllm_cpu.fit_to_cpu(options, rollout)
-        return options
+            return options
+        return vllm_gpu.with_fixed_kernels(options)
 
     def check(self, folder: Path) -> None:
         """Raise `EngineError` if the folder's tensors are not the model's; an adapter's are checked
@@ -140,6 +141,7 @@ class VllmEngine(Engine):
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iterator})
         self._reset_prefix_cache()
 
+    @supervised
     def verify(self, folder: Path) -> None:
         """Compare the model's tensors, or the adapter's."""
         if is_adapter(folder):
@@ -157,7 +159,9 @@ class VllmEngine(Engine):
         return self._comparable.intersection(names)
 
     def restart(self, folder: Path) -> None:
-        """Start vLLM anew with the folder; raises `EngineError` if it does not start."""
+        """Start vLLM anew with the folder; raises `EngineError` if it does not start, and
+        `UnusableProcessError` if only another process can start one."""
+        vllm_library.wake_wholly(self._llm)
         # A wedged engine may also refuse to shut down; a new one is wanted all the same.
         with contextlib.suppress(Exception):
             self.close()
@@ -182,12 +186,14 @@ class VllmEngine(Engine):
             self._llm.wake_up(tags=["kv_cache"])
         self._reset_prefix_cache()
 
+    @supervised
     def sleep(self) -> None:
         """Drop keys, values and weights, but for the base of adapters, which goes to the host's
         memory. On a CPU this only pauses the scheduler."""
         self._llm.sleep(level=self._sleep_level)
         self._asleep = True
 
+    @supervised
     def sample(
         self,
         prompts_ids: Sequence[Sequence[int]],
@@ -197,21 +203,7 @@ class VllmEngine(Engine):
         """One completion per entry; vLLM batches them as memory allows. With `rollout.seeds =
         "engine"`, all of them are drawn from a stream that is seeded with all seeds together."""
         requests = [
-            self._vllm.SamplingParams(
-                max_tokens=params.max_tokens,
-                temperature=params.temperature,
-                top_p=params.top_p,
-                top_k=params.top_k,
-                min_p=params.min_p,
-                stop=list(params.stop),
-                include_stop_str_in_output=True,
-                # Stop strings are found in text; without any, no text is needed.
-                detokenize=bool(params.stop),
-                seed=None if self._one_seed else seed,
-                logprobs=0,
-                flat_logprobs=True,
-                skip_clone=True,
-            )
+            vllm_library.request(self._vllm, params, None if self._one_seed else seed)
             for seed in seeds
         ]
         self._reset_prefix_cache()
@@ -222,6 +214,7 @@ class VllmEngine(Engine):
         outputs = self._generate(prompts_ids, requests)
         return [vllm_library.sampled_tokens(output.outputs[0]) for output in outputs]
 
+    @supervised
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """Logprobs at temperature 1 of tokens 1.. given all before."""
         request = self._vllm.SamplingParams(
@@ -234,6 +227,7 @@ class VllmEngine(Engine):
 
     def close(self) -> None:
         """End the engine and give back its memory."""
+        vllm_library.wake_wholly(self._llm)
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
         gc.collect()

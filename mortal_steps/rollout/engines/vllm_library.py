@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import traceback
 import warnings
+from collections.abc import Callable
 from typing import Any
 
-from mortal_steps.errors import EngineError
+from mortal_steps.errors import EngineError, UnusableProcessError
 from mortal_steps.rollout.engines.base import SampledTokens
+from mortal_steps.types import SamplingParams
 
 
 def import_vllm() -> Any:
@@ -44,6 +47,65 @@ def told_by(error: Exception) -> str:
         return str(error)
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} ({place.filename}, line {place.lineno}: {place.line})"
+
+
+def supervised(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method of the engine raise `UnusableProcessError` if it fails because one of the
+    processes that vLLM has spread the model over (`tensor_parallel_size`) is lost."""
+
+    @functools.wraps(method)
+    def call(engine: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return method(engine, *args, **options)
+        except Exception as error:
+            check_processes(engine._llm, error)
+            raise
+
+    return call
+
+
+def check_processes(llm: Any, error: Exception | None = None) -> None:
+    """Raise `UnusableProcessError`, because of `error` if there is one, unless every process of
+    vLLM is there."""
+    executor = llm.llm_engine.model_executor
+    workers = getattr(executor, "workers", None) or ()  # none where vLLM needs no other process
+    if getattr(executor, "is_failed", False) or any(not one.proc.is_alive() for one in workers):
+        raise UnusableProcessError("vLLM has lost one of its processes") from error
+
+
+def wake_wholly(llm: Any) -> None:
+    """Let vLLM take back all memory, before it is ended: what an engine that sleeps has freed would
+    be freed once more then, and no other engine could start in this process.
+
+    Raises `UnusableProcessError` if it cannot.
+    """
+    check_processes(llm)
+    try:
+        if llm.llm_engine.is_sleeping():
+            llm.wake_up()
+    except Exception as error:
+        raise UnusableProcessError(
+            f"vLLM does not wake up, so nothing can be started in its place: {told_by(error)}"
+        ) from error
+
+
+def request(vllm: Any, params: SamplingParams, seed: int | None) -> Any:
+    """vLLM's parameters for one completion."""
+    return vllm.SamplingParams(
+        max_tokens=params.max_tokens,
+        temperature=params.temperature,
+        top_p=params.top_p,
+        top_k=params.top_k,
+        min_p=params.min_p,
+        stop=list(params.stop),
+        include_stop_str_in_output=True,
+        # Stop strings are found in text; without any, no text is needed.
+        detokenize=bool(params.stop),
+        seed=seed,
+        logprobs=0,
+        flat_logprobs=True,
+        skip_clone=True,
+    )
 
 
 def seed_worker(worker: Any, seed: int) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Protocol
 
 from mortal_steps.config import RolloutConfig
-from mortal_steps.config.weight_sync import WEIGHT_SYNC
+from mortal_steps.config.weight_sync import RELOAD, WEIGHT_SYNC
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.system.faults import ends_process
 from mortal_steps.system.imports import import_named
 
 logger = logging.getLogger(__name__)
@@ -37,9 +38,9 @@ class WeightSync(Protocol):
 
 
 def weight_sync(rollout: RolloutConfig) -> WeightSync:
-    """The way of syncing that the configuration names; raises `ConfigError` if it cannot be
-    imported."""
-    name = rollout.weight_sync
+    """The way of syncing that the configuration names, or `reload`; raises `ConfigError` if it
+    cannot be imported."""
+    name = rollout.weight_sync or RELOAD
     made: WeightSync = import_named(WEIGHT_SYNC.get(name, name), "rollout.weight_sync")()
     return made
 
@@ -47,11 +48,14 @@ def weight_sync(rollout: RolloutConfig) -> WeightSync:
 @contextlib.contextmanager
 def restarted_on_failure(engine: Engine, folder: Path) -> Iterator[None]:
     """If the block fails midway, restart the engine with the folder, since a failure may leave the
-    engine unusable. A folder that does not fit the model still raises `EngineError`."""
+    engine unusable. A folder that does not fit the model still raises `EngineError`, and nothing is
+    restarted in a process that can compute no more."""
     try:
         yield
     except EngineError:
         raise
-    except Exception:
+    except Exception as error:
+        if ends_process(error):
+            raise
         logger.warning("the engine failed to load %s; starting it anew", folder, exc_info=True)
         engine.restart(folder)

@@ -15,6 +15,12 @@ from mortal_steps.store.tensor_layout import Layout
 logger = logging.getLogger(__name__)
 
 
+def compares_all(engine: Engine, layouts: Iterable[Layout]) -> bool:
+    """Whether the engine compares every tensor in these files with what was published."""
+    names = {place.name for layout in layouts for place in layout.places}
+    return len(names.intersection(engine.compared(names))) == len(names)
+
+
 class Compared:
     """The count of one worker; it is the same for all versions."""
 

@@ -21,12 +21,13 @@ from mortal_steps.errors import CorruptFileError, EngineError, WeightsMismatchEr
 from mortal_steps.rollout.engines.base import Engine, other_tensors
 from mortal_steps.rollout.weight_sync.base import restarted_on_failure
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE, check_probe
-from mortal_steps.rollout.weight_sync.compared import Compared
+from mortal_steps.rollout.weight_sync.compared import Compared, compares_all
 from mortal_steps.store.digests import digest_of_bytes
 from mortal_steps.store.folders import FOLDER_MANIFEST, listed_files
 from mortal_steps.store.mapped_segments import MappedSegments
 from mortal_steps.store.segments import SHARED_MEMORY, Shared, opened
 from mortal_steps.store.tensor_layout import read_layout
+from mortal_steps.system.faults import ends_process
 from mortal_steps.types import WeightsRef
 
 logger = logging.getLogger(__name__)
@@ -96,14 +97,17 @@ def _load(
                 engine.verify_tensors(tensors, origin)
             if held and not proven:
                 raise other_tensors(origin, [shared.payload_name])
-            check_probe(engine, shared.files[PROBE_FILE], tolerance, origin)
+            all_proven = proven or compares_all(engine, [layout])
+            check_probe(engine, shared.files[PROBE_FILE], tolerance, origin, proven=all_proven)
         except EngineError:
             raise
         except WeightsMismatchError:
             if _hashed(shared, found) == digest:
                 raise
             raise _damaged(origin) from None
-        except Exception:
+        except Exception as error:
+            if ends_process(error):
+                raise
             logger.warning(
                 "the engine failed to load %s; reading its folder", origin, exc_info=True
             )

@@ -75,6 +75,18 @@ async def test_a_killed_worker_is_named_and_replaced(make_compute):
     assert await call(compute, "add", amount=3) == 3, "a fresh worker has fresh state"
 
 
+async def test_a_process_whose_gpu_has_failed_ends_and_a_new_one_takes_the_call(
+    make_compute, tmp_path
+):
+    compute, broken = make_compute(), tmp_path / "broken"
+    first = await call(compute, "use_gpu", broken=broken)
+    broken.touch()
+    with pytest.raises(WorkerLostError, match="an illegal memory access") as caught:
+        await call(compute, "use_gpu", broken=broken)
+    assert f"(process {first}) ended: exit code 1" in str(caught.value)
+    assert await call(compute, "use_gpu", broken=broken) != first
+
+
 async def test_a_killed_worker_is_told_of_even_if_its_log_cannot_be_read(make_compute, tmp_path):
     compute = make_compute()
     await call(compute, "pid")

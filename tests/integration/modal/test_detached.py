@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mortal.cli import app
-from mortal_steps.compute.modal.prices import DOLLARS_PER_SECOND, without_gpu
+from mortal_steps.compute.modal.prices import container_rate
 from mortal_steps.compute.modal.volume import RunsVolume
 from mortal_steps.errors import StoreError
 from mortal_steps.report.summary import summarize
@@ -107,15 +107,17 @@ def test_damage_on_the_volume_is_found_there(moved):
 
 
 def test_what_it_is_said_to_cost_is_what_its_containers_lived(plane, moved):
-    """By the prices of their GPUs."""
+    """By the prices of what they reserve."""
     plane.wait_until(lambda: not [task for task in plane.tasks() if task["gpu"]], 30)
     started = [event["task"] for event in plane.events("container_started")]
     later = started[started.index(moved.orchestrator) :]
     rows = [row for row in read_costs(moved.run.store.path(COSTS)) if row["container"] in later]
     own = {row["container"] for row in rows}
     ended = [event for event in plane.events("container_ended") if event["task"] in own]
-    rates = {"": without_gpu(1024), **DOLLARS_PER_SECOND}
-    lived = sum(event["seconds"] * rates[event["gpu"]] for event in ended)
+    roles = {ACTOR: "actor", ROLLOUT: "rollout", "RewardWorker.*": "reward"}
+    compute = moved.run.config.compute
+    rates = {name: container_rate(compute, role) for name, role in roles.items()}
+    lived = sum(event["seconds"] * rates[event["function"]] for event in ended)
     assert sum(row["dollars"] for row in rows) == pytest.approx(lived, rel=0.25)
     cost = summarize(moved.run).cost
     assert cost["by_kind"]["repeated"] == 0

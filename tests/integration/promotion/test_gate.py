@@ -6,11 +6,13 @@ import dataclasses
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from mortal_steps.data.problems import read_held_out
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.promotion.candidate import candidate_files
 from mortal_steps.promotion.comparison import Verdict, by_threshold, comparison_page
 from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Registry
+from mortal_steps.report.log_repair import restore_logs
 from mortal_steps.rollout.engines.adapter_files import is_adapter
 from mortal_steps.runs.run import find_run
 from tests.support.bare_flow import InProcess, one_thread
@@ -66,6 +68,41 @@ def test_a_model_scores_what_its_run_scored_at_its_end(runs, registry):
     comparison = compare(Gate(runs["second"], registry, local=Counted))
     assert comparison.candidate.metrics == runs["second"].manifest.evaluation.metrics
     assert comparison.base.keys() == comparison.candidate.metrics.keys()
+
+
+def test_a_model_is_judged_by_other_problems_on_request(runs, registry, counted, trained):
+    (trained / "words.jsonl").write_text('{"prompt": "a="}\n{"prompt": "b="}\n')
+    run, sets = runs["second"], {"some": "words.jsonl", "more": "words.jsonl"}
+    data = run.config.data.model_copy(update={"eval_sets": sets, "eval_samples": 0})
+    problems = [
+        dataclasses.replace(problem, columns={"answer": "a"}) for problem in read_held_out(data, 0)
+    ]
+    gate = Gate(run, registry, local=counted, problems=problems)
+    found = asyncio.run(gate.judge(gate.bring_in()))
+    assert found.num_problems == 4
+    assert {"eval_some_reward", "eval_more_reward", "reward"} <= found.metrics.keys()
+    mean = (found.metrics["eval_some_reward"] + found.metrics["eval_more_reward"]) / 2
+    assert found.metrics["reward"] == pytest.approx(mean)
+
+
+def test_a_run_scores_each_of_its_sets_in_every_evaluation(trained):
+    row = '{"prompt": "%s=", "answer": "%s"}\n'
+    for name, letters in {"easy": "ab", "hard": "cde"}.items():
+        rows = "".join(row % (letter, letter) for letter in letters)
+        (trained / f"{name}.jsonl").write_text(rows)
+    settings = [*QUICK, "training.max_steps=1", "data.eval_samples=0"]
+    settings += ["data.eval_sets.easy=easy.jsonl", "data.eval_sets.hard=hard.jsonl"]
+    run = undisturbed(trained, settings, "sets")
+    assert run.info.eval_sets == {"easy": 2, "hard": 3}
+    first, last = run.logs.read("evaluations.jsonl")
+    for row in (first, last):
+        easy, hard = row["eval_easy_reward"], row["eval_hard_reward"]
+        assert row["reward"] == pytest.approx((2 * easy + 3 * hard) / 5)
+    log = run.store.path("evaluations.jsonl")
+    before = log.read_bytes()
+    log.write_bytes(before[:-5])
+    restore_logs(find_run(trained / "runs", "sets"))
+    assert log.read_bytes() == before
 
 
 def test_a_model_that_was_judged_is_not_judged_again(runs, registry, counted):

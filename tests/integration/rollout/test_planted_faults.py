@@ -15,7 +15,7 @@ from mortal_steps.types import WeightsRef
 from tests.support.paths import VLLM_PYTHON
 from tests.support.rollout.adapters import make_adapter, nudge, publish_adapter
 from tests.support.rollout.asked import asked
-from tests.support.rollout.cases import PROBE_IDS
+from tests.support.rollout.cases import PROBE_IDS, SPREAD, SPREAD_ENV
 from tests.support.rollout.planted import GREEDY, KINDS, METHODS, PROMPTS, SUBTLE, SYNCED
 from tests.support.rollout.reference import completion_logprobs
 from tests.support.rollout.tiny_model import (
@@ -142,3 +142,28 @@ def test_a_prefix_cache_that_is_not_emptied_does_no_harm(found, kind):
 def test_an_adapter_under_the_number_of_another_is_refused(found):
     said = found("vllm")["adapter"]["vllm"]["reused number"]
     assert re.search(r"WeightsMismatchError: .*v2.*other or missing: model\.layers", said)
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_process_of_a_vllm_that_is_spread_out_compares_its_part(
+    found_spread_out, models, kind
+):
+    for method in ("reload", "volume"):
+        of_method = found_spread_out[kind][method]
+        for version, after in zip(SYNCED, of_method["synced"], strict=True):
+            expected = logprobs_of(models[kind][version], PROBE_IDS)
+            assert after["score"] == pytest.approx(expected, abs=1e-5)
+        assert of_method["calls"] == ["load"], "nothing was started anew"
+        for fault, refused in REFUSED.items():
+            assert re.search(refused, of_method["faults"][fault])
+
+
+@pytest.fixture(scope="session")
+def found_spread_out(job, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in SPREAD_ENV.items():
+            patched.setenv(name, value)
+        methods = ["reload", "volume"]
+        asked_for = {**job, "engine": "vllm", "methods": methods, "options": SPREAD}
+        return asked(PYTHON["vllm"], DRIVER, asked_for)[0]

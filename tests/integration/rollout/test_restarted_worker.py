@@ -15,6 +15,7 @@ from mortal_steps.compute.roles import FACTORIES
 from mortal_steps.config import RolloutConfig, RunConfig
 from mortal_steps.config.engines import engine_kind
 from mortal_steps.errors import WorkerLostError
+from tests.support.rollout.cases import SPREAD, SPREAD_ENV
 
 pytestmark = pytest.mark.vllm
 
@@ -62,5 +63,41 @@ async def test_a_killed_worker_is_forked_again_and_samples_the_same_bits(
         again = compute.processes()["rollout-0"]
         assert again != worker and int(status(again)["PPid"]) == parent
         assert await sampled("after-the-kill.json") == before
+    finally:
+        await compute.close()
+
+
+async def test_a_worker_whose_vllm_loses_a_process_is_lost_and_replaced(
+    vllm_python, folders, run, tmp_path
+):
+    store, (request, *_), _ = run
+    rollout = RolloutConfig(engine="vllm", engine_options=SPREAD)
+    spec = WorkerSpec(
+        factory=FACTORIES["rollout"],
+        kwargs={
+            "run_dir": str(store.root),
+            "config": RunConfig(rollout=rollout),
+            "model_path": str(folders["model_a"]),
+        },
+        python=vllm_python,
+        env={"HF_HUB_OFFLINE": "1", **SPREAD_ENV},
+    )
+    compute = LocalCompute({"rollout": spec}, working_dir=tmp_path, log_dir=tmp_path)
+
+    async def sampled(output: str) -> str:
+        key = CallKey(run_id="test", stage="generate", step=0)
+        asked = replace(request, output=output)
+        reference = await compute.call("rollout", "generate", key=key, request=asked)
+        return reference.file.sha256
+
+    try:
+        before = await sampled("spread-out.json")
+        worker = compute.processes()["rollout-0"]
+        children = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+        named = [int(pid) for pid in children if "Worker" in status(int(pid))["Name"]]
+        os.kill(named[-1], signal.SIGKILL)
+        with pytest.raises(WorkerLostError, match="lost one of its processes"):
+            await sampled("spread-out-lost.json")
+        assert await sampled("spread-out-again.json") == before
     finally:
         await compute.close()

@@ -31,6 +31,10 @@ PARAMS = {
 }
 RANK = 5
 """Of adapters; vLLM makes room for 8."""
+SPREAD = {"tensor_parallel_size": 2}
+"""Options of a vLLM that is spread over two processes."""
+SPREAD_ENV = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+"""On a CPU, vLLM would else give each of them a NUMA node of its own."""
 ADAPTER_SYNCS = ("v0", "v1", "whole", "v1")
 """What the driver loads into an engine with room for adapters, in this order."""
 

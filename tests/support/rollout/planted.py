@@ -181,9 +181,16 @@ def check_vllm(check: Check) -> dict[str, Any]:
     return found
 
 
-def config_of(engine: str, kind: str, method: str, dtype: str | None = None) -> RunConfig:
+def config_of(
+    engine: str,
+    kind: str,
+    method: str,
+    dtype: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> RunConfig:
     training = {"use_lora": kind == "adapter", "lora": {"r": RANK, "publish": "adapter"}}
     rollout = {"engine": engine, "weight_sync": method, "dtype": dtype}
+    rollout["engine_options"] = dict(options or {})
     return RunConfig.model_validate({"rollout": rollout, "training": training})
 
 
@@ -199,7 +206,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         for method in job.get("methods", METHODS):
             worker = RolloutWorker(
                 run_dir=given["run_dir"],
-                config=config_of(job["engine"], kind, method, job.get("dtype")),
+                config=config_of(job["engine"], kind, method, job.get("dtype"), job.get("options")),
                 model_path=given["base"],
             )
             worker._engine = engine
@@ -209,7 +216,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
             check = Check(worker, kind, versions, delivery)
             found[kind][method] = check.all(method)
             found[kind][method]["dtype"] = engine.dtype
-            if method == "volume" and job["engine"] == "vllm" and "dtype" not in job:
+            plain = not {"dtype", "options"} & {*job}
+            if method == "volume" and job["engine"] == "vllm" and plain:
                 found[kind]["vllm"] = check_vllm(check)
         assert engine is not None
         engine.close()

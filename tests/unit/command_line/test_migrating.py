@@ -190,7 +190,7 @@ DEFAULTS_OF_MRL = {
     "model": "Qwen/Qwen2.5-0.5B-Instruct",
     "reward_funcs": None,
     "train_dataset": None,
-    "actor_gpu": "A100",
+    "actor_gpu": "A100-80GB",
     "rollout_gpu": "A10G",
     "num_rollout_workers": 2,
     "num_generations": 4,

@@ -53,12 +53,12 @@ def test_documented_defaults():
     assert (training.use_lora, training.gradient_checkpointing) == (False, True)
     assert (rollout.engine, rollout.max_tokens) == (None, None)
     assert (config.max_tokens, config.num_rollout_workers) == (1024, 2)
-    assert (rollout.weight_sync, rollout.sync_weights_every) == ("reload", 1)
+    assert (rollout.weight_sync, rollout.sync_weights_every) == (None, 1)
     assert config.checkpoints.save_steps == 100
     assert (compute.modal.actor, compute.modal.rollout, compute.modal.gpu) == (
-        "A100",
+        "A100-80GB",
         "A10G",
-        "A100",
+        "A100-80GB",
     )
     assert (compute.mode, compute.modal.vllm_mode) == ("distributed", "colocate")
 
@@ -87,7 +87,7 @@ def test_documented_defaults():
         ),
         (
             {"compute": {"mode": "single_node", "modal": {"vllm_mode": "server"}}},
-            r"compute.modal: .*vllm_mode = 'server' gives .* set gpu = 'A100:2', or vllm_mode",
+            r"compute.modal: .*vllm_mode = 'server' gives .* set gpu = 'A100-80GB:2', or vllm_mode",
         ),
         (
             {"compute": {"mode": "single_node"}, "rollout": {"num_rollout_workers": 3}},

@@ -57,13 +57,13 @@ def test_a_value_is_what_was_typed_and_no_toml():
 
 def test_the_actor_has_the_gpu_of_the_mode(file):
     apart = flagged_config(None, {"actor_gpu": "H100"}).compute.modal
-    assert (apart.actor, apart.gpu) == ("H100", "A100")
+    assert (apart.actor, apart.gpu) == ("H100", "A100-80GB")
     for flags, overrides in (
         ({"simple_mode": True}, []),
         ({}, ["compute.mode=single_node"]),
     ):
         together = flagged_config(None, {"actor_gpu": "H100", **flags}, overrides).compute.modal
-        assert (together.actor, together.gpu) == ("A100", "H100")
+        assert (together.actor, together.gpu) == ("A100-80GB", "H100")
 
 
 def test_a_model_beside_one_that_would_be_built_is_refused(file):

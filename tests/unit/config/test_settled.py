@@ -16,6 +16,7 @@ def test_the_fingerprint_is_of_numbers_not_of_places():
         {"runs_dir": "/elsewhere"},
         {"run_id": "x"},
         {"rollout": {"num_rollout_workers": 7}},
+        {"rollout": {"weight_sync": "volume", "canary_tolerance": 0.5}},
         {"rollout": {"num_shards": 2}},  # what the default came to
         {"compute": {"local": {"actor": {"threads": 2}, "reward": {"threads": 5}}}},
         {"rewards": {"timeout_s": 1, "retries": 0, "on_error": "mask", "dry_run": False}},

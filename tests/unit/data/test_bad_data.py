@@ -162,7 +162,7 @@ BAD = {
         {},
         ["column 'x'", "no valid Unicode"],
     ),
-    "bytes": (bytes_table, {}, ["column 'blob'", "a bytes cannot be carried as JSON"]),
+    "bytes": (bytes_table, {}, ["column 'blob'", "a bytes, and MORTAL trains on text alone"]),
     "broken line": (
         lambda: text_file("a.jsonl", '{"prompt": "a"}\n{oops\n'),
         {},

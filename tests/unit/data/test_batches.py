@@ -3,11 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from mortal_steps.config import DataConfig, RunConfig, TrainingConfig
 from mortal_steps.data import dataset_fingerprint, get_batch, load_problems
+from mortal_steps.data.problems import eval_set_sizes
+from mortal_steps.errors import DataError
 from mortal_steps.orchestration.preflight import warn_of_repeats
 from mortal_steps.types import Problem
 from tests.support.rows import SPELL, load, prompts, write_lines
@@ -43,6 +47,27 @@ def test_an_evaluation_source_may_repeat_training_prompts(letters: str) -> None:
     assert "p3=" not in prompts(train)
     assert len(train) == 9
     assert len(load(source=letters, eval_source=other)[1]) == 3
+
+
+def test_several_sets_are_held_out_one_after_the_other(letters: str) -> None:
+    easy = write_lines("easy.jsonl", [{"prompt": "p3="}, {"prompt": "a=", "answer": "1"}])
+    hard = write_lines("hard.jsonl", [{"prompt": "b="}, {"prompt": "p4="}, {"prompt": "c="}])
+    sets = {"easy": easy, "v1.2_hard": hard}
+    train, held_out = load(source=letters, eval_sets=sets, eval_samples=2)
+    ids = ["eval-easy-0", "eval-easy-1", "eval-v1.2_hard-0", "eval-v1.2_hard-1"]
+    assert [problem.id for problem in held_out] == ids
+    assert prompts(held_out) == ["p3=", "a=", "b=", "p4="]
+    assert {tuple(problem.columns) for problem in held_out} == {("answer",)}
+    assert not {"p3=", "p4="} & set(prompts(train))
+    assert eval_set_sizes(held_out) == {"easy": 2, "v1.2_hard": 2}
+    assert eval_set_sizes(load(source=letters, eval_source=easy)[1]) == {}
+
+
+def test_a_set_that_cannot_be_read_is_named(letters: str) -> None:
+    with pytest.raises(DataError, match=r"data\.eval_sets\.hard = 'no\.jsonl'.*no such file"):
+        load(source=letters, eval_sets={"hard": "no.jsonl"})
+    with pytest.raises(ValidationError, match="eval_source = 'x' and eval_sets are both given"):
+        load(source=letters, eval_source="x", eval_sets={"hard": "no.jsonl"})
 
 
 def test_an_evaluation_split() -> None:

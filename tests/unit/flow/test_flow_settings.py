@@ -8,6 +8,7 @@ from mortal_flows.settings import has_begun, is_named_after, run_id, run_name, s
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.runs.identity import write_identity
+from mortal_steps.schedule import with_own_seed
 from mortal_steps.store import RunStore
 
 # Made by Prefect's scheduler in one transaction.
@@ -77,6 +78,17 @@ def test_a_flow_run_goes_on_with_the_run_that_it_began_though_its_file_was_edite
     (tmp_path / str(begun.run_id) / "run.json").write_text("{")
     damaged = {"config_file": str(file)}
     assert run_name(flow_run_id, damaged) == f"grpo/{flow_run_id}", "the flow says what it is"
+
+
+def test_each_night_has_a_seed_of_its_own_and_a_retry_the_same(tmp_path):
+    file, said = tmp_path / "nightly.toml", []
+    file.write_text(f'name = "demo"\nruns_dir = "{tmp_path}"\nseed = -1\n')
+    first, second = (with_own_seed(settings(night, None, str(file), ())) for night in NIGHTS[:2])
+    assert first.seed >= 0 and second.seed >= 0 and first.seed != second.seed
+    write_identity(RunStore(tmp_path / str(first.run_id)), first, [], [])
+    again = settings(NIGHTS[0], None, str(file), (), say=said.append)
+    assert with_own_seed(again) == first
+    assert not said, "nothing was edited"
 
 
 @pytest.mark.parametrize("from_file", [True, False])

@@ -3,7 +3,6 @@
 import pytest
 
 from mortal_flows.saves import Saves
-from mortal_flows.stop import Stop
 from mortal_steps.config import RunConfig
 from mortal_steps.config.checkpoints import CheckpointsConfig
 from mortal_steps.errors import DiskError, WorkerLostError
@@ -54,7 +53,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def saves(run, actor):
-    return Saves(Session(run, actor), PlainStages(), Stop(), Recorder(run))
+    return Saves(Session(run, actor), PlainStages(), Recorder(run))
 
 
 async def end(saves, *steps):
@@ -124,6 +123,6 @@ async def test_a_checkpoint_that_cannot_be_written_does_not_count(run, saves, ac
 async def test_the_configuration_may_let_train_steps_wait(tmp_path, actor):
     config = RunConfig(checkpoints=CheckpointsConfig(save_steps=3, background=False))
     run = Run(RunStore(tmp_path), config, run_info(tmp_path))
-    saves = Saves(Session(run, actor), PlainStages(), Stop(), Recorder(run))
+    saves = Saves(Session(run, actor), PlainStages(), Recorder(run))
     assert await end(saves, 3) == ([True], [])
     assert actor.calls == ["checkpoint"]

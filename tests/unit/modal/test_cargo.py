@@ -29,6 +29,8 @@ class Copies:
     def call(self, role, method, payload, label):
         if method == "taken away":
             raise KeyboardInterrupt
+        if method == "broken":
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
         batch = payload["request"]["batch"]
         assert self._store.read_record(batch, list[Problem]) == PROBLEMS
         made = self._store.write_record("steps/000000/made.json", MADE, list[Problem])
@@ -64,6 +66,19 @@ def test_a_shard_travels_and_a_train_step_is_committed(host, volume, here, there
     assert (trained.is_committed, trained.on_volume) == (True, (batch,))
     assert volume.asked == ["reload", "reload", "commit"]
     assert there.read_record(batch, list[Problem]) == PROBLEMS
+
+
+def test_a_container_whose_gpu_has_failed_commits_and_ends(host, volume, here, batch, monkeypatch):
+    class Ended(BaseException):
+        pass
+
+    def end(code):
+        raise Ended
+
+    monkeypatch.setattr("os._exit", end)
+    with pytest.raises(Ended):
+        host.call(order("broken", here, batch))
+    assert volume.asked[:2] == ["reload", "commit"]
 
 
 def test_a_shard_that_is_too_large_goes_by_the_volume(host, volume, here, batch):

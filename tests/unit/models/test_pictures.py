@@ -19,5 +19,12 @@ def test_a_column_of_pictures_is_refused_for_a_model_that_takes_them(column, tmp
     check_pictures(config, with_one)
     settings.write_text(json.dumps({"text_config": {}, "vision_config": {}}))
     check_pictures(config, Problem(id="train-0", prompt="abc", columns={"answer": "4"}))
-    with pytest.raises(ConfigError, match=f"has a column '{column}', and .* takes pictures"):
+    with pytest.raises(ConfigError, match=f"has a column '{column}'.* trains on text alone"):
         check_pictures(config, with_one)
+
+
+def test_so_it_is_for_a_model_of_the_hub_of_which_nothing_is_known():
+    config = RunConfig(model={"name_or_path": "org/model"}, data={"source": "org/rows"})
+    check_pictures(config, Problem(id="train-0", prompt="abc", columns={"answer": "4"}))
+    with pytest.raises(ConfigError, match="has a column 'images'"):
+        check_pictures(config, Problem(id="train-0", prompt="abc", columns={"images": []}))

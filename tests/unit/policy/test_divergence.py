@@ -29,4 +29,4 @@ def test_metrics_alone_are_no_divergence():
 def test_what_the_actor_cannot_score_is_not_the_engines_fault():
     probe = json.dumps({"token_ids": [3, 4], "logprobs": [float("nan")]}).encode()
     with pytest.raises(WeightsMismatchError, match=r"actor's own .* weights/v1: .* diverged"):
-        check_probe(None, probe, 1e-3, "weights/v1")
+        check_probe(None, probe, 1e-3, "weights/v1", proven=True)

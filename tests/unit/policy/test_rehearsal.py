@@ -5,6 +5,7 @@ import pytest
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.algorithms.stepping import rehearsal
+from mortal_steps.policy.library_warnings import LibraryWarnings
 from tests.support.policy.rollouts import make_config
 
 RLOO = {"type": "rloo"}
@@ -67,6 +68,15 @@ def test_options_that_it_trains_with_pass(algorithm):
         trl={"sync_ref_model": True, "ref_model_sync_steps": 1, "steps_per_generation": 6},
     )
     assert algorithm_of(config).check(config) == ()
+
+
+def test_what_trl_warns_of_in_its_step_is_collected():
+    config = make_config(trl={"importance_sampling_level": "sequence"})
+    collected = LibraryWarnings()
+    with collected.collecting():
+        assert algorithm_of(config).check(config) == ()
+    (warning,) = collected.take()
+    assert "weights each sequence by its completion length" in warning
 
 
 def test_what_no_single_option_is_to_blame_for_is_left_to_the_run(monkeypatch):

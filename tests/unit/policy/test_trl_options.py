@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import re
 from fnmatch import fnmatchcase
 
 import datasets
@@ -249,6 +250,24 @@ def test_a_batch_of_several_updates_is_told_of():
     [told] = check_trl_options(make_config(num_iterations=2))
     assert "2 optimizer updates" in told and "training.max_steps" in told
     assert check_trl_options(make_config(gradient_accumulation_steps=2)) == ()
+
+
+@pytest.mark.parametrize(
+    ("trl", "told"),
+    [
+        ({"torch_compile": True}, r"torch_compile = true: on a GPU, kernels are chosen by meas"),
+        (
+            {"model_init_kwargs": {"attn_implementation": "kernels-community/flash-attn2"}},
+            r"attn_implementation = 'kernels-community/flash-attn2': of attention on a GPU, only",
+        ),
+    ],
+)
+def test_kernels_that_may_not_repeat_their_bits_are_told_at_the_start(trl, told):
+    (sentence,) = check_trl_options(make_config(trl=trl))
+    assert re.search(told, sentence) and "killed and resumed" in sentence
+    assert check_trl_options(make_config(trl=trl, deterministic=False)) == ()
+    eager = {"model_init_kwargs": {"attn_implementation": "eager"}}
+    assert check_trl_options(make_config(trl=eager)) == ()
 
 
 def test_every_reason_is_about_an_option_that_trl_has():

@@ -148,12 +148,33 @@ def test_functions_called_as_our_own_columns_keep_their_means():
         rewards=[[{"reward": 1.0, "step": 2.0}]],
         metrics={"step": 5.0, "accuracy": 0.5},
     )
-    assert mean_scores(config, [shard]) == {
+    assert mean_scores(config, [shard], {}) == {
         "rewards/reward": 1.0,
         "rewards/step": 2.0,
         "reward": 7.0,
         "log_metric/step": 5.0,
         "accuracy": 0.5,
+    }
+
+
+def test_each_set_of_held_out_problems_has_scores_of_its_own():
+    config = RunConfig(rewards={"functions": ("m:a", "m:b"), "weights": (1.0, 2.0)})
+    scores = [{"a": 1.0, "b": 1.0}, {"a": 0.0, "b": None}, {"a": 4.0, "b": 0.0}, {"a": None}]
+    rows = [[{"a": None, "b": None} | row] for row in scores]
+    shards = [
+        RewardedShard(step=0, shard=shard, generation_sha256="", rewards=rows[2 * shard :][:2])
+        for shard in range(2)
+    ]
+    assert mean_scores(config, shards, {"easy": 1, "hard": 2, "none": 1}) == {
+        "a": 5 / 3,
+        "b": 0.5,
+        "reward": 7 / 3,
+        "eval_easy_reward": 3.0,
+        "eval_easy_rewards/a/mean": 1.0,
+        "eval_easy_rewards/b/mean": 1.0,
+        "eval_hard_reward": 2.0,
+        "eval_hard_rewards/a/mean": 2.0,
+        "eval_hard_rewards/b/mean": 0.0,
     }
 
 

@@ -1,54 +1,12 @@
-"""What a run says while it goes on: its lines, its curve, and when it has nothing to learn from."""
+"""What a run says while it goes on: its lines and its curve."""
 
 import pytest
 
 from mortal.terminal.chart import chart
 from mortal_steps.config import EvaluationConfig, RunConfig
-from mortal_steps.report.learning_signal import EQUAL, flat_warning
 from mortal_steps.report.pace import Pace, Speed, recent_steps
 from mortal_steps.report.points import spark, thinned
 from mortal_steps.report.progress import ProgressLine, StepReport
-
-
-def rows(*flat, reward=0.0):
-    return [
-        {"step": step, "reward": reward, EQUAL: 1.0 if equal else 0.5}
-        for step, equal in enumerate(flat, start=1)
-    ]
-
-
-def test_ten_steps_without_any_difference_are_warned_of_once():
-    flat = [False, *[True] * 12]
-    said = [flat_warning(rows(*flat[:end])) for end in range(1, len(flat) + 1)]
-    (warning,) = filter(None, said)
-    assert said.index(warning) == 10
-    assert "of steps 2 to 11 are equal (reward 0.000)" in warning
-    assert "all advantages are 0" in warning and "rollout.temperature" in warning
-
-
-def test_a_run_that_begins_without_a_difference_is_warned_at_its_tenth_step():
-    assert flat_warning(rows(*[True] * 9)) is None
-    assert flat_warning(rows(*[True] * 10)) is not None
-    assert flat_warning(rows(*[True] * 9, False)) is None
-    assert flat_warning([{"step": n, "reward": 0.0} for n in range(10)]) is None, "TRL says nothing"
-
-
-def test_ten_steps_without_a_score_are_warned_of_once():
-    scored, unscored = rows(False), rows(*[True] * 12, reward=None)
-    said = [flat_warning([*scored, *unscored[:end]]) for end in range(1, 13)]
-    (warning,) = filter(None, said)
-    assert said.index(warning) == 9
-    assert "no completion of steps 1 to 10 has a reward" in warning
-
-
-def test_after_a_step_with_a_difference_a_run_is_warned_again():
-    assert flat_warning(rows(*[True] * 12, False, *[True] * 10)[-11:]) is not None
-
-
-def test_rewards_that_change_from_step_to_step_are_told_by_their_ends():
-    found = rows(*[True] * 10)
-    found[3]["reward"] = 1.0
-    assert "(reward between 0.000 and 1.000)" in flat_warning(found)
 
 
 def report(step, **changes):
@@ -114,11 +72,6 @@ def test_without_a_terminal_there_is_a_line_per_report(line):
     )
     line.update(report(5), SPEED)
     assert line.said[1].startswith("step 5/5") and "held-out" not in line.said[1]
-
-
-def test_a_warning_is_a_line_at_once(line):
-    line.update(report(1, warning="nothing to learn from"), SPEED)
-    assert line.said == ["warning: nothing to learn from"]
 
 
 def test_a_long_curve_is_told_in_few_points():

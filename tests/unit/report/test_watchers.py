@@ -11,6 +11,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.report.watch import found_by, watchers_of
 from mortal_steps.report.watchers import WATCHERS
 from mortal_steps.report.watchers.base import Episodes, Seen
+from mortal_steps.report.watchers.reward_flat import EQUAL
 
 NOISE = itertools.cycle([0.02, -0.03, 0.01, 0.0, -0.01, 0.03, -0.02])
 
@@ -67,10 +68,9 @@ def test_a_collapse_says_from_where_and_what_to_do():
         [*noisy(0.6, 30), *[0.0] * 3, *noisy(0.6, 30)],
         [*noisy(-0.5, 30), *noisy(-0.6, 30)],
         [0.0] * 50,
-        [None] * 50,
         [*[0.6] * 9, *[0.0] * 9],
     ],
-    ids=["rises", "a little less", "a dip", "negative", "never any", "nothing scored", "too short"],
+    ids=["rises", "a little less", "a dip", "negative", "never any", "too short"],
 )
 def test_what_is_no_collapse(values):
     assert told(rewards(*values)) == []
@@ -125,6 +125,48 @@ def test_many_masked_completions_are_told_by_the_function_that_failed():
     [(watcher, found)] = found_by(watchers_of(config()), [masked(1, f=0, g=0), masked(2, f=1, g=5)])
     assert (watcher.event, found.value) == ("mortal.reward.masked", 0.25)
     assert found.text == "25 % of the completions of step 2 are left out, as g failed on them"
+
+
+FLAT, MISSING = "mortal.reward.flat", "mortal.reward.missing"
+
+
+def flat(*equal, reward=0.0, first=1):
+    return [
+        Seen(step=n, metrics={"step": n, "reward": reward, EQUAL: 1.0 if same else 0.5})
+        for n, same in enumerate(equal, start=first)
+    ]
+
+
+def test_ten_steps_without_any_difference_are_told_once():
+    steps = flat(False, *[True] * 60)
+    assert told(steps) == [(FLAT, 11)]
+    [(_, found)] = found_by(watchers_of(config()), steps)
+    assert "of steps 2 to 11 are equal (reward 0.000)" in found.text
+    assert "all advantages are 0" in found.text and "rollout.temperature" in found.advice
+
+
+def test_fewer_steps_without_a_difference_and_what_trl_does_not_report_are_no_news():
+    assert told(flat(*[True] * 9, False, *[True] * 9)) == []
+    assert told(rewards(*[0.0] * 10)) == []
+
+
+def test_steps_without_a_difference_that_come_back_later_are_told_again():
+    again = flat(*[True] * 12, False, *[True] * 10)
+    assert told(again, quiet_steps=5) == [(FLAT, 10), (FLAT, 23)]
+    assert told(again) == [(FLAT, 10)]
+
+
+def test_equal_rewards_that_change_from_step_to_step_are_told_by_their_ends():
+    steps = [*flat(*[True] * 9), *flat(True, reward=1.0, first=10)]
+    [(_, found)] = found_by(watchers_of(config()), steps)
+    assert "(reward between 0.000 and 1.000)" in found.text
+
+
+def test_three_steps_without_a_score_are_told_once():
+    assert told(rewards(None, None, 0.5, None, None)) == []
+    assert told(rewards(0.5, *[None] * 40)) == [(MISSING, 4)]
+    [(_, found)] = found_by(watchers_of(config()), rewards(0.5, *[None] * 40))
+    assert "no completion of steps 2 to 4 has a reward" in found.text
 
 
 def timed(*seconds):

@@ -10,7 +10,11 @@ import numpy
 import pytest
 import torch
 
+from mortal_steps.config import RunConfig, TrainingConfig
+from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.calling.calls import CallFailure
+from mortal_steps.schedule import num_train_steps
+from mortal_steps.types import RewardedShard
 from tests.support.rewards.calling import STATE, call, scored, slow
 from tests.support.rewards.shards import CHAT, make_shard
 
@@ -126,6 +130,51 @@ def test_trl_gives_the_same_arguments(model_path: str, tmp_path: Any, chat: bool
     for name in ("global_step", "max_steps"):
         assert isinstance(getattr(trl["trainer_state"], name), int)
         assert isinstance(getattr(ours["trainer_state"], name), int)
+
+
+def test_trl_names_held_out_sets_and_counts_parts_of_epochs_alike(
+    model_path: str, tmp_path: Any
+) -> None:
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    def short(completions: list[str], **_: Any) -> list[float]:
+        return [-float(len(text)) for text in completions]
+
+    args = GRPOConfig(
+        output_dir=str(tmp_path),
+        num_train_epochs=0.7,
+        per_device_train_batch_size=4,
+        num_generations=2,
+        max_completion_length=4,
+        eval_strategy="steps",
+        eval_steps=10,
+        per_device_eval_batch_size=2,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+        save_strategy="no",
+    )
+    sets = {"easy": 1, "hard": 2}
+    trainer = GRPOTrainer(
+        model=model_path,
+        args=args,
+        reward_funcs=short,
+        train_dataset=Dataset.from_list([{"prompt": "ab="}] * 7),
+        eval_dataset={n: Dataset.from_list([{"prompt": "a="}] * size) for n, size in sets.items()},
+    )
+    trainer.train()
+    ours = TrainingConfig(batch_size=2, num_generations=2, num_epochs=0.7)
+    assert trainer.state.global_step == num_train_steps(7, ours) == 3
+    named = set(trainer.evaluate())
+    logged = {name for row in trainer.state.log_history for name in row}
+    rows = [[{"short": -1.0}]] * 3
+    shard = RewardedShard(step=0, shard=0, generation_sha256="", rewards=rows)
+    found = mean_scores(RunConfig(rewards={"functions": ("m:short",)}), [shard], sets)
+    for name in sets:  # TRL names a set in its loss, and calls the rewards of each alike
+        of_set = {each for each in found if each.startswith(f"eval_{name}_")}
+        assert f"eval_{name}_loss" in named and len(of_set) == 2
+        assert {each.replace(f"eval_{name}_", "eval_") for each in of_set} <= logged
 
 
 def _shape(value: Any) -> Any:

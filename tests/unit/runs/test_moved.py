@@ -13,6 +13,7 @@ from mortal_steps.runs.manifest import RunManifest
 from mortal_steps.runs.retention import what_may_go
 from mortal_steps.runs.run import find_run, list_runs
 from mortal_steps.runs.survey import survey
+from mortal_steps.system.rounding import decides_rounding
 from tests.support.begun_runs import make_run
 
 
@@ -68,6 +69,26 @@ def test_workers_round_as_in_the_environment_that_the_run_began_in(
     assert "MKL_CBWR" not in environment
     assert "ATEN_CPU_CAPABILITY was 'avx2', now not set" in caplog.text
     assert "MKL_CBWR was not set, now 'COMPATIBLE'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "decides"),
+    [
+        ("VLLM_BATCH_INVARIANT", True),
+        ("VLLM_USE_FLASHINFER_SAMPLER", True),
+        ("VLLM_ENABLE_INDUCTOR_MAX_AUTOTUNE", True),
+        ("VLLM_USE_V2_MODEL_RUNNER", True),
+        ("TORCHINDUCTOR_MAX_AUTOTUNE", True),
+        ("TRITON_F32_DEFAULT", True),
+        ("TORCHINDUCTOR_CACHE_DIR", False),
+        ("TRITON_CACHE_DIR", False),
+        ("TRITON_HOME", False),
+        ("PYTORCH_CUDA_ALLOC_CONF", False),
+        ("VLLM_LOGGING_LEVEL", False),
+    ],
+)
+def test_variables_that_choose_kernels_are_kept_and_folders_are_not(name, decides):
+    assert decides_rounding(name) == decides
 
 
 def test_an_earlier_run_has_the_environment_as_it_is(tmp_path, monkeypatch, caplog):

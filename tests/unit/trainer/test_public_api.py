@@ -44,12 +44,12 @@ PARAMETERS = {
     "others": inspect.Parameter.empty,
 }
 MODES = {
-    SingleNode: {"gpu": "A100", "use_vllm": False, "vllm_mode": "colocate"},
+    SingleNode: {"gpu": "A100-80GB", "use_vllm": False, "vllm_mode": "colocate"},
     Distributed: {
-        "actor": "A100",
+        "actor": "A100-80GB",
         "rollout": "A10G",
         "num_rollout_workers": 2,
-        "weight_sync_method": "reload",
+        "weight_sync_method": None,
         "sync_weights_every": 1,
     },
     GPUConfig: {"gpu_type": inspect.Parameter.empty, "count": 1},
@@ -57,7 +57,7 @@ MODES = {
 METHODS = {
     "train": {"resume": None, "detach": False, "resume_from_checkpoint": None},
     "result": {},
-    "evaluate": {},
+    "evaluate": {"eval_dataset": None},
     "generate": {
         "prompts": inspect.Parameter.empty,
         "num_generations": 1,
@@ -137,7 +137,7 @@ def test_a_mode_takes_these_parameters(mode):
 
 
 def test_vllm_of_its_own_takes_two_gpus():
-    with pytest.raises(ConfigError, match=r"GPUConfig\('A100', count=2\)"):
+    with pytest.raises(ConfigError, match=r"GPUConfig\('A100-80GB', count=2\)"):
         SingleNode(use_vllm=True, vllm_mode="serve")
     two = SingleNode(gpu=GPUConfig("A100", count=2), use_vllm=True, vllm_mode="serve")
     assert two.settings()["compute.modal.gpu"] == "A100:2"

@@ -1,13 +1,20 @@
 """What parameters and objects become in the configuration."""
 
+import datetime
+import itertools
 import json
 from pathlib import Path
 
+import numpy
 import pandas
 import pytest
+import torch
+from datasets import Dataset, DatasetDict
+from PIL import Image
 
 from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode
 from mortal.rewards.functions import exact_match
+from mortal.trainer.objects import datasets
 from mortal.trainer.settings import changed_keys, overrides
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import (
@@ -43,9 +50,9 @@ def test_parameters_are_keys():
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
-        (Distributed(), ("distributed", None, 2, "reload")),
-        (SingleNode(), ("single_node", "transformers", 1, "reload")),
-        (SingleNode(use_vllm=True), ("single_node", "vllm", 1, "reload")),
+        (Distributed(), ("distributed", None, 2, None)),
+        (SingleNode(), ("single_node", "transformers", 1, None)),
+        (SingleNode(use_vllm=True), ("single_node", "vllm", 1, None)),
         (
             Distributed(num_rollout_workers=3, weight_sync_method="volume"),
             ("distributed", None, 3, "volume"),
@@ -114,18 +121,121 @@ def test_rows_are_a_file_that_is_named_after_them():
     ("dataset", "said"),
     [
         ([], "has no rows"),
-        ({"train": ROWS}, r"train_dataset=dataset\['train'\]"),
-        ((row for row in ROWS), "which has no length"),
+        ((), "has no rows"),
+        ((row for row in ()), "has no rows"),
+        ({"validation": ROWS, "test": ROWS}, r"\(validation, test\) .*dataset\['validation'\]"),
+        ({"prompt": ["1 + 1 ="]}, "several splits or columns"),
+        (7, "of type int, which cannot be iterated over"),
         (["1 + 1 ="], "a row is a dict of columns"),
-        (pandas.DataFrame(ROWS), r"frame\.to_dict\('records'\)"),
         ([{"prompt": "1", "answer": object()}], r"train_dataset\[0\]\['answer'\]"),
-        ([{"prompt": "1", "answer": float("nan")}], r"train_dataset\[0\]\['answer'\]"),
+        ([{"prompt": "1", "answer": float("inf")}], r"train_dataset\[0\]\['answer'\]"),
+        ([{"prompt": "1", "image": Image.new("1", (1, 1))}], "MORTAL trains on text alone"),
+        ([{"prompt": [{"role": "user", "content": [Image.new("1", (1, 1))]}]}], "text alone"),
     ],
-    ids=["empty", "splits", "generator", "texts", "frame", "object", "nan"],
+    ids=str,
 )
 def test_what_is_no_dataset_is_refused(dataset, said):
     with pytest.raises(DataError, match=said):
         config_of(train_dataset=dataset)
+
+
+def rows_of(dataset, **given):
+    path = config_of(train_dataset=dataset, **given).data.source
+    return list(map(json.loads, Path(path).read_text().splitlines()))
+
+
+class Indexed:
+    """As torch's datasets are: with a length and rows, but no iterator."""
+
+    def __len__(self):
+        return len(ROWS)
+
+    def __getitem__(self, index):
+        return ROWS[index]
+
+
+def generated():
+    yield from ROWS
+
+
+TABLE = Dataset.from_list(ROWS)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        TABLE,
+        TABLE.with_format("torch"),
+        TABLE.with_format("pandas"),
+        TABLE.to_iterable_dataset(),
+        DatasetDict(test=TABLE.select([0]), train=TABLE),
+        {"train": TABLE},
+        pandas.DataFrame(ROWS),
+        generated,
+        generated(),
+        Indexed(),
+    ],
+    ids=lambda dataset: type(dataset).__name__,
+)
+def test_the_same_rows_are_the_same_in_any_form(dataset):
+    assert rows_of(dataset) == ROWS
+
+
+def test_a_transform_of_the_users_own_is_kept():
+    louder = TABLE.with_transform(lambda rows: {"prompt": [p + "!" for p in rows["prompt"]]})
+    assert [row["prompt"] for row in rows_of(louder)] == ["1 + 1 =!", "1 + 2 =!"]
+
+
+def test_of_rows_without_an_end_as_many_are_read_as_the_steps_take(monkeypatch):
+    taken = []
+
+    def endless():
+        for number in itertools.count():
+            taken.append(number)
+            yield {"prompt": f"{number} + 1 =", "answer": str(number + 1)}
+
+    rows = rows_of(endless, max_steps=3, batch_size=4)
+    assert (len(rows), len(taken)) == (12, 12)
+    monkeypatch.setattr(datasets, "MOST_ROWS", 50)
+    with pytest.raises(DataError, match=r"has not ended after 50 rows; set max_steps"):
+        rows_of(endless)
+
+
+def test_values_become_what_json_can_hold():
+    row = {
+        "prompt": "1",
+        "day": datetime.date(2026, 3, 1),
+        "at": pandas.Timestamp("2026-03-01 12:30"),
+        "never": pandas.NaT,
+        "missing": pandas.NA,
+        "nan": float("nan"),
+        "array": numpy.arange(3),
+        "scalar": numpy.float32(0.5),
+        "tensor": torch.tensor([[1, 2]]),
+    }
+    assert rows_of([row]) == [
+        {
+            "prompt": "1",
+            "day": "2026-03-01",
+            "at": "2026-03-01T12:30:00",
+            "never": None,
+            "missing": None,
+            "nan": None,
+            "array": [0, 1, 2],
+            "scalar": 0.5,
+            "tensor": [[1, 2]],
+        }
+    ]
+
+
+def test_several_datasets_to_evaluate_on_have_names():
+    data = config_of(eval_dataset={"easy": ROWS[:1], "hard": TABLE}).data
+    assert list(data.eval_sets) == ["easy", "hard"]
+    assert data.eval_source is None
+    splits = DatasetDict(train=TABLE, test=TABLE)
+    assert list(config_of(eval_dataset=splits).data.eval_sets) == ["train", "test"]
+    with pytest.raises(ConfigError, match=r"data\.eval_sets"):
+        config_of(eval_dataset={"too-easy": ROWS})
 
 
 def test_evaluation_comes_with_its_dataset():
@@ -162,8 +272,8 @@ def test_what_cannot_be_meant_is_refused(given, said, folder):
     ("gpu", "said"),
     [
         (lambda: SingleNode(gpu=None), r"None: write a GPU's name"),
-        (lambda: GPUConfig("A100", 2.0), r"write GPUConfig\('A100', count=2\)"),
-        (lambda: GPUConfig("A100:2", 2), r"write GPUConfig\('A100', count=2\)"),
+        (lambda: GPUConfig("A100", 2.0), r"write GPUConfig\('A100-80GB', count=2\)"),
+        (lambda: GPUConfig("A100:2", 2), r"write GPUConfig\('A100-80GB', count=2\)"),
     ],
     ids=["none", "fraction", "twice"],
 )

@@ -17,7 +17,13 @@ from transformers.utils import is_liger_kernel_available, is_torch_bf16_gpu_avai
 from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import trl_values
 from mortal_steps.config.loader import in_plain_words
-from mortal_steps.config.trl_options import check_names, idleness, loading_options, options_of
+from mortal_steps.config.trl_options import (
+    check_names,
+    idleness,
+    loading_options,
+    options_of,
+    unrepeatable_options,
+)
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models.hub import tokenizer_folder
 from mortal_steps.models.local_folder import read_type
@@ -54,7 +60,9 @@ def check_options(config: RunConfig, build: Callable[..., TrainingArguments]) ->
         quantization_config(config)
         _check_packages(built)
     check_model_options(config)
-    idle = _idle_options(config.training.trl) + _idle_lora(config)
+    chosen = config.training.trl
+    unrepeatable = unrepeatable_options(chosen) if config.training.deterministic else ()
+    idle = _idle_options(chosen) + unrepeatable + _idle_lora(config)
     return idle + _counted_in_batches(config) + _lost_updates(config)
 
 
