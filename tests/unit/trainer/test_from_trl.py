@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 import trl
+from peft import LoraConfig
+from transformers import BitsAndBytesConfig
 from trl import GRPOConfig, RLOOConfig, SFTConfig
 
 from mortal import Distributed, MortalTrainer, SingleNode
@@ -45,7 +47,7 @@ class Tokenizer:
 GIVEN = {
     **{"GRPOConfig": GRPO, "RLOOConfig": RLOO, "SFTConfig": partial(SFTConfig, bf16=False)},
     **{"problems": ROWS, "tokenizer": Tokenizer(), "tool": print, "callback": object()},
-    "optimizer": object(),
+    **{"optimizer": object(), "LoraConfig": LoraConfig, "BitsAndBytesConfig": BitsAndBytesConfig},
 }
 
 
