@@ -11,7 +11,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-saving bench-dataset bench-resume bench-engine-restart bench-sampling bench-store bench-weights bench-startup bench-modal-latency bench-rewards bench-rewards-parallel bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-saving bench-dataset bench-resume bench-engine-restart bench-sampling bench-store bench-weights bench-digests bench-startup bench-modal-latency bench-rewards bench-rewards-parallel bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -121,6 +121,9 @@ bench-sampling: vllm-env  ## vLLM on a CPU: one seed per completion or per shard
 
 bench-weights: venv  ## Publish, load and verify weights beside a plain write and read (SIZES=, METHODS=, BEFORE=COMMIT)
 	$(BIN)/python -m benchmarks.weights $(if $(SIZES),--sizes $(SIZES)) $(if $(METHODS),--methods $(METHODS)) $(if $(BEFORE),--before $(BEFORE))
+
+bench-digests: venv  ## Digest tensors where they are, beside hashes of the same bytes: seconds a gigabyte
+	$(BIN)/python -m benchmarks.weights.digests
 
 bench-store: venv  ## A shard of completions on disk: bytes, CPU time and memory, beside JSON
 	$(BIN)/python -m benchmarks.store

@@ -17,8 +17,10 @@ from mortal.server.files import Server, living_server, out_of_room, state_dir
 from mortal.terminal.display import page_now, show_outcome
 from mortal.terminal.output import checking, run_argument, say
 from mortal.terminal.streams import losing_what_cannot_be_printed
+from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
+from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.head_start import model_beside
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.orchestration.preflight import begin_workers_imports
@@ -62,6 +64,8 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
             begin_workers_imports(run.config, run.info.rounding)
             began = time.monotonic()
             say(f"run {run.info.run_id} in {run.store.root}")
+            if (found := find_placement(run.config)).gpus:
+                say(f"placement: {placement_in_words(found)}")
             with model_beside(run):
                 spinner.show("waiting for the Prefect server")
                 server = prefect.answering()
@@ -123,15 +127,20 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
     it began."""
     run = find_run(Path(config.runs_dir), str(config.run_id))
     ended = run.manifest
-    lost = f"the Prefect server at {server.api_url} went away ({error}){_room(server)}"
     if ended.error and ended.updated_at >= began:
         return ServerError(ended.error)
+    room = _room(server)
+    of_server = f"the Prefect server at {server.api_url}"
+    reason = "" if room else f" ({error})"
     if run.is_complete():
         return ServerError(
-            f"run {config.run_id} has completed, but {lost} before it was told, and may show the "
-            f"run as running. `mortal show {config.run_id}` shows the result"
+            f"run {config.run_id} has completed: `mortal show {config.run_id}`. But {of_server} "
+            f"could not be told{reason}, and may show it as running{room}"
         )
-    return ServerError(f"{lost}; once it is back, continue with `mortal resume {config.run_id}`")
+    return ServerError(
+        f"{of_server} went away{reason}; once it is back, continue with `mortal resume "
+        f"{config.run_id}`{room}"
+    )
 
 
 def _room(server: Server) -> str:

@@ -59,8 +59,9 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
     import torch
 
     from mortal_steps.policy.model_files.adapter_base import AdapterBase
-    from mortal_steps.policy.model_files.writing import save_adapter
+    from mortal_steps.policy.model_files.writing import adapter_tensors, save_adapter
     from mortal_steps.policy.on_disk import weights
+    from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
     from mortal_steps.store import RunStore
     from mortal_steps.store.syncing import BackgroundSync
     from mortal_steps.types import PolicyVersion
@@ -73,6 +74,9 @@ def _publish(folder: Path, rounds: int) -> list[dict[str, Any]]:
 
         def export_weights(self, into: Path) -> dict[str, str]:
             return save_adapter(model, into, AdapterBase(name="base"))
+
+        def published_digests(self) -> dict[str, str]:
+            return tensor_digests(adapter_tensors(model).items())
 
         def score(self, token_ids: Sequence[int]) -> list[float]:
             began, began_cpu = time.perf_counter(), time.process_time()

@@ -49,6 +49,13 @@ class Policy:
         """See `Stepper`; older code has no such function."""
         return export.published_tensors(self.model)
 
+    def published_digests(self) -> dict[str, str]:
+        """See `Stepper`."""
+        # Imported where used: older code has no such module.
+        from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
+
+        return tensor_digests(self.policy_tensors().items())
+
     def export_settings(self, folder: Path) -> None:
         """See `Stepper`."""
         export.save_settings(self.model, folder)

@@ -63,6 +63,14 @@ def train(
     ] = None,
     accept_changed_rewards: AcceptChangedRewards = False,
     detach: Detach = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Check everything and show which GPU each worker takes and the memory that each "
+            "needs; make no run.",
+        ),
+    ] = False,
     port: Port = 0,
     keep_server: KeepServer = False,
     **flags: Any,
@@ -84,6 +92,13 @@ def train(
     settings = settings.model_copy(update=changes)
     if accept_changed_rewards:
         settings = _accepted(settings)
+    if dry_run:
+        from mortal_steps.orchestration.opening import rehearse
+        from mortal_steps.report.spinner import spinner
+
+        rehearse(settings, checking, say)
+        spinner.stop()
+        return
     _drive(settings, port=port, keep_server=keep_server, detach=detach)
 
 

@@ -84,7 +84,8 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["train_dataset"] is not None:
         size = given["batch_size"] or TrainingConfig.model_fields["batch_size"].default
         steps = given["max_steps"]
-        needs = steps * size if isinstance(steps, int) and steps > 0 else None
+        known = isinstance(steps, int) and isinstance(size, int) and steps > 0
+        needs = steps * size if known else None
         keys["data.source"] = source_of(given["train_dataset"], runs_dir, "train_dataset", needs)
     else:
         _check_programs_are_scored(terms)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
-from mortal_steps.compute.devices import measures_memory, sharing_gpus
+from mortal_steps.compute.placement import measures_memory, sharing_gpus
 from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, TRAINING_MODULES, engine_kind
 from mortal_steps.config.weight_sync import IN_PLACE, RELOAD

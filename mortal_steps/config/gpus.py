@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import difflib
 
-GPUS = (
-    "T4",
-    "L4",
-    "A10",
-    "L40S",
-    "A100",
-    "A100-40GB",
-    "A100-80GB",
-    "RTX-PRO-6000",
-    "H100",
-    "H100!",
-    "H200",
-    "B200",
-    "B200+",
-    "B300",
-)
+GIB = 2**30
+MEMORY = {
+    "T4": 14.6,
+    "L4": 22.0,
+    "A10": 22.0,
+    "L40S": 44.4,
+    "A100": 39.4,
+    "A100-40GB": 39.4,
+    "A100-80GB": 79.2,
+    "RTX-PRO-6000": 94.9,
+    "H100": 79.2,
+    "H100!": 79.2,
+    "H200": 139.8,
+    "B200": 178.0,
+    "B200+": 178.0,
+    "B300": 267.0,
+}
+"""About how much memory CUDA finds on each, in GiB. For A100, Modal may give 40 or 80 GB."""
+GPUS = tuple(MEMORY)
 ALIASES = {"A10G": "A10"}
 """Other common spellings."""
 MOST_PER_CONTAINER = 8
@@ -51,3 +54,8 @@ def modal_gpu(wanted: str) -> str:
 def gpu_count(wanted: str) -> int:
     """The number of GPUs that `A100:2` stands for; raises what `modal_gpu` raises."""
     return int(modal_gpu(wanted).partition(":")[2] or 1)
+
+
+def memory_of(gpu: str) -> int:
+    """Bytes of memory of one such GPU, at least."""
+    return round(MEMORY[modal_gpu(gpu).partition(":")[0]] * GIB)

@@ -219,18 +219,23 @@ class RunConfig(Section):
         context: int | None = None,
         weight_sync: str = RELOAD,
         reward_commits: RewardCommits = RewardCommits(),  # noqa: B008 - immutable
+        num_rollout_workers: int | None = None,
+        on_gpu: bool = False,
     ) -> RunConfig:
         """The same with values for what defaults to the machine and the model.
 
         The machine has `cores` CPU cores and, for rollout workers, this `engine` and `dtype`; the
         model is of that `commit` of the hub, and takes `context` tokens. Weights reach the workers
         by `weight_sync`, and reward models are of `reward_commits`. None: unknown or, as a `dtype`,
-        the model's.
+        the model's. The run has so many rollout workers where it begins, and its actor is `on_gpu`
+        or not.
         """
+        workers = num_rollout_workers or self.num_rollout_workers
         actor = 1 if self.rollout.staleness else min(cores, MOST_THREADS)
         room = min(self.model.max_model_len, context or self.model.max_model_len)
         return self._settle(
-            num_shards=self.num_shards,
+            num_shards=min(workers, self.training.batch_size),
+            accumulation=self.training.accumulation_on_gpu() if on_gpu else 1,
             threads={"actor": actor, "rollout": 1, "reward": 1},
             commit=commit,
             engine=engine,
@@ -247,6 +252,7 @@ class RunConfig(Section):
         roles = {"actor": places.actor, "rollout": places.rollout, "reward": places.reward}
         return self._settle(
             num_shards=begun.num_shards,
+            accumulation=begun.training.accumulation_steps,
             threads={role: at.threads for role, at in roles.items()},
             commit=begun.model.revision,
             engine=begun.rollout.engine,
@@ -281,6 +287,7 @@ class RunConfig(Section):
         self,
         *,
         num_shards: int,
+        accumulation: int,
         threads: Mapping[str, int | None],
         commit: str | None,
         engine: str | None,
@@ -298,7 +305,11 @@ class RunConfig(Section):
             rollout["dtype"] = dtype
         rollout["max_tokens"] = self.rollout.max_tokens or max_tokens
         rollout["weight_sync"] = self.rollout.weight_sync or weight_sync
-        lora = values["training"]["lora"]
+        training = values["training"]
+        training["gradient_accumulation_steps"] = (
+            self.training.gradient_accumulation_steps or accumulation
+        )
+        lora = training["lora"]
         lora["publish"] = self.training.lora.publish or publish
         if not self.model.is_pinned:
             values["model"]["revision"] = commit or self.model.revision
@@ -310,7 +321,10 @@ class RunConfig(Section):
         """What decides the run's numbers: the keys that affect anything (`marks.Affects`)."""
         rollout = self.rollout.model_copy(update={"num_shards": self.num_shards})
         rewards = self.rewards.shortened()
-        meant = self.model_copy(update={"rollout": rollout, "rewards": rewards})
+        accumulation = {"gradient_accumulation_steps": self.training.accumulation_steps}
+        training = self.training.model_copy(update=accumulation)
+        changes = {"rollout": rollout, "rewards": rewards, "training": training}
+        meant = self.model_copy(update=changes)
         return identity_of(meant, meant.model_dump(mode="json"))
 
     def fingerprint(self) -> str:

@@ -40,6 +40,8 @@ LOADABLE = {
 engine computes it beside its base."""
 LEAVES_BASE = (True, False, "gaussian", "orthogonal")
 """Values of `init_lora_weights` with which PEFT does not change the base."""
+GPU_ROWS = 8
+"""Completions in a micro-batch on a GPU, at most, by default."""
 
 EMBEDDINGS = (
     *("lm_head", "model.embed_tokens", "model.language_model.embed_tokens", "embed_out"),
@@ -163,9 +165,11 @@ class TrainingConfig(Section):
     num_iterations: Annotated[int, Affects.TRAINING, Trl("num_iterations")] = Field(1, ge=1)
     """Optimization passes over each batch."""
     gradient_accumulation_steps: Annotated[
-        int, Affects.TRAINING, Trl("gradient_accumulation_steps")
-    ] = Field(1, ge=1)
-    """Micro-batches per optimizer update."""
+        int | None, Affects.TRAINING, Decides("gradient_accumulation_steps")
+    ] = Field(None, ge=1)
+    """Micro-batches per optimizer update. Default: 1 on a CPU; on a GPU so many that a micro-batch
+    has at most 8 completions. It decides how sums of gradients round, so a run keeps the number
+    with which it began."""
     max_completion_length: Annotated[int, Affects.TRAINING, Trl("max_completion_length")] = Field(
         1024, ge=1
     )
@@ -221,13 +225,30 @@ class TrainingConfig(Section):
                 f"micro-batches; TRL would silently drop {rows % pieces} of them. Choose "
                 "gradient_accumulation_steps (or trl.steps_per_generation) that divides it"
             )
-        if self.steps_per_generation * self.num_iterations % self.gradient_accumulation_steps:
+        if pieces * self.num_iterations % self.accumulation_steps:
             raise ValueError(
-                f"gradient_accumulation_steps = {self.gradient_accumulation_steps} does not divide "
+                f"gradient_accumulation_steps = {self.accumulation_steps} does not divide "
                 f"steps_per_generation x num_iterations = {pieces * self.num_iterations}; an "
                 "optimizer update would reach over two batches"
             )
         return self
+
+    @property
+    def accumulation_steps(self) -> int:
+        """`gradient_accumulation_steps`, 1 before it is settled."""
+        return self.gradient_accumulation_steps or 1
+
+    def accumulation_on_gpu(self) -> int:
+        """The default of `gradient_accumulation_steps` on a GPU: the least that divides the batch
+        into micro-batches of at most `GPU_ROWS`.
+
+        Where the loss is a mean over the micro-batch's own tokens, or micro-batches are cut in
+        another way, it is 1.
+        """
+        if self.loss_type == "bnpo" or "steps_per_generation" in self.trl:
+            return 1
+        counts = range(1, self.rows + 1)
+        return next(n for n in counts if self.rows % n == 0 and self.rows // n <= GPU_ROWS)
 
     @property
     def rows(self) -> int:
@@ -248,10 +269,10 @@ class TrainingConfig(Section):
     @property
     def steps_per_generation(self) -> int:
         """Micro-batches that one batch is cut into (TRL's `steps_per_generation`)."""
-        return int(self.trl.get("steps_per_generation", self.gradient_accumulation_steps))
+        return int(self.trl.get("steps_per_generation", self.accumulation_steps))
 
     @property
     def optimizer_steps_per_batch(self) -> int:
         """Optimizer updates per train step."""
         micro_steps = self.steps_per_generation * self.num_iterations
-        return micro_steps // self.gradient_accumulation_steps
+        return micro_steps // self.accumulation_steps

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Callable
 
 from mortal_steps.compute.base import Compute
 from mortal_steps.compute.local import LocalCompute
+from mortal_steps.compute.placement import find_placement
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
+from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.policy.starting_model.base_model import first_model
@@ -95,6 +97,8 @@ async def _workers(
         rounding=run.info.rounding,
     )
     on_modal = run.config.compute.backend == "modal"
+    if (found := find_placement(run.config)).gpus:
+        logger.info("placement: %s", placement_in_words(found))
     if not on_modal:
         _log_ignored(run)
         _log_changed_versions(run)

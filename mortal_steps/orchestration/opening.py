@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from mortal_steps.compute.placement import placed_config
 from mortal_steps.config import RunConfig
 from mortal_steps.config.run import NAME
 from mortal_steps.errors import ConfigError, RunNotFoundError, StoreError
@@ -46,18 +47,8 @@ def open_run(
     changed and not accepted, and whatever `check_surroundings` and `preflight.check` raise; nothing
     is written before they pass.
     """
-    if config.run_id is None:
-        raise StoreError("a run needs a run_id")
-    if not re.fullmatch(NAME, config.run_id):
-        raise ConfigError(
-            f"run_id = {config.run_id!r} cannot name a folder: use letters, digits, '.', '_' and "
-            "'-', and start with a letter or a digit"
-        )
+    root, warned = _checked_root(config), list[str]()
     config = with_own_seed(config)
-    check_trackers(config.logging.report_to)
-    if config.compute.backend == "local":
-        check_surroundings()
-    root, warned = Path(config.runs_dir) / config.run_id, list[str]()
     if config.compute.backend == "modal":
         _bring_here(config, root)
     if not (root / IDENTITY_FILE).exists():
@@ -76,7 +67,7 @@ def open_run(
     check_config(run.store, run.info)
     check_problems(run.store, run.info)
     config = as_begun(config, run.config)
-    opened = Run(run.store, config, run.info)
+    opened = Run(run.store, placed_config(config), run.info)
     if not opened.is_complete():
         check_sources(opened.store, config, opened.working_dir())
     on_modal = config.compute.backend == "modal"
@@ -84,6 +75,37 @@ def open_run(
     if not opened.is_complete() and not elsewhere:  # a complete one needs the model no more
         check_model(config.model, run.info.model_files)
     return opened
+
+
+def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str], None]) -> None:
+    """Do what `open_run` does for a new run, up to making it: settle its defaults and check it.
+
+    `show` is called with the lines of the forecast: which worker is where, and what memory each
+    card needs. Raises what `open_run` raises, and `StoreError` for a run that exists.
+    """
+    root = _checked_root(config)
+    if (root / IDENTITY_FILE).exists():
+        raise StoreError(
+            f"run {config.run_id} exists in {config.runs_dir}, and --dry-run is about a new run; "
+            "leave --run-id out, or choose another"
+        )
+    preflight.check(settle(follow_link(with_own_seed(config))), say=say, show=show)
+
+
+def _checked_root(config: RunConfig) -> Path:
+    """The run's directory, whether it exists or not. Raises an error for a run that cannot be
+    opened here."""
+    if config.run_id is None:
+        raise StoreError("a run needs a run_id")
+    if not re.fullmatch(NAME, config.run_id):
+        raise ConfigError(
+            f"run_id = {config.run_id!r} cannot name a folder: use letters, digits, '.', '_' and "
+            "'-', and start with a letter or a digit"
+        )
+    check_trackers(config.logging.report_to)
+    if config.compute.backend == "local":
+        check_surroundings()
+    return Path(config.runs_dir) / config.run_id
 
 
 def as_begun(config: RunConfig, begun: RunConfig) -> RunConfig:

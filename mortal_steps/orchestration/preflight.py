@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mortal_steps.compute.base import ROLES, Role, WorkerSpec
-from mortal_steps.compute.devices import check_devices
 from mortal_steps.compute.local import begin_imports, call_once
+from mortal_steps.compute.placement import check_devices
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
@@ -29,8 +29,11 @@ from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, check_listed_weights, read_context
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.engine_checks import check_adapter, check_engine
+from mortal_steps.orchestration.forecast import forecast
+from mortal_steps.orchestration.forecast_lines import lines_of
 from mortal_steps.orchestration.pictures import check_pictures
 from mortal_steps.orchestration.room_for_weights import check_room_for_weights
+from mortal_steps.orchestration.room_on_gpus import warnings_of
 from mortal_steps.orchestration.settling import lacks, rollout_interpreter
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
@@ -70,11 +73,13 @@ def check(
     say: Callable[[str], None] | None = None,
     beside: Beside | None = None,
     warned: list[str] | None = None,
+    show: Callable[[str], None] | None = None,
 ) -> Problems:
     """Check a resolved configuration, and return the problems of the run.
 
     The problems are read from their source unless they are given. `say` is called with a line on
-    every check that may take a while. What TRL warns of is logged, and added to `warned`. Raises
+    every check that may take a while, and `show` with the lines of the forecast; without it, only
+    the forecast's warnings are logged. What TRL warns of is logged, and added to `warned`. Raises
     the `MortalError` that names what is wrong.
     """
     say, beside = say or _say_nothing, beside or Beside()
@@ -108,7 +113,13 @@ def check(
     check_rewards(config, train)
     say("measuring the prompts, and checking the training options with TRL")
     beside.go_on()
-    return check_training(config, train, held_out, [] if warned is None else warned)
+    found, longest = check_training(config, train, held_out, [] if warned is None else warned)
+    expected = forecast(config, longest)
+    for line in lines_of(expected) if show else ():
+        show(line)
+    for warning in () if show else warnings_of(expected):
+        logger.warning("%s", warning)
+    return found
 
 
 def warn_of_repeats(config: RunConfig, num_problems: int) -> None:
@@ -264,9 +275,10 @@ def check_something_scores(config: RunConfig, problem: Problem) -> None:
 
 def check_training(
     config: RunConfig, train: Sequence[Problem], held_out: Sequence[Problem], warned: list[str]
-) -> Problems:
+) -> tuple[Problems, int | None]:
     """Have TRL check the options of `[training]` and `[training.trl]`, and return the problems
-    whose prompts fit the model (`data.on_long`). Its warnings are added to `warned`."""
+    whose prompts fit the model (`data.on_long`), and the tokens of the longest. Its warnings are
+    added to `warned`."""
     count = len(train) + len(held_out)
     if count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
@@ -282,8 +294,9 @@ def check_training(
             "before the first step",
             config.model.name_or_path,
         )
-        return train, held_out
-    return keep_fitting(config, train, held_out, lengths)
+        return (train, held_out), None
+    fitting = keep_fitting(config, train, held_out, lengths)
+    return fitting, min(lengths.longest, max(1, lengths.context - config.max_tokens))
 
 
 def _passing_worker(config: RunConfig, role: Role) -> WorkerSpec:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
+from mortal_steps.compute.memory import BYTES
 from mortal_steps.config import RunConfig
 from mortal_steps.models.hub import is_hub_model
+from mortal_steps.models.shape import count_parameters
 from mortal_steps.store.segments import START, check_shared_memory
-
-BYTES_OF = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def check_room_for_weights(config: RunConfig) -> None:
@@ -31,11 +30,4 @@ def _published_bytes(config: RunConfig) -> int:
     dtype = config.sampled_model.dtype
     if dtype == "auto":
         return sum(path.stat().st_size for path in files)
-    from safetensors import safe_open
-
-    values = 0
-    for path in files:
-        with safe_open(path, framework="numpy") as file:
-            names = file.keys()
-            values += sum(math.prod(file.get_slice(name).get_shape()) for name in names)
-    return values * BYTES_OF[dtype]
+    return count_parameters(Path(config.model.name_or_path)) * BYTES[dtype]

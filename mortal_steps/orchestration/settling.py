@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mortal_steps.compute.devices import have_bfloat16, samples_on_gpu
+from mortal_steps.compute.placement import Placement, find_placement, have_bfloat16
 from mortal_steps.config import ModelConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, ENGINES, EngineKind, engine_kind
 from mortal_steps.config.rewards import RewardCommits
@@ -31,14 +31,17 @@ def settle(config: RunConfig) -> RunConfig:
     `hub.find_commit` raises."""
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
+    found = find_placement(config)
     settled = config.settled(
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
         engine=_find_engine(config),
         dtype=_find_sampling_type(config),
         context=find_context(model),
-        weight_sync=_find_weight_sync(config),
+        weight_sync=_find_weight_sync(config, found),
         reward_commits=find_reward_commits(config),
+        num_rollout_workers=len(found.engines),
+        on_gpu=found.actor is not None,
     )
     _tell(config, settled)
     return settled
@@ -98,10 +101,11 @@ def _find_sampling_type(config: RunConfig) -> SamplingType | None:
     return "bfloat16" if have_bfloat16(config) else None
 
 
-def _find_weight_sync(config: RunConfig) -> str:
+def _find_weight_sync(config: RunConfig, found: Placement) -> str:
     """The default of the way in which workers get new weights. On a GPU nothing is gained by giving
     back the old ones first, and an engine that can sleep pays for it."""
-    return VOLUME if samples_on_gpu(config) and not config.rollout.sleep_while_training else RELOAD
+    on_gpus = all(found.engines) and not config.rollout.sleep_while_training
+    return VOLUME if on_gpus else RELOAD
 
 
 def _has_engine(python: str, kind: EngineKind) -> bool:

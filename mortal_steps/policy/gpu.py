@@ -1,10 +1,21 @@
-"""Why torch computes on the CPU of a machine that has a GPU."""
+"""What torch can do with this machine's GPU, and why it computes on the CPU beside one."""
 
 from __future__ import annotations
 
 import torch
+from transformers.utils import is_torch_bf16_gpu_available
 
 from mortal_steps.system.gpus import expects_gpu
+
+
+def has_bfloat16() -> bool:
+    """Whether torch's accelerator computes in bfloat16; a CUDA device that emulates it does not.
+
+    `compute.devices` asks the same before a run begins.
+    """
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(is_torch_bf16_gpu_available())
 
 
 def why_unused() -> str | None:

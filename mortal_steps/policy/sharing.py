@@ -16,7 +16,6 @@ reached by replay for as long, since a checkpoint waits for the folder, and the 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
@@ -93,7 +92,9 @@ class Sharing:
             )
         self.join()
         # Imported where used: an actor that is only made needs no torch.
+        from mortal_steps.policy.model_files.staging import copy_into
         from mortal_steps.rollout.weight_sync.shared_tensors import views
+        from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 
         tensors = policy.policy_tensors()
         layout = lay_out(
@@ -105,9 +106,10 @@ class Sharing:
             payload = segment.payload(layout.size)
             payload[: len(layout.header)] = layout.header
             for name, view in views(payload, layout).items():
-                view.copy_(tensors[name])
+                copy_into(view, tensors[name])
             on_cpu = all(tensor.device.type == "cpu" for tensor in tensors.values())
-            files, digests = self._described(policy, payload, probe, alone=on_cpu)
+            by_name = tensor_digests(tensors.items())
+            files, digests = self._described(policy, payload, probe, by_name, alone=on_cpu)
             manifest = manifest_of(digests)
             shared = {**files, FOLDER_MANIFEST: manifest}
             place = segment.seal(shared, (SAFE_WEIGHTS_NAME, layout.size))
@@ -155,7 +157,13 @@ class Sharing:
             self._store.commit_folder(path, content, digests)
 
     def _described(
-        self, policy: Shareable, payload: memoryview, probe: Sequence[int], *, alone: bool
+        self,
+        policy: Shareable,
+        payload: memoryview,
+        probe: Sequence[int],
+        tensors: Mapping[str, str],
+        *,
+        alone: bool,
     ) -> tuple[dict[str, bytes], dict[str, str]]:
         """The small files of a version, and the digests of all of them; the payload is hashed
         `alone`, or while the policy scores."""
@@ -165,8 +173,7 @@ class Sharing:
                 digest.result()
             if not self._settings:  # the same for all versions
                 self._settings = _settings_of(policy)
-            scored = {"token_ids": list(probe), "logprobs": policy.score(probe)}
-            files = {**self._settings, PROBE_FILE: json.dumps(scored).encode()}
+            files = {**self._settings, PROBE_FILE: weights.probe_of(policy, probe, tensors)}
             digests = {name: digest_of_bytes(content) for name, content in files.items()}
             return files, {**digests, SAFE_WEIGHTS_NAME: digest.result()}
 

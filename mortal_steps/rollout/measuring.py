@@ -38,6 +38,8 @@ class PromptLengths:
     """Longest prompt plus completion that the model takes; at most `model.max_model_len`."""
     fits: int = 0
     """Prompts of up to this many tokens fit."""
+    longest: int = 0
+    """Exact number of tokens of the prompt that has the most of `tokens`."""
 
 
 def measure_prompts(
@@ -56,12 +58,14 @@ def measure_prompts(
     counter = _Counter(tokenizer, template_options, fits)
     tokens = array("L")
     unusable: dict[int, str] = {}
+    longest: tuple[int, Prompt] = (0, "")
     remaining = iter(prompts)
     while chunk := list(itertools.islice(remaining, MEASURED_AT_ONCE)):
         check_template(chunk, tokenizer)
         start = len(tokens)
         try:
-            tokens.extend(counter.count(chunk))
+            tokens.extend(counts := counter.count(chunk))
+            longest = max(longest, max(zip(counts, chunk, strict=True), key=_most), key=_most)
             continue
         except Exception:  # noqa: BLE001 - whatever the template raises; asked one by one, below
             pass
@@ -74,7 +78,17 @@ def measure_prompts(
     for position, length in enumerate(tokens):
         if not length:
             unusable.setdefault(position, "it has no tokens")
-    return PromptLengths(tokens=tokens, unusable=unusable, context=context, fits=fits)
+    return PromptLengths(
+        tokens=tokens,
+        unusable=unusable,
+        context=context,
+        fits=fits,
+        longest=len(render([longest[1]], tokenizer, template_options)[0]) if longest[0] else 0,
+    )
+
+
+def _most(counted: tuple[int, Prompt]) -> int:
+    return counted[0]
 
 
 class _Counter:

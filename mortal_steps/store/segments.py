@@ -37,7 +37,7 @@ from mortal_steps.types import SegmentRef
 
 SHARED_MEMORY = Path("/dev/shm")
 MAGIC = b"MORTAL1\n"
-START = 1 << 20
+START = 4 << 20
 ABANDONED_S = 3600.0
 """Seconds since the last writing after which a segment whose writer is gone counts as abandoned."""
 REMEDY = "or choose another rollout.weight_sync, such as 'reload'"
@@ -150,11 +150,20 @@ def _read(path: Path, memory: mmap.mmap, stamp: str) -> Shared | None:
         name, size = head["payload"]
         files = {other: base64.b64decode(coded) for other, coded in head["files"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptFileError(f"{path} is damaged: {error!r}") from None
+        # Not by its repr, which has all of the head where that is no text any more.
+        raise damaged_segment(path, f"its head is unreadable ({error})") from None
     if START + size > len(memory):
-        raise CorruptFileError(f"{path} is damaged: it ends before its {size:,} bytes do")
+        raise damaged_segment(path, f"it ends before its {size:,} bytes do")
     content = memoryview(memory)[START : START + size]
     return Shared(files=files, payload_name=name, payload=content)
+
+
+def damaged_segment(origin: Path | str, why: str) -> CorruptFileError:
+    """The error for memory that does not hold what was put there."""
+    return CorruptFileError(
+        f"{origin} is damaged: {why}. Continue with `mortal resume`, which reads the weights from "
+        "their folder or makes them again"
+    )
 
 
 def prefix_of(run: Path) -> str:

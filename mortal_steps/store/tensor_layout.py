@@ -109,5 +109,5 @@ def read_layout(content: memoryview, origin: str, size: int | None = None) -> La
             place = Place(name=name, dtype=entry["dtype"], shape=shape, start=begin + start)
             places.append(place)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptFileError(f"{origin} is no safetensors file: {error!r}") from None
+        raise CorruptFileError(f"{origin} is no safetensors file: {error}") from None
     return Layout(header=header, places=tuple(places), size=size)

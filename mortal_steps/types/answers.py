@@ -31,8 +31,8 @@ class StepResult:
     """The version published after the step, where one is due."""
     timing: StageTiming
     weights_digest: str | None = None
-    """xxh3 of the trained weights after the step (of an adapter alone, where there is one); None in
-    records of versions that noted none."""
+    """Digest of the trained weights after the step (of an adapter alone, where there is one); None
+    in records of versions that noted none."""
     history_id: str | None = None
     """Chained id of the batches alone; None in those records, whose `state_id` is that."""
     warnings: tuple[str, ...] = ()

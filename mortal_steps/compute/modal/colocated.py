@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.compute.base import Role, WorkerSpec
-from mortal_steps.compute.devices import sharing_gpus
 from mortal_steps.compute.local_container import CLOSE_GRACE_S, LocalContainer
+from mortal_steps.compute.placement import sharing_gpus
 from mortal_steps.config import LocalConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.config.gpus import gpu_count

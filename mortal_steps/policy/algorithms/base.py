@@ -76,6 +76,11 @@ class Stepper(Protocol):
         """Write the trained model with its tokenizer, an adapter merged into its base."""
         ...
 
+    def published_digests(self) -> dict[str, str]:
+        """Digest of each tensor that `export_weights` writes, by its name there
+        (`tensor_digests`)."""
+        ...
+
     def weights_digest(self) -> str:
         """Digest of the weights that are trained, as they are now."""
         ...

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from blake3 import blake3
 
+from mortal_steps.policy.model_files.staging import pieces_of
 from mortal_steps.rollout.weight_sync.shared_tensors import NAMES
 from mortal_steps.store.digests import BLAKE3, num_threads
 from mortal_steps.store.hashing_file import HashingFile
@@ -55,15 +56,10 @@ def _pieces(
     yield layout.header
     for place in layout.places:
         if tensors[place.name].numel():
-            yield _bytes_of(cast(tensors[place.name], dtype))
+            for piece in pieces_of(cast(tensors[place.name], dtype)):
+                yield memoryview(piece.numpy())
 
 
 def _type_of(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
     found: torch.dtype = tensor.dtype if dtype is None or not tensor.is_floating_point() else dtype
     return found
-
-
-def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    """Without a copy where it lies in the CPU's memory as it is written."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy())

@@ -83,15 +83,22 @@ def save_adapter(
     machine. With `dtype` the tensors are cast. Returns digests.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    name = model.active_adapter
-    # Base embeddings are never among what is trained; peft would look for theirs on the hub.
-    tensors = get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
-    config = copy.copy(model.peft_config[name])
+    config = copy.copy(model.peft_config[model.active_adapter])
     config.inference_mode = True
     config.save_pretrained(str(folder))
     _settle_adapter_config(folder / CONFIG_NAME, base)
-    digest = write_tensors(folder / SAFETENSORS_WEIGHTS_NAME, tensors, dtype)
+    digest = write_tensors(folder / SAFETENSORS_WEIGHTS_NAME, adapter_tensors(model), dtype)
     return {SAFETENSORS_WEIGHTS_NAME: digest}
+
+
+def adapter_tensors(model: PeftModel) -> dict[str, torch.Tensor]:
+    """The tensors that `save_adapter` writes, which are the live ones."""
+    name = model.active_adapter
+    # Base embeddings are never among what is trained; peft would look for theirs on the hub.
+    found: dict[str, torch.Tensor] = get_peft_model_state_dict(
+        model, adapter_name=name, save_embedding_layers=False
+    )
+    return found
 
 
 def save_trained(

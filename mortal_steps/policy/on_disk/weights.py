@@ -3,12 +3,13 @@
     weights/v12/
       config.json generation_config.json model.safetensors    a `from_pretrained` folder; or
       adapter_config.json adapter_model.safetensors           a LoRA adapter without its base
-      probe.json        {"token_ids": [5, 6, ...], "logprobs": [-1.2, ...]}
+      probe.json        {"token_ids": [5, 6, ...], "logprobs": [-1.2, ...], "tensors": {...}}
       manifest.json     digest of each file
 
 The probe is a fixed token sequence with the actor's own logprobs under these weights (those of
 `token_ids[1:]`). A rollout worker that loaded the folder scores it too, and so finds out whether it
-samples with these weights or only believes so.
+samples with these weights or only believes so. `tensors` has the digest of each tensor, computed
+where the actor had it: the worker computes those of what it holds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,9 +25,8 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data.kept import find_train_problems
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
 from mortal_steps.rollout.prompts import tokenize_prompts
-from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
+from mortal_steps.rollout.weight_sync.canary import PROBE_FILE, published_digests
 from mortal_steps.store import RunStore
-from mortal_steps.store.digests import BLAKE3, digest_like
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.syncing import BackgroundSync
 from mortal_steps.types import PolicyVersion, WeightsRef
@@ -43,6 +42,8 @@ class Policy(Protocol):
     """What `publish` needs of a policy; a `Stepper` has it."""
 
     def export_weights(self, folder: Path) -> dict[str, str]: ...
+
+    def published_digests(self) -> dict[str, str]: ...
 
     def score(self, token_ids: Sequence[int]) -> list[float]: ...
 
@@ -68,11 +69,14 @@ def publish(
     hashed: dict[str, str] = {}
     with store.committing_folder(path_of(version), hashed=hashed, sync=sync) as folder:
         hashed |= policy.export_weights(folder)
-        logprobs = policy.score(probe)
-        (folder / PROBE_FILE).write_text(
-            json.dumps({"token_ids": list(probe), "logprobs": logprobs})
-        )
+        (folder / PROBE_FILE).write_bytes(probe_of(policy, probe, policy.published_digests()))
     return _reference(store, version)
+
+
+def probe_of(policy: Policy, probe: Sequence[int], digests: Mapping[str, str]) -> bytes:
+    """Content of the probe's file: what tells these weights from all others."""
+    scored = {"token_ids": list(probe), "logprobs": policy.score(probe), "tensors": dict(digests)}
+    return json.dumps(scored).encode()
 
 
 def find(store: RunStore, version: PolicyVersion) -> WeightsRef | None:
@@ -142,21 +146,13 @@ def _reference(store: RunStore, version: PolicyVersion) -> WeightsRef:
 
 def check_same(store: RunStore, policy: Policy, published: WeightsRef) -> None:
     """Raise `WeightsMismatchError` unless the policy holds the weights of a published version."""
-    folder = store.path(published.path)
-    listed = store.folder_files(published.path)
-    there = {path.name: listed[path.name] for path in folder.glob(WEIGHTS)}
-    with tempfile.TemporaryDirectory(
-        dir=store.path(FOLDER), prefix=".", suffix=".partial"
-    ) as exported:
-        policy.export_weights(Path(exported))
-        paths = sorted(Path(exported).glob(WEIGHTS))
-        here = {path.name: digest_like(path, there.get(path.name, BLAKE3)) for path in paths}
-    if here != there:
+    path = store.path(published.path)
+    there = published_digests((path / PROBE_FILE).read_bytes())
+    here = policy.published_digests()
+    other = sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
+    if other:
         raise WeightsMismatchError(
-            f"version {published.version} is published with weights {_first(there)}, the actor "
-            f"holds {_first(here)}; delete {folder} if these are to take its place"
+            f"version {published.version} is published with weights other than the actor's "
+            f"({other[0]}, {len(other)} of {len(here)} tensors); delete {path} if the actor's are "
+            "to take its place"
         )
-
-
-def _first(digests: Mapping[str, str]) -> str:
-    return min(digests.values(), default="none").removeprefix(BLAKE3)[:12]

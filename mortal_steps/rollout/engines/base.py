@@ -8,14 +8,14 @@ most likely token, ignores the filters and reports logprobs at temperature 1.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.config import ModelConfig, RolloutConfig
-from mortal_steps.errors import EngineError, ModelError, WeightsMismatchError
-from mortal_steps.store.tensor_layout import Layout
+from mortal_steps.errors import EngineError, ModelError
+from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.types import FinishReason, SamplingParams
 
 
@@ -71,39 +71,16 @@ class Engine(Protocol):
             "rollout.weight_sync to 'reload', 'volume' or 'checkpoint'"
         )
 
-    def verify(self, folder: Path) -> None:
-        """Raise `WeightsMismatchError` if the engine does not hold the tensors in the folder.
+    def compare(self, published: PublishedTensors) -> Mapping[str, bool]:
+        """Of each published tensor that can be compared with the one that is held, by name, whether
+        they are the same to the bit: `published.compared` of those that are held. For all other
+        tensors, the log-probabilities are the only proof.
 
         One train step changes log-probabilities only a little, and a new adapter does not change
         them at all, so they cannot tell whether the weights were loaded. By default nothing is
-        compared, and the log-probabilities are the only proof.
+        compared.
         """
-
-    def verify_tensors(self, tensors: Mapping[str, Any], origin: str) -> None:
-        """Compare with tensors that `load_tensors` took and that lie at `origin`. By default
-        nothing is compared."""
-
-    def compared(self, names: Collection[str]) -> Collection[str]:
-        """The names, among those of a published version's tensors, that `verify` and
-        `verify_tensors` compare. For all other tensors, the log-probabilities are the only proof.
-
-        By default all names if the engine has a `verify`, and none if it has not.
-        """
-        return () if type(self).verify is Engine.verify else names
-
-    def holds_as_in_file(self, layout: Layout) -> bool:
-        """Whether the loaded tensors of a safetensors file with this layout lie in the CPU's memory
-        exactly as in the file, so that `digest_of_held` proves them.
-
-        By default no: then the file is hashed, and `verify` compares its tensors.
-        """
-        return False
-
-    def digest_of_held(self, layout: Layout) -> str:
-        """`blake3:<hex>` of the file with this layout, made of the tensors that are held: equal to
-        the file's, it proves them all at once. Empty where they do not lie as in it, as by
-        default."""
-        return ""
+        return {}
 
     def restart(self, folder: Path) -> None:
         """Build the engine anew with the weights in the folder. By default this is `load`."""
@@ -161,15 +138,6 @@ class EngineFactory(Protocol):
     ) -> Engine:
         """The engine."""
         ...
-
-
-def other_tensors(origin: str, names: Sequence[str]) -> WeightsMismatchError:
-    """The error of `Engine.verify` for tensors with these names, which lie at `origin`."""
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return WeightsMismatchError(
-        f"the engine does not hold the tensors of {origin} (other or missing: {names[0]}{more}). "
-        'Try another rollout.weight_sync or, for an adapter, training.lora.publish = "merged"'
-    )
 
 
 def read_model_config(model_path: str, trust_remote_code: bool) -> Any:

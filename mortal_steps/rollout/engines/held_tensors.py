@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import torch
-from blake3 import blake3
 from safetensors import safe_open
 
 from mortal_steps.rollout.engines.tensor_shapes import model_files
 from mortal_steps.rollout.weight_sync.shared_tensors import NAMES
-from mortal_steps.store.digests import BLAKE3, num_threads
+from mortal_steps.store.digests import num_threads
 from mortal_steps.store.tensor_layout import Layout, layout_of
 
 Held = Mapping[str, torch.Tensor]
@@ -39,56 +37,11 @@ def is_held(held: torch.Tensor, given: torch.Tensor) -> bool:
     return bool(held.shape == wanted.shape and torch.equal(held.view(bits), wanted.view(bits)))
 
 
-def differing(held: Held, given: Iterable[tuple[str, torch.Tensor]]) -> list[str]:
-    """Names of tensors that are not held as they are given; those held by no such name are left
-    out."""
-    return sorted(
-        name for name, tensor in given if name in held and not is_held(held[name], tensor)
-    )
-
-
-def differing_in(held: Iterable[tuple[str, torch.Tensor]], folder: Path) -> list[str]:
-    """Names of tensors, given one by one, that are not those of a model folder; those that are not
-    in the folder are left out."""
-    with contextlib.ExitStack() as opened:
-        files = [
-            opened.enter_context(safe_open(path, framework="pt"))
-            for path in sorted(folder.glob("*.safetensors"))
-        ]
-        by_name = {name: file for file in files for name in file.keys()}  # noqa: SIM118
-        return sorted(
-            name
-            for name, tensor in held
-            if name in by_name and not is_held(tensor, by_name[name].get_tensor(name))
-        )
-
-
-def is_as_in_file(held: Held, layout: Layout) -> bool:
-    """Whether the tensors of a file with this layout are held as they lie there: each in the CPU's
-    memory by its name, of its type and shape, with nothing between them in the file."""
-    end = len(layout.header)
-    for place in layout.places:
-        tensor = held.get(place.name)
-        if tensor is None or not _lies_like(tensor, place.dtype, place.shape) or place.start != end:
-            return False
-        end += place.num_bytes
-    return end == layout.size
-
-
-def digest_of_held(held: Held, layout: Layout) -> str:
-    """Digest of the file with this layout and the tensors that are held as in it."""
-    hasher = blake3(max_threads=num_threads(layout.size))
-    hasher.update(layout.header)
-    for place in layout.places:
-        hasher.update(_bytes_in(held[place.name]).data)
-    return BLAKE3 + hasher.hexdigest()
-
-
 def read_files(held: Held, folder: Path) -> bool:
     """Read a model folder's files into the tensors that are held as in them, past any mapping;
     False, and nothing is read, where they are not. Raises `OSError` and `CorruptFileError`."""
     layouts = {path: layout_of(path) for path in sorted(folder.glob("*.safetensors"))}
-    if not all(is_as_in_file(held, layout) for layout in layouts.values()):
+    if not all(_is_as_in_file(held, layout) for layout in layouts.values()):
         return False
     for path, layout in layouts.items():
         _read_file(held, path, layout)
@@ -115,6 +68,18 @@ def copy_tensors(held: Held, given: Held) -> bool:
     with ThreadPoolExecutor(num_threads(size)) as threads:
         list(threads.map(lambda piece: np.copyto(*piece), pieces))
     return True
+
+
+def _is_as_in_file(held: Held, layout: Layout) -> bool:
+    """Whether the tensors of a file with this layout are held as they lie there: each in the CPU's
+    memory by its name, of its type and shape, with nothing between them in the file."""
+    end = len(layout.header)
+    for place in layout.places:
+        tensor = held.get(place.name)
+        if tensor is None or not _lies_like(tensor, place.dtype, place.shape) or place.start != end:
+            return False
+        end += place.num_bytes
+    return end == layout.size
 
 
 def _read_file(held: Held, path: Path, layout: Layout) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.adapter_files import ADAPTER_WEIGHTS, read_adapter_config
+from mortal_steps.rollout.weight_sync.published import PublishedTensors
 
 
 class AdaptedModel:
@@ -47,13 +49,7 @@ class AdaptedModel:
         for name, tensor in given.items():
             held[name].copy_(tensor)
 
-    def differing(self, folder: Path) -> list[str]:
-        """Names of the folder's tensors that are not held as they are there, to the bit."""
-        held, given = self._held, load_file(folder / ADAPTER_WEIGHTS)
-        return sorted(
-            name
-            for name in held.keys() | given.keys()
-            if name not in held
-            or name not in given
-            or not torch.equal(held[name].cpu(), given[name].to(held[name].dtype))
-        )
+    def compare(self, published: PublishedTensors) -> Mapping[str, bool]:
+        """Of the tensors held and those published, whether they are the same to the bit."""
+        missing = self._held.keys() ^ published.shapes.keys()
+        return dict.fromkeys(missing, False) | published.compared(self._held.items())

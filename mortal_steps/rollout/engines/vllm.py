@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,17 @@ from mortal_steps.rollout.engines.base import (
     Engine,
     SampledTokens,
     context_length,
-    other_tensors,
     read_model_config,
 )
 from mortal_steps.rollout.engines.tensor_shapes import TensorShapes, check_shapes, tensor_shapes
 from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
 from mortal_steps.rollout.engines.vllm_library import supervised
 from mortal_steps.rollout.weight_sync.base import weight_sync
+from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
 
-WITNESS = "mortal_steps.rollout.engines.vllm_weights.Witness"
+WITNESS = "mortal_steps.rollout.engines.vllm_witness.Witness"
 """For the option `worker_extension_cls` of an `LLM`."""
 
 
@@ -142,21 +142,23 @@ class VllmEngine(Engine):
         self._reset_prefix_cache()
 
     @supervised
-    def verify(self, folder: Path) -> None:
-        """Compare the model's tensors, or the adapter's."""
-        if is_adapter(folder):
-            self._adapters.verify(self._llm, folder)
-        else:
-            self._verify(str(folder), tensor_shapes(folder), str(folder))
+    def compare(self, published: PublishedTensors) -> Mapping[str, bool]:
+        """Of the adapter's modules, or of the model's tensors that vLLM has where `load_weights`
+        puts them."""
+        from mortal_steps.rollout.engines import vllm_weights
 
-    def verify_tensors(self, tensors: Mapping[str, Any], origin: str) -> None:
-        """The same of tensors in memory."""
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        self._verify(tensors, shapes, origin)
-
-    def compared(self, names: Collection[str]) -> Collection[str]:
-        """Those that vLLM has where `load_weights` puts them."""
-        return self._comparable.intersection(names)
+        given = published.given
+        if isinstance(given, str) and is_adapter(Path(given)):
+            return self._adapters.compare(self._llm, given)
+        if published.shapes.keys() - self._shapes.keys():
+            # The model that was read calls them otherwise.
+            self._comparable |= vllm_weights.comparable_tensors(self._llm, given)
+        if not self._comparable:
+            return {}
+        found = vllm_weights.held_tensors(self._llm, published, self._comparable)
+        if all(found.values()):
+            self._shapes, self._is_published = published.shapes, True
+        return found
 
     def restart(self, folder: Path) -> None:
         """Start vLLM anew with the folder; raises `EngineError` if it does not start, and
@@ -244,16 +246,6 @@ class VllmEngine(Engine):
     def _check_shapes(self, found: TensorShapes, origin: Path | str) -> None:
         by_name = self._is_published
         check_shapes(found, self._shapes, tied=self._tied, folder=origin, by_name=by_name)
-
-    def _verify(self, given: str | Mapping[str, Any], shapes: TensorShapes, origin: str) -> None:
-        from mortal_steps.rollout.engines import vllm_weights
-
-        if shapes.keys() - self._shapes.keys():  # the model that was read calls them otherwise
-            self._comparable |= vllm_weights.comparable_tensors(self._llm, given)
-        other = vllm_weights.differing_tensors(self._llm, given, self._comparable)
-        if other:
-            raise other_tensors(origin, other)
-        self._shapes, self._is_published = shapes, True
 
     def _load_model(self, path: str) -> None:
         """Read a whole model over the weights; vLLM forgets adapters with that."""

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.adapter_files import ADAPTER_WEIGHTS, adapter_digest
-from mortal_steps.rollout.engines.base import other_tensors
 from mortal_steps.rollout.engines.vllm_library import told_by
 
 if TYPE_CHECKING:  # vLLM sets the environment that torch reads when it is imported
@@ -59,13 +58,11 @@ class VllmAdapters:
         if before is not None:
             llm.llm_engine.remove_lora(before.lora_int_id)
 
-    def verify(self, llm: Any, folder: Path) -> None:
-        """Raise `WeightsMismatchError` unless vLLM's kernels read the folder's tensors."""
+    def compare(self, llm: Any, folder: str) -> dict[str, bool]:
+        """The modules of which vLLM's kernels do not read the folder's tensors."""
         number = self.request.lora_int_id if self.request else 0
-        answers = llm.collective_rpc("differing_tensors", args=(str(folder), number))
-        other = [name for names in answers for name in names]
-        if other:
-            raise other_tensors(str(folder), other)
+        answers = llm.collective_rpc("differing_tensors", args=(folder, number))
+        return {name: False for names in answers for name in names}
 
     def forget(self) -> None:
         """Compute without an adapter."""

@@ -3,15 +3,15 @@
 Three checks guard against sampling with other weights than those asked for, which no metric shows:
 
 1. The folder: every file has the digest that was recorded when the version was published. It is
-   hashed beside loading, from the same pages in memory.
-2. The tensors: those that the engine holds are the folder's (`Engine.verify`), however little the
-   log-probabilities differ. Where they lie in the CPU's memory as they do in a file, they are
-   hashed in its place: with the file's digest, they are what was published.
+   hashed beside loading, unless all tensors in it are compared.
+2. The tensors: those that the engine holds have the digests of those that the actor had
+   (`Engine.compare`), however little the log-probabilities differ.
 3. The canary: the engine's logprobs of a fixed probe equal the actor's, written beside the weights.
    Their mean difference decides. Where every tensor has been compared, a single token that is
    farther off is a matter of rounding, and only logged; elsewhere, it is refused.
 
-    probe.json  {"token_ids": [5, 6, 7, 30], "logprobs": [-4.1, -3.9, -2.2]}
+    probe.json  {"token_ids": [5, 6, 7, 30], "logprobs": [-4.1, -3.9, -2.2],
+                 "tensors": {"model.norm.weight": "bfloat16:9f0c...", ...}}
                  logprobs[i] belongs to token_ids[i + 1], at temperature 1
 """
 
@@ -22,16 +22,17 @@ import json
 import logging
 import math
 import statistics
+from collections.abc import Collection
 from pathlib import Path
 
 from mortal_steps.config.rollout import HALF_PRECISION_MEAN, HALF_PRECISION_TOLERANCE
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
 from mortal_steps.rollout.engines.adapter_files import is_adapter
-from mortal_steps.rollout.engines.base import Engine, other_tensors
+from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.weight_sync.base import WeightSync
-from mortal_steps.rollout.weight_sync.compared import Compared, compares_all
+from mortal_steps.rollout.weight_sync.compared import Compared
+from mortal_steps.rollout.weight_sync.published import PublishedTensors, check_held
 from mortal_steps.store import RunStore
-from mortal_steps.store.digests import BLAKE3
 from mortal_steps.store.tensor_layout import Layout, layout_of
 from mortal_steps.types import WeightsRef
 
@@ -55,29 +56,40 @@ def load_weights(
     that the engine cannot load, `WeightsMismatchError` if the canary fails.
     """
     layouts = _layouts(store.path(weights.path))
-    digests = store.folder_files(weights.path)
-    held = {
-        name: layout
-        for name, layout in layouts.items()
-        if digests.get(name, "").startswith(BLAKE3) and engine.holds_as_in_file(layout)
-    }
-    with store.verifying_folder(weights.path, weights.sha256, but=held) as folder:
+    with store.verifying_folder(weights.path, weights.sha256, but=layouts) as folder:
         engine.check(folder)
         sync.load(engine, folder)
-        if any(engine.digest_of_held(held[name]) != digests[name] for name in held):
-            engine.verify(folder)
-            raise other_tensors(str(folder), sorted(held))
-    if len(held) < len(layouts) or not layouts:
-        engine.verify(folder)
+        found = engine.compare(published_in(folder))
+        check_held(found, str(folder))
+    if not all(is_compared(layout, found) for layout in layouts.values()):
+        store.verify_folder(weights.path, weights.sha256)
     if compared is not None and not is_adapter(folder):
-        compared.tell(engine, layouts.values())
-    proven = len(held) == len(layouts) or (
-        # Of an adapter, an engine compares all tensors or none.
-        type(engine).verify is not Engine.verify
-        if is_adapter(folder)
-        else compares_all(engine, layouts.values())
-    )
+        compared.tell(found, layouts.values())
+    proven = bool(layouts) and all(is_compared(layout, found) for layout in layouts.values())
+    if is_adapter(folder):  # of which an engine compares all tensors or none
+        proven = type(engine).compare is not Engine.compare
     check_probe_in(engine, folder, tolerance, proven=proven)
+
+
+def published_in(folder: Path) -> PublishedTensors:
+    """The tensors in a version's folder."""
+    path = folder / PROBE_FILE
+    digests = published_digests(path.read_bytes()) if path.exists() else {}
+    return PublishedTensors(given=str(folder), digests=digests)
+
+
+def published_digests(probe: bytes) -> dict[str, str]:
+    """Digest of each tensor, as the content of a probe's file has them; none of a damaged one,
+    which `check_probe` refuses."""
+    try:
+        return dict(json.loads(probe)["tensors"])
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+def is_compared(layout: Layout, found: Collection[str]) -> bool:
+    """Whether these are names of all tensors in a file: it need not be hashed then."""
+    return all(place.name in found for place in layout.places)
 
 
 def _layouts(folder: Path) -> dict[str, Layout]:

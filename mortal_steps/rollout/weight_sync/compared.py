@@ -7,18 +7,11 @@ cannot compare those; the log-probabilities of the probe are then their only pro
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.store.tensor_layout import Layout
 
 logger = logging.getLogger(__name__)
-
-
-def compares_all(engine: Engine, layouts: Iterable[Layout]) -> bool:
-    """Whether the engine compares every tensor in these files with what was published."""
-    names = {place.name for layout in layouts for place in layout.places}
-    return len(names.intersection(engine.compared(names))) == len(names)
 
 
 class Compared:
@@ -27,15 +20,16 @@ class Compared:
     def __init__(self) -> None:
         self._told = False
 
-    def tell(self, engine: Engine, layouts: Iterable[Layout]) -> None:
-        """Log, at the first call, how many of the tensors in these files the engine compares."""
+    def tell(self, found: Collection[str], layouts: Iterable[Layout]) -> None:
+        """Log, at the first call, how many of the tensors in these files an engine has compared, by
+        the names of these."""
         if self._told:
             return
         self._told = True
         sizes = {place.name: place.num_bytes for layout in layouts for place in layout.places}
-        found = set(engine.compared(sizes))
-        others = sorted(sizes.keys() - found)
-        num_bytes, compared_bytes = sum(sizes.values()), sum(sizes[name] for name in found)
+        others = sorted(sizes.keys() - set(found))
+        num_bytes = sum(sizes.values())
+        compared_bytes = num_bytes - sum(sizes[name] for name in others)
         if not others:
             logger.info(
                 "all %d tensors of a version (%s bytes) are compared with those published",
@@ -46,6 +40,7 @@ class Compared:
             "%d of %d tensors of a version (%s of %s bytes) are compared with those published; the "
             "engine has the others by other names or in another form, and the probe's "
             "log-probabilities alone are their proof: %s%s",
-            *(len(found), len(sizes), f"{compared_bytes:,}", f"{num_bytes:,}", others[0]),
+            *(len(sizes) - len(others), len(sizes), f"{compared_bytes:,}", f"{num_bytes:,}"),
+            others[0],
             f" and {len(others) - 1} more" if len(others) > 1 else "",
         )

@@ -1,10 +1,9 @@
 """`direct`: the tensors are copied out of memory that the actor shares, without a file between.
 
 The actor announces where (`WeightsRef.segment`). What lies there is a version's whole folder: its
-manifest has the digest that was published, the files have those of the manifest. An engine with
-its tensors in the CPU's memory hashes those, once they are copied, and they must have the file's
-digest. For others, the file is hashed, and each tensor compared with it; beside an engine on a GPU
-a thread computes the hash. All of it is waited for before a token is sampled.
+manifest has the digest that was published, the files have those of the manifest. What the engine
+holds, once it has copied the tensors, must have the digests of those that the actor had; where it
+cannot compare all of them, the file in memory is hashed.
 
 A version that is not in memory (any more) is read from its folder: after a resume, or where the
 actor was restarted, or for a worker that comes late.
@@ -14,18 +13,23 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError, EngineError, WeightsMismatchError
-from mortal_steps.rollout.engines.base import Engine, other_tensors
+from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.weight_sync.base import restarted_on_failure
-from mortal_steps.rollout.weight_sync.canary import PROBE_FILE, check_probe
-from mortal_steps.rollout.weight_sync.compared import Compared, compares_all
+from mortal_steps.rollout.weight_sync.canary import (
+    PROBE_FILE,
+    check_probe,
+    is_compared,
+    published_digests,
+)
+from mortal_steps.rollout.weight_sync.compared import Compared
+from mortal_steps.rollout.weight_sync.published import PublishedTensors, check_held
 from mortal_steps.store.digests import digest_of_bytes
 from mortal_steps.store.folders import FOLDER_MANIFEST, listed_files
 from mortal_steps.store.mapped_segments import MappedSegments
-from mortal_steps.store.segments import SHARED_MEMORY, Shared, opened
+from mortal_steps.store.segments import SHARED_MEMORY, Shared, damaged_segment, opened
 from mortal_steps.store.tensor_layout import read_layout
 from mortal_steps.system.faults import ends_process
 from mortal_steps.types import WeightsRef
@@ -82,60 +86,49 @@ def _load(
     assert weights.segment is not None
     origin = f"{SHARED_MEMORY / weights.segment.name} (weights v{weights.version})"
     digest = _checked(shared, weights, origin)
-    layout = read_layout(shared.payload, origin)
+    try:
+        layout = read_layout(shared.payload, origin)
+    except CorruptFileError:
+        raise _damaged(origin) from None
     tensors = views(shared.payload, layout)
-    held = engine.holds_as_in_file(layout)
-    if compared is not None:
-        compared.tell(engine, [layout])
-    with ThreadPoolExecutor(1, thread_name_prefix="verify-weights") as beside:
-        hashes = not held and not engine.on_cpu
-        found = beside.submit(digest_of_bytes, shared.payload) if hashes else None
-        try:
-            engine.load_tensors(tensors)
-            proven = held and engine.digest_of_held(layout) == digest
-            if not proven:
-                engine.verify_tensors(tensors, origin)
-            if held and not proven:
-                raise other_tensors(origin, [shared.payload_name])
-            all_proven = proven or compares_all(engine, [layout])
-            check_probe(engine, shared.files[PROBE_FILE], tolerance, origin, proven=all_proven)
-        except EngineError:
+    try:
+        engine.load_tensors(tensors)
+        probe = shared.files[PROBE_FILE]
+        published = PublishedTensors(given=tensors, digests=published_digests(probe))
+        found = engine.compare(published)
+        check_held(found, origin)
+        proven = is_compared(layout, found)
+        check_probe(engine, probe, tolerance, origin, proven=proven)
+    except EngineError:
+        raise
+    except WeightsMismatchError:
+        if digest_of_bytes(shared.payload, alone=True) == digest:
             raise
-        except WeightsMismatchError:
-            if _hashed(shared, found) == digest:
-                raise
-            raise _damaged(origin) from None
-        except Exception as error:
-            if ends_process(error):
-                raise
-            logger.warning(
-                "the engine failed to load %s; reading its folder", origin, exc_info=True
-            )
-            return 0
-        if not proven and _hashed(shared, found) != digest:
-            raise _damaged(origin)
+        raise _damaged(origin) from None
+    except Exception as error:
+        if ends_process(error):
+            raise
+        logger.warning("the engine failed to load %s; reading its folder", origin, exc_info=True)
+        return 0
+    if not proven and digest_of_bytes(shared.payload, alone=True) != digest:
+        raise _damaged(origin)
+    if compared is not None:
+        compared.tell(found, [layout])
     return sum(map(len, (shared.payload, *shared.files.values())))
 
 
-def _hashed(shared: Shared, found: Future[str] | None) -> str:
-    return found.result() if found else digest_of_bytes(shared.payload, alone=True)
-
-
 def _damaged(origin: str) -> CorruptFileError:
-    return CorruptFileError(
-        f"{origin} is damaged: its tensors are not those that were published. Continue with "
-        "`mortal resume`, which reads them from their folder or makes them again"
-    )
+    return damaged_segment(origin, "its tensors are not those that were published")
 
 
 def _checked(shared: Shared, weights: WeightsRef, origin: str) -> str:
     """The digest of the payload as it was published, once the small files are as published."""
     manifest = shared.files.get(FOLDER_MANIFEST, b"")
     if hashlib.sha256(manifest).hexdigest() != weights.sha256:
-        raise CorruptFileError(f"{origin} is not what was published: its manifest is another one")
+        raise damaged_segment(origin, "its manifest is another one than was published")
     digests = listed_files(manifest, origin)
-    payload = digests.pop(shared.payload_name)
+    payload = digests.pop(shared.payload_name, "")
     for name, digest in digests.items():
         if digest_of_bytes(shared.files.get(name, b"")) != digest:
-            raise CorruptFileError(f"{origin} is damaged: {name} is not what was published")
+            raise damaged_segment(origin, f"{name} is not what was published")
     return payload

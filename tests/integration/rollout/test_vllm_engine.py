@@ -118,6 +118,16 @@ def test_logprobs_are_transformers_before_and_after_a_sync(found, folders, metho
     assert all(again == first for again in rest)
 
 
+def test_what_vllm_holds_is_compared_where_it_is(found):
+    compared = found["compared"]
+    assert compared["whole"] == dict.fromkeys(compared["names"], True)
+    assert compared["asked"] == ["held"], "no tensor was read again"
+    layer = "model.layers.1"
+    assert compared["self_attn.qkv_proj 0"] == [f"{layer}.self_attn.q_proj.weight"]
+    assert compared["self_attn.qkv_proj -1"] == [f"{layer}.self_attn.v_proj.weight"]
+    assert compared["mlp.gate_up_proj -1"] == [f"{layer}.mlp.up_proj.weight"]
+
+
 def test_weights_out_of_shared_memory_are_the_engines_own(found):
     direct = found["direct"]
     assert direct["synced"] == found["volume"][1]
@@ -242,6 +252,13 @@ def test_a_worker_samples_with_the_version_it_is_told_to(found, folders, run):
                 [list(group.prompt_ids)] * len(sampled),
             )
     assert "weights/v2" in found["worker"]["refusal"]
+
+
+def test_vllm_takes_what_it_is_asked_on_a_gpu_so_that_kernels_repeat(found):
+    inductor = found["kernels"]["inductor"]
+    assert (inductor["combo_kernels"], inductor["deterministic"]) == (False, True)
+    assert found["kernels"]["autotune"] is False
+    assert found["kernels"]["split_k"] == 1, "an adapter's sums are not split"
 
 
 def test_the_engine_keeps_quiet(found):

@@ -43,7 +43,7 @@ def run_stock(config, model_path, tmp_path, batches, recorder=None):
         "output_dir": str(tmp_path / "stock"),
         "max_steps": len(batches) * training.optimizer_steps_per_batch,
         "per_device_train_batch_size": training.rows // training.steps_per_generation,
-        "gradient_accumulation_steps": training.gradient_accumulation_steps,
+        "gradient_accumulation_steps": training.accumulation_steps,
         "num_generations": training.num_generations,
         "num_iterations": training.num_iterations,
         "max_completion_length": MAX_COMPLETION_LENGTH,

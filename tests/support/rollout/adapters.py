@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
-from mortal_steps.policy.model_files.writing import save_adapter
+from mortal_steps.policy.model_files.writing import adapter_tensors, save_adapter
 from mortal_steps.rollout.engines.adapter_files import ADAPTER_WEIGHTS
+from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from mortal_steps.store import RunStore
 from mortal_steps.types import PolicyVersion, WeightsRef
 from tests.support.rollout.cases import PROBE_IDS, RANK
@@ -45,8 +46,9 @@ def publish_adapter(store: RunStore, version: int, model: PeftModel) -> WeightsR
     path = f"weights/v{version}"
     with store.committing_folder(path) as folder:
         save_adapter(model, folder, AdapterBase(name="base"))
-        probe = {"token_ids": PROBE_IDS, "logprobs": logprobs_of(model, PROBE_IDS)}
-        (folder / "probe.json").write_text(json.dumps(probe))
+        tensors = tensor_digests(adapter_tensors(model).items())
+        scored = {"token_ids": PROBE_IDS, "logprobs": logprobs_of(model, PROBE_IDS)}
+        (folder / "probe.json").write_text(json.dumps({**scored, "tensors": tensors}))
     return WeightsRef(version=PolicyVersion(version), path=path, sha256=store.folder_digest(path))
 
 

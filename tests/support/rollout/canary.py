@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from mortal_steps.rollout.engines.base import Engine
-from mortal_steps.rollout.weight_sync.canary import check_probe_in
+from mortal_steps.rollout.weight_sync.canary import check_probe_in, published_in
+from mortal_steps.rollout.weight_sync.published import check_held
 
 
 def check_canary(engine: Engine, folder: Path, tolerance: float) -> None:
     """Raise `WeightsMismatchError` unless the engine has the folder's tensors, and scores its probe
     as the actor did."""
-    engine.verify(folder)
+    check_held(engine.compare(published_in(folder)), str(folder))
     check_probe_in(engine, folder, tolerance, proven=False)

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, MixtralConfig, PreTrainedModel, Q
 
 from mortal_steps.config import NewModelConfig
 from mortal_steps.policy.starting_model.new_model import build_tokenizer
+from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from mortal_steps.store import RunStore
 from mortal_steps.store.segments import Segment
 from mortal_steps.types import PolicyVersion, WeightsRef
@@ -133,7 +134,8 @@ def publish(
         for name in ("config.json", "generation_config.json", "model.safetensors"):
             shutil.copy(model_folder / name, folder / name)
         logprobs = logprobs_of(read_model(probe_folder or model_folder), PROBE_IDS)
-        probe = {"token_ids": PROBE_IDS, "logprobs": logprobs}
+        tensors = tensor_digests(load_file(model_folder / "model.safetensors").items())
+        probe = {"token_ids": PROBE_IDS, "logprobs": logprobs, "tensors": tensors}
         (folder / "probe.json").write_text(json.dumps(probe))
     return WeightsRef(version=PolicyVersion(version), path=path, sha256=store.folder_digest(path))
 

@@ -19,8 +19,10 @@ from pydantic import TypeAdapter
 from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig
 from mortal_steps.config.engines import VLLM_ADAPTERS
 from mortal_steps.errors import EngineError, MortalError, WeightsMismatchError
+from mortal_steps.rollout.engines import vllm_gpu
 from mortal_steps.rollout.engines.vllm import VllmEngine
 from mortal_steps.rollout.weight_sync.base import weight_sync
+from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store.segments import SHARED_MEMORY, START
 from mortal_steps.types import GenerateRequest, SamplingParams, WeightsRef
@@ -36,6 +38,8 @@ from tests.support.rollout.cases import (
 from tests.support.rollout.vllm_shards import check_common_prompts, check_one_seed, plain
 
 TOLERANCE = 1e-3
+FUSED = (("self_attn.qkv_proj", 0), ("self_attn.qkv_proj", -1), ("mlp.gate_up_proj", -1))
+"""vLLM's tensors of several published ones, and a row in each."""
 
 
 def start(
@@ -67,6 +71,45 @@ def check_sync(method: str, engine: VllmEngine, *loads: str) -> list[dict[str, A
             load(engine, folder, method)
         found.append({"score": engine.score(PROBE_IDS), "sampled": sample(engine, PARAMS["plain"])})
     return found
+
+
+def check_compared(engine: VllmEngine, folder: str) -> dict[str, Any]:
+    """What is found of the tensors held, which are those in the folder, and of each with one bit
+    flipped: by names of vLLM's own, and by a row of its fused tensors."""
+    from safetensors.torch import load_file
+
+    from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
+
+    digests = tensor_digests(load_file(Path(folder) / "model.safetensors").items())
+    published = PublishedTensors(given=folder, digests=digests)
+    engine._llm.collective_rpc, ask = _counted(engine._llm.collective_rpc)
+    found: dict[str, Any] = {"whole": dict(engine.compare(published)), "names": sorted(digests)}
+    found["asked"] = ask.copy()
+    for name, row in FUSED:
+        flip = f"model.layers.1.{name}.weight", row
+        engine._llm.collective_rpc(_flip_a_bit, args=flip)
+        found[f"{name} {row}"] = [n for n, same in engine.compare(published).items() if not same]
+        engine._llm.collective_rpc(_flip_a_bit, args=flip)
+    del engine._llm.collective_rpc
+    return found
+
+
+def _counted(ask: Any) -> tuple[Any, list[str]]:
+    """The same, and the methods that it was asked to call."""
+    asked: list[str] = []
+
+    def noted(method: Any, **given: Any) -> Any:
+        asked.append(str(method))
+        return ask(method, **given)
+
+    return noted, asked
+
+
+def _flip_a_bit(worker: Any, name: str, row: int) -> None:
+    import torch
+
+    held = worker.model_runner.get_model().get_parameter(name).data
+    held[row].view(torch.int32)[3] ^= 1
 
 
 def check_params(engine: VllmEngine) -> dict[str, Any]:
@@ -128,6 +171,20 @@ def check_bfloat16(model: str) -> dict[str, Any]:
     }
     engine.close()
     return found
+
+
+def check_kernels(model: str) -> dict[str, Any]:
+    """What vLLM makes of the options for a GPU, and of the setting for adapters there."""
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.lora.ops.triton_ops.utils import get_lora_op_configs
+
+    config = EngineArgs(**vllm_gpu.with_fixed_kernels({"model": model})).create_engine_config()
+    vllm_gpu.add_adapters_in_order()
+    return {
+        "inductor": config.compilation_config.inductor_compile_config,
+        "autotune": config.kernel_config.enable_flashinfer_autotune,
+        "split_k": get_lora_op_configs("shrink", 1, 16, 896, 16, 3)["split_k"],
+    }
 
 
 def refusal(call: Any, *given: Any) -> str:
@@ -219,6 +276,7 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     engine = start(a, "volume")
     found["volume"] = check_sync("volume", engine, b, a)
+    found["compared"] = check_compared(engine, a)
     found["params"] = check_params(engine)
     found["common_prompts"] = check_common_prompts(engine)
     found["prefix_cache"] = check_stale_prefix_cache(engine, a, b)
@@ -237,6 +295,7 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     found["chunked_prefill"] = refusal(start, a, "volume", chunked)
     found["one_seed"] = check_one_seed(a)
     found["bfloat16"] = check_bfloat16(a)
+    found["kernels"] = check_kernels(a)
     found["adapters"] = check_adapters(a, folders["adapters"])
     found["worker"] = check_worker(folders["worker"])
     found["direct"] = check_direct(folders["direct"])

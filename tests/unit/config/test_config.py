@@ -171,7 +171,7 @@ def test_documented_defaults():
         ),
         ({"runs_dir": "a\0b"}, r"runs_dir = .*: holds a NUL character"),
         ({"run_id": "../up"}, r"run_id = '../up'"),
-        ({"seed": -1}, r"seed = -1"),
+        ({"seed": -2}, r"seed = -2"),
         ({"rewards": {"weights": [float("nan")]}}, r"rewards.weights.* = nan: .*finite number"),
         ({"training": {"learning_rate": float("inf")}}, r"learning_rate = inf: .*finite number"),
         ({"rewards": {"timeout_s": 0}}, r"rewards.timeout_s = 0: .*greater than 0"),

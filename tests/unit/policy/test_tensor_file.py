@@ -6,6 +6,7 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from mortal_steps.policy.model_files import writing
+from mortal_steps.policy.model_files.staging import copied, copy_into, pieces_of
 from mortal_steps.policy.model_files.tensor_file import digest_of_tensors, write_tensors
 from mortal_steps.rollout.weight_sync.shared_tensors import NAMES
 from mortal_steps.store.digests import digest_of_file
@@ -71,3 +72,37 @@ def test_a_checkpoint_links_the_published_file_only_where_it_is_the_same(tmp_pat
             assert saved == {file.name: digest_of_file(file)}
             with torch.no_grad():
                 next(model.parameters()).add_(1.0)
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 48, 100])
+def test_what_is_copied_by_turns_is_whole_and_waited_for(size):
+    """As from a GPU, whose copies are done once they are waited for, and not before."""
+    content = torch.arange(size, dtype=torch.uint8)
+    memory, begun, found = [torch.zeros(16, dtype=torch.uint8) for _ in range(2)], [], []
+
+    class Late:
+        """A copy that takes until somebody waits for it."""
+
+        def __init__(self):
+            begin = 16 * len(begun)
+            begun.append(self)
+            self.piece = memory[(len(begun) - 1) % 2][: size - begin]
+            self.copied = self.piece.clone()
+            self.piece.zero_()
+
+        def synchronize(self):
+            self.piece.copy_(self.copied)
+
+    for piece in copied(content, memory, Late):
+        assert len(begun) == min(len(found) + 2, -(-size // 16)), "the next one is under way"
+        found.append(piece.clone())
+    assert torch.equal(torch.cat(found), content)
+
+
+def test_a_tensor_on_a_cpu_is_written_from_its_own_memory():
+    tensor = torch.randn(6, 8)
+    (piece,) = pieces_of(tensor)
+    assert piece.data_ptr() == tensor.data_ptr()
+    target = torch.zeros(8, 6)
+    copy_into(target, tensor.t())
+    assert torch.equal(target, tensor.t())

@@ -57,12 +57,12 @@ def sampled_from_a_folder(store, model_a, model_b):
     return sampled(other)
 
 
-def damage(weights, offset):
+def damage(weights, offset, bit=0):
     with (SHARED_MEMORY / weights.segment.name).open("r+b") as file:
         file.seek(offset)
         (byte,) = file.read(1)
         file.seek(offset)
-        file.write(bytes([byte ^ 1]))
+        file.write(bytes([byte ^ 1 << bit]))
 
 
 def test_weights_in_memory_are_those_of_the_folder_to_the_bit(store, worker, v1, model_a, model_b):
@@ -112,18 +112,25 @@ def test_what_happens_to_the_memory_afterwards_changes_nothing(store, worker, v1
     assert sampled(worker) == before
 
 
-@pytest.mark.parametrize("offset", [START + 2, START + 20_000, START + 200_000])
-def test_a_damaged_segment_is_refused_and_not_sampled_with(worker, v1, offset):
-    damage(v1, offset)
+@pytest.mark.parametrize(
+    "where", [16, b"model.safetensors", START + 2, START + 12, START + 20_000, START + 200_000]
+)
+@pytest.mark.parametrize("bit", [0, 7])
+def test_a_damaged_segment_is_refused_and_not_sampled_with(worker, v1, where, bit):
+    """Each of its parts, by a bit that leaves a letter a letter, and by one that does not."""
+    if isinstance(where, bytes):
+        where = (SHARED_MEMORY / v1.segment.name).read_bytes().index(where)
+    damage(v1, where, bit)
     for _ in range(2):
-        with pytest.raises(CorruptFileError, match=f"{v1.segment.name}.*v1"):
+        with pytest.raises(CorruptFileError, match=f"{v1.segment.name}.*mortal resume") as refused:
             worker.sync_weights(weights=v1)
+        assert len(str(refused.value)) < 500
         assert worker._loaded is None
 
 
 def test_other_files_than_were_published_are_refused(store, worker, v1, model_a):
     _, other = share(store, publish(store, 2, model_a))
-    with pytest.raises(CorruptFileError, match="its manifest is another one"):
+    with pytest.raises(CorruptFileError, match="its manifest is another"):
         worker.sync_weights(weights=replace(v1, segment=other.segment))
 
 

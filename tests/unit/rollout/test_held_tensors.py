@@ -1,5 +1,4 @@
-"""What an engine holds is proven by the digest of the file, and by its tensors where it has them in
-another form."""
+"""What an engine holds is proven by the digests of its tensors, in whatever form it has them."""
 
 from __future__ import annotations
 
@@ -12,19 +11,14 @@ from safetensors.torch import load_file, save_file
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
 from mortal_steps.rollout.engines.base import Engine
-from mortal_steps.rollout.engines.held_tensors import (
-    copy_tensors,
-    digest_of_held,
-    is_as_in_file,
-    is_held,
-    read_files,
-)
+from mortal_steps.rollout.engines.held_tensors import copy_tensors, is_held, read_files
 from mortal_steps.rollout.engines.transformers import TransformersEngine
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights
 from mortal_steps.rollout.weight_sync.compared import Compared
+from mortal_steps.rollout.weight_sync.published import PublishedTensors, check_held
+from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from mortal_steps.store import RunStore
-from mortal_steps.store.digests import digest_of_file
 from mortal_steps.store.tensor_layout import layout_of
 from tests.support.parity.models import build
 from tests.support.rollout.tiny_model import publish
@@ -46,23 +40,19 @@ def mixtral(tmp_path_factory):
     return folder
 
 
-def engine_of(folder):
+def engine_of(folder, **model):
     from transformers import AutoTokenizer
 
     return TransformersEngine(
         model_path=str(folder),
-        model=ModelConfig(),
+        model=ModelConfig(**model),
         rollout=RolloutConfig(engine="transformers"),
         tokenizer=lambda: AutoTokenizer.from_pretrained(folder),
     )
 
 
-def test_tensors_that_lie_as_in_the_file_have_its_digest(held, model_a, model_b):
-    layout = layout_of(model_b / NAME)
-    assert is_as_in_file(held, layout)
-    assert digest_of_held(held, layout) != digest_of_file(model_b / NAME)
+def test_tensors_are_read_from_a_file_that_they_lie_as_in(held, model_b):
     assert read_files(held, model_b)
-    assert digest_of_held(held, layout) == digest_of_file(model_b / NAME)
     assert all(torch.equal(held[name], t) for name, t in load_file(model_b / NAME).items())
 
 
@@ -76,18 +66,40 @@ def test_tensors_in_memory_are_copied(held, model_b):
     assert all(torch.equal(held[name], before[name]) for name in held)
 
 
-def test_one_bit_in_any_tensor_is_another_digest(held, model_a):
-    layout = layout_of(model_a / NAME)
-    for tensor in held.values():
-        bits = tensor.view(-1)[-1:].view(torch.int32)
+def test_one_bit_in_any_tensor_is_found(model_a):
+    engine, tensors = engine_of(model_a), load_file(model_a / NAME)
+    published = PublishedTensors(given=str(model_a), digests=tensor_digests(tensors.items()))
+    for name in tensors:
+        bits = engine._model.get_parameter(name).detach().view(-1)[-1:].view(torch.int32)
         bits ^= 1
-        assert digest_of_held(held, layout) != digest_of_file(model_a / NAME)
+        assert engine.compare(published) == {other: other != name for other in tensors}
         bits ^= 1
-    assert digest_of_held(held, layout) == digest_of_file(model_a / NAME)
+    assert all(engine.compare(published).values())
+
+
+@pytest.mark.parametrize("published", ["in another type", "without digests", "with some"])
+def test_tensors_are_read_where_no_digest_tells(published, model_a, tmp_path):
+    """An engine may hold them in another type than they were published in."""
+    tensors = load_file(model_a / NAME)
+    digests = tensor_digests(tensors.items())
+    if published == "in another type":
+        engine = engine_of(model_a, dtype="bfloat16")
+    else:
+        engine = engine_of(model_a)
+        digests = dict(list(digests.items())[:3]) if published == "with some" else {}
+    name = "model.layers.0.mlp.down_proj.weight"
+    for given in (str(model_a), tensors):
+        found = engine.compare(PublishedTensors(given=given, digests=digests))
+        assert found == dict.fromkeys(tensors, True)
+        with torch.no_grad():
+            engine._model.get_parameter(name)[0, 0] *= 2
+        found = engine.compare(PublishedTensors(given=given, digests=digests))
+        assert found == {other: other != name for other in tensors}
+        engine.load(model_a)
 
 
 @pytest.mark.parametrize("other", ["missing", "type", "shape", "strides"])
-def test_tensors_in_another_form_are_not_hashed_for_a_file(held, model_a, other):
+def test_tensors_in_another_form_are_not_read_over(held, model_a, other):
     name = "model.layers.0.mlp.down_proj.weight"
     if other == "missing":
         del held[name]
@@ -95,7 +107,6 @@ def test_tensors_in_another_form_are_not_hashed_for_a_file(held, model_a, other)
         change = {"type": torch.Tensor.half, "shape": torch.flatten, "strides": torch.t}[other]
         held[name] = change(held[name])
     before = {name: tensor.clone() for name, tensor in held.items()}
-    assert not is_as_in_file(held, layout_of(model_a / NAME))
     assert not read_files(held, model_a)
     assert all(torch.equal(held[name], before[name]) for name in held)
 
@@ -117,12 +128,14 @@ def test_bits_are_compared_and_not_numbers():
 def test_converted_tensors_are_compared_too(mixtral, tmp_path):
     engine = engine_of(mixtral)
     engine.load(mixtral)
-    engine.verify(mixtral)
+    tensors = load_file(mixtral / NAME)
+    published = PublishedTensors(given=str(mixtral), digests=tensor_digests(tensors.items()))
+    assert engine.compare(published) == dict.fromkeys(tensors, True)
     experts = next(n for n, _ in engine._model.named_parameters() if n.endswith("down_proj"))
     with torch.no_grad():
         engine._model.get_parameter(experts)[1, 0, 0] += 1e-6
     with pytest.raises(WeightsMismatchError, match=r"experts\.1\.w2\.weight\)"):
-        engine.verify(mixtral)
+        check_held(engine.compare(published), "there")
 
 
 def test_the_log_says_once_how_much_is_compared(tmp_path, model_a, mixtral, caplog):
@@ -135,11 +148,9 @@ def test_the_log_says_once_how_much_is_compared(tmp_path, model_a, mixtral, capl
             load_weights(store, engine, weight_sync(rollout), weights, 1e-3, compared)
     names = load_file(model_a / NAME).keys()
     assert caplog.text.count(f"all {len(names)} tensors of a version ({size:,} bytes) are") == 1
-    layout = layout_of(mixtral / NAME)
-    assert len(engine_of(mixtral).compared([p.name for p in layout.places])) == len(layout.places)
 
 
-def test_an_engine_of_ones_own_compares_all_that_it_is_given_if_it_compares():
+def test_an_engine_of_ones_own_compares_what_it_says(model_a):
     class Silent(Engine):
         def load(self, folder): ...
 
@@ -148,16 +159,19 @@ def test_an_engine_of_ones_own_compares_all_that_it_is_given_if_it_compares():
         def score(self, token_ids): ...
 
     class Comparing(Silent):
-        def verify(self, folder): ...
+        def compare(self, published):
+            tensors = load_file(model_a / NAME)
+            return published.compared([*tensors.items(), ("its own", torch.ones(1))])
 
-    assert list(Silent().compared(["a"])) == []
-    assert list(Comparing().compared(["a"])) == ["a"]
+    published = PublishedTensors(given=str(model_a))
+    assert Silent().compare(published) == {}
+    assert Comparing().compare(published) == dict.fromkeys(load_file(model_a / NAME), True)
 
 
-def test_the_log_names_what_the_probe_alone_proves(tmp_path, model_a, engine, caplog):
+def test_the_log_names_what_the_probe_alone_proves(tmp_path, model_a, caplog):
     tensors = load_file(model_a / NAME)
     save_file({**tensors, "other": torch.zeros(3)}, tmp_path / NAME)
-    Compared().tell(engine, [layout_of(tmp_path / NAME)])
+    Compared().tell(tensors, [layout_of(tmp_path / NAME)])
     size = sum(tensor.nbytes for tensor in tensors.values())
     expected = f"{len(tensors)} of {len(tensors) + 1} tensors of a version ({size:,} of {size + 12}"
     assert expected.replace(str(size + 12), f"{size + 12:,}") in caplog.text

@@ -4,12 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import EngineError, UnusableProcessError
 from mortal_steps.orchestration import settling
 from mortal_steps.rollout.engines.vllm import VllmEngine
 from mortal_steps.rollout.engines.vllm_gpu import with_fixed_kernels
 from mortal_steps.system.faults import ends_process
+from tests.support.made_up_gpus import let_there_be, several
 
 
 def inductor(options):
@@ -132,24 +134,23 @@ def test_what_fails_once_a_process_of_vllm_is_lost_ends_the_workers_process(engi
 
 
 @pytest.mark.parametrize(
-    ("values", "has_gpu", "expected"),
+    ("values", "num_gpus", "expected"),
     [
-        ({}, True, "volume"),
-        ({}, False, "reload"),
-        ({"rollout": {"sleep_while_training": True}}, True, "reload"),
-        ({"compute": {"local": {"rollout": {"devices": [""]}}}}, True, "reload"),
-        ({"compute": {"local": {"rollout": {"devices": ["1"]}}}}, True, "volume"),
-        ({"compute": {"backend": "modal"}}, False, "volume"),
-        ({"rollout": {"weight_sync": "checkpoint"}}, True, "checkpoint"),
+        ({}, 2, "volume"),
+        ({}, 0, "reload"),
+        ({"rollout": {"sleep_while_training": True}}, 1, "reload"),
+        ({"compute": {"local": {"rollout": {"devices": [""]}}}}, 1, "reload"),
+        ({"compute": {"local": {"rollout": {"devices": ["1"]}}}}, 2, "volume"),
+        ({"compute": {"backend": "modal"}}, 0, "volume"),
+        ({"rollout": {"weight_sync": "checkpoint"}}, 1, "checkpoint"),
     ],
 )
 def test_weights_are_read_over_the_old_ones_on_a_gpu_that_is_not_shared_in_turn(
-    values, has_gpu, expected, monkeypatch
+    values, num_gpus, expected, monkeypatch
 ):
-    monkeypatch.setattr("mortal_steps.compute.devices.has_gpu", lambda: has_gpu)
-    monkeypatch.setattr("mortal_steps.compute.devices.expects_gpu", lambda: has_gpu)
+    let_there_be(monkeypatch, several(num_gpus))
     config = RunConfig.model_validate(values)
-    chosen = settling._find_weight_sync(config)
+    chosen = settling._find_weight_sync(config, find_placement(config))
     settled = config.settled(cores=2, weight_sync=chosen)
     assert settled.rollout.weight_sync == expected
     assert config.settled_like(settled).rollout.weight_sync == expected

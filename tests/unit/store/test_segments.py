@@ -149,13 +149,16 @@ def test_a_name_that_is_no_segments_is_refused(name):
         content_of(SegmentRef(name=name, stamp="0"))
 
 
-def test_a_damaged_head_is_refused(run):
-    segment, reference = filled(run)
+@pytest.mark.parametrize("damage", [b"#", b"\xff", b'{"Stamp"'])
+def test_a_damaged_head_is_refused_in_a_few_words_that_tell_what_helps(run, damage):
+    segment, reference = filled(run, files={"probe.json": bytes(30_000)})
     with (SHARED_MEMORY / segment.name).open("r+b") as file:
         file.seek(16)
-        file.write(b"#")
-    with pytest.raises(CorruptFileError, match="is damaged"):
+        file.write(damage)
+    with pytest.raises(CorruptFileError, match="is damaged: its head") as refused:
         content_of(reference)
+    assert "mortal resume" in str(refused.value)
+    assert len(str(refused.value)) < 400
 
 
 def test_too_little_room_is_named_with_the_remedy(run):

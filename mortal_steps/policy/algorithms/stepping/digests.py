@@ -1,12 +1,14 @@
 """Digests of what an actor holds: its weights and the state of its optimizer.
 
 They cover the tensors themselves, under the names of the modules, so two states can be compared
-whatever files they came from. The algorithm is xxh3 and not sha256, because weights are hashed in
-every step and nobody forges them.
+whatever files they came from and whatever device they are on. On a GPU nothing but a few numbers of
+each tensor is copied (`tensor_digests`): weights are digested in every step, and nobody forges
+them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +16,8 @@ from typing import Any
 import torch
 from peft import PeftModel
 from torch import nn
-from xxhash import xxh3_128
+
+from mortal_steps.rollout.weight_sync.tensor_digests import digest_of, read_sums, sums_of
 
 
 def weights_digest(model: nn.Module) -> str:
@@ -34,29 +37,27 @@ def trained_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 
 def digest(content: Any) -> str:
     """Digest of nested mappings and sequences of tensors, numbers, texts and None."""
-    hasher = xxh3_128()
-    _feed(hasher, content)
-    return hasher.hexdigest()
+    texts: list[str] = []
+    tensors: list[torch.Tensor] = []
+    _describe(content, texts, tensors)
+    sums = read_sums([sums_of(tensor) for tensor in tensors])
+    forms = zip(tensors, sums, strict=True)
+    digests = [digest_of(tensor.dtype, tuple(tensor.shape), each) for tensor, each in forms]
+    return hashlib.blake2b(";".join([*texts, *digests]).encode(), digest_size=16).hexdigest()
 
 
-def _feed(hasher: xxh3_128, content: Any) -> None:
+def _describe(content: Any, texts: list[str], tensors: list[torch.Tensor]) -> None:
     if isinstance(content, torch.Tensor):
-        hasher.update(f"tensor {content.dtype} {list(content.shape)};".encode())
-        if content.numel():
-            hasher.update(memoryview(_bytes_of(content)))
+        texts.append("tensor")
+        tensors.append(content)
     elif isinstance(content, Mapping):
-        hasher.update(f"mapping {len(content)};".encode())
+        texts.append(f"mapping {len(content)}")
         for key in sorted(content, key=str):
-            hasher.update(f"{json.dumps(str(key))};".encode())
-            _feed(hasher, content[key])
+            texts.append(json.dumps(str(key)))
+            _describe(content[key], texts, tensors)
     elif isinstance(content, Sequence) and not isinstance(content, str):
-        hasher.update(f"sequence {len(content)};".encode())
+        texts.append(f"sequence {len(content)}")
         for item in content:
-            _feed(hasher, item)
+            _describe(item, texts, tensors)
     else:
-        hasher.update(f"{content!r};".encode())
-
-
-def _bytes_of(tensor: torch.Tensor) -> Any:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy()
+        texts.append(repr(content))

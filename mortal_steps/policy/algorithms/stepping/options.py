@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_type_hints
 import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from transformers import Trainer, TrainingArguments
-from transformers.utils import is_liger_kernel_available, is_torch_bf16_gpu_available
+from transformers.utils import is_liger_kernel_available
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import trl_values
@@ -30,6 +30,7 @@ from mortal_steps.models.local_folder import read_type
 from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
 from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
 from mortal_steps.policy.algorithms.stepping.place import on_one_gpu
+from mortal_steps.policy.gpu import has_bfloat16
 
 Built = TypeVar("Built", bound=TrainingArguments)
 
@@ -105,11 +106,13 @@ def our_options(
     """Options of the `kind` that the run decides: the keys that are options of TRL's (`marks.Trl`)
     and what follows from others. Of these, `[training.trl]` may set `bf16` alone.
 
-    On a GPU that is TRL's default: float32 weights, matrices multiplied in bfloat16.
+    On a GPU that has bfloat16 this is TRL's default: float32 weights, matrices multiplied in
+    bfloat16. TRL would also let a GPU emulate it.
     """
     training = config.training
     decided = trl_values(config) | {
-        "bf16": is_torch_bf16_gpu_available() and not training.trl.get("fp16"),
+        "bf16": has_bfloat16() and not training.trl.get("fp16"),
+        "gradient_accumulation_steps": training.accumulation_steps,
         "output_dir": str(output_dir),
         "max_steps": num_steps * training.optimizer_steps_per_batch,
         "per_device_train_batch_size": training.rows // training.steps_per_generation,

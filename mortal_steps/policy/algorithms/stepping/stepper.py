@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,7 @@ from mortal_steps.policy.model_files.tensor_file import cast
 from mortal_steps.policy.model_files.tokenizer import load_tokenizer, save_tokenizer
 from mortal_steps.policy.model_files.writing import (
     Settings,
+    adapter_tensors,
     published_tensors,
     save_adapter,
     save_model,
@@ -63,6 +64,7 @@ from mortal_steps.policy.model_files.writing import (
     write_settings,
 )
 from mortal_steps.policy.starting_model.base_model import named_base
+from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from mortal_steps.scores import reward_names
 from mortal_steps.types import RolloutBatch, TrainingPlace
 
@@ -152,9 +154,8 @@ class TrlStepper(ABC):
             self._trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
         except SetUpDone:
             self._observer.setting_up = False
-        self._trainer.current_gradient_accumulation_steps = (
-            self._config.training.gradient_accumulation_steps
-        )
+        accumulation = self._config.training.accumulation_steps
+        self._trainer.current_gradient_accumulation_steps = accumulation
         check_router_loss(self._trainer)
         if resume_from:
             state.restore_reference(self._trainer, resume_from, renewed=renewed_at is not None)
@@ -273,8 +274,18 @@ class TrlStepper(ABC):
     def policy_tensors(self) -> dict[str, torch.Tensor]:
         """The tensors of `export_weights`, by the names in its file; those that are written as
         they are, are the live ones."""
-        tensors = published_tensors(self._trainer.model)
-        return {name: cast(tensor, self._published_in) for name, tensor in tensors.items()}
+        return dict(self._published())
+
+    def published_digests(self) -> dict[str, str]:
+        """Digest of each of them, computed where it is."""
+        return tensor_digests(self._published())
+
+    def _published(self) -> Iterator[tuple[str, torch.Tensor]]:
+        model = self._trainer.model
+        adapter = self._config.training.publishes_adapter
+        tensors = adapter_tensors(model) if adapter else published_tensors(model)
+        for name, tensor in tensors.items():
+            yield name, cast(tensor, self._published_in)
 
     def export_settings(self, folder: Path) -> None:
         """Write the other files of `export_weights`."""

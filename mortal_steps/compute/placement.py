@@ -1,0 +1,292 @@
+"""Decides which GPU the actor and each rollout worker of a run are on.
+
+The actor takes the first GPU, and each of the others gets a rollout worker; a GPU that is alone is
+shared by the actor and one rollout worker. What a configuration says stands. None of this decides
+bits, so it is found out anew whenever a run starts or resumes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mortal_steps.compute.devices import Gpu, devices_of, gpus_of_role, named
+from mortal_steps.config import RoleConfig, RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.config.gpus import gpu_count, memory_of, modal_gpu
+from mortal_steps.errors import ConfigError
+from mortal_steps.system.gpus import has_gpu
+
+logger = logging.getLogger(__name__)
+
+WITHOUT_BFLOAT16 = ("T4",)
+"""GPUs on Modal that have no bfloat16."""
+SAMPLERS_SHARE = 0.6
+"""Part of a GPU's memory that is divided equally among the actor and the rollout workers on it: so
+one rollout worker beside the actor takes 0.3, as with TRL."""
+FREE_GPU = 0.9
+"""Part of a GPU's memory that the rollout workers on it take together if the actor is elsewhere."""
+PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")
+"""Options of an engine that computes on several GPUs."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placement:
+    """The GPUs of a run."""
+
+    actor: Gpu | None
+    """None: it trains on the CPU."""
+    engines: tuple[tuple[Gpu, ...], ...]
+    """The GPUs of each rollout worker; none: it samples on the CPU."""
+    idle: tuple[Gpu, ...] = ()
+    """Those that the run does not use."""
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Those that it uses."""
+        used = [self.actor, *(gpu for gpus in self.engines for gpu in gpus)]
+        return tuple({gpu.uuid: gpu for gpu in used if gpu is not None}.values())
+
+    @property
+    def shares(self) -> bool:
+        """Whether a rollout worker is on the actor's GPU."""
+        sampling = {gpu.uuid for gpus in self.engines for gpu in gpus}
+        return self.actor is not None and self.actor.uuid in sampling
+
+
+def find_placement(config: RunConfig) -> Placement:
+    """Where the workers of a run are. Raises `ConfigError` for GPUs that are not there, and for
+    some that would be paid for and do nothing."""
+    if config.compute.backend == "modal":
+        return _place_on_modal(config)
+    placed = placed_config(config)
+    actor = _used_by(placed, "actor", 1)
+    engines = _used_by(placed, "rollout", placed.num_rollout_workers)
+    used = {gpu.uuid for gpus in (*actor, *engines) for gpu in gpus}
+    there = {**gpus_of_role(config, "actor"), **gpus_of_role(config, "rollout")}
+    idle = {gpu.uuid: gpu for gpu in there.values() if gpu.uuid not in used}
+    return Placement(
+        actor=actor[0][0] if actor[0] else None, engines=engines, idle=tuple(idle.values())
+    )
+
+
+def placed_config(config: RunConfig) -> RunConfig:
+    """The configuration of a run on this machine, with the devices of the actor and of the rollout
+    workers, and with the number of these, as this machine has GPUs."""
+    if config.compute.backend == "modal":
+        return config
+    local = config.compute.local
+    of_actor, of_engines = gpus_of_role(config, "actor"), gpus_of_role(config, "rollout")
+    actor, rollout = devices_of(local.actor), devices_of(local.rollout)
+    reserved = {of_engines[name].uuid for devices in rollout for name in named(devices)}
+    if not actor and of_actor:
+        free = [name for name, gpu in of_actor.items() if gpu.uuid not in reserved]
+        actor = ((free or list(of_actor))[0],)
+    trains_on = {of_actor[name].uuid for devices in actor for name in named(devices)}
+    if not rollout and of_engines:
+        free = [name for name, gpu in of_engines.items() if gpu.uuid not in trains_on]
+        size = gpus_per_engine(config)
+        rollout = _grouped(free, size) or _grouped(list(of_engines), size)[:1]
+    workers = config.rollout.num_rollout_workers
+    if workers is None and any(map(named, rollout)):
+        single = config.compute.mode == "single_node"
+        workers = 1 if single else len(rollout)
+    several = len(of_actor | of_engines) > 1
+    places = {
+        "actor": _with_devices(local.actor, actor if several else ()),
+        "rollout": _with_devices(local.rollout, rollout[:workers] if several else ()),
+    }
+    return config.model_copy(
+        update={
+            "rollout": config.rollout.model_copy(update={"num_rollout_workers": workers}),
+            "compute": config.compute.model_copy(update={"local": local.model_copy(update=places)}),
+        }
+    )
+
+
+def _with_devices(role_config: RoleConfig, devices: Sequence[str]) -> RoleConfig:
+    """Workers that are forked from one process see the same GPUs as that."""
+    if devices_of(role_config) or role_config.fork:
+        return role_config
+    return role_config.model_copy(update={"devices": tuple(devices)})
+
+
+def _grouped(names: Sequence[str], size: int) -> tuple[str, ...]:
+    """Values of CUDA_VISIBLE_DEVICES of so many GPUs each."""
+    ends = range(size, len(names) + 1, size)
+    return tuple(",".join(names[end - size : end]) for end in ends)
+
+
+def _used_by(config: RunConfig, role: str, count: int) -> tuple[tuple[Gpu, ...], ...]:
+    """The GPUs of each worker of a role."""
+    role_config = getattr(config.compute.local, role)
+    gpus = gpus_of_role(config, role)  # type: ignore[arg-type]
+    devices = devices_of(role_config)
+    if not devices:
+        first = tuple(gpus.values())[: gpus_per_engine(config) if role == "rollout" else 1]
+        return (first,) * count
+    return tuple(
+        tuple(gpus[name] for name in named(devices[index % len(devices)])) for index in range(count)
+    )
+
+
+def gpus_per_engine(config: RunConfig) -> int:
+    """The GPUs that one engine computes on."""
+    size = 1
+    for option in PARALLEL:
+        value = config.rollout.engine_options.get(option, 1)
+        size *= value if isinstance(value, int) and value > 0 else 1
+    return size
+
+
+def have_bfloat16(config: RunConfig) -> bool:
+    """Whether actor and rollout workers compute on GPUs that support bfloat16."""
+    found = find_placement(config)
+    computing = [(found.actor,) if found.actor else (), *found.engines]
+    return all(gpus and all(gpu.bfloat16 for gpu in gpus) for gpus in computing)
+
+
+def sharing_gpus(config: RunConfig) -> RunConfig:
+    """The configuration for a rollout worker of this machine: where several workers, or the actor,
+    are on its GPU, `rollout.engine_options` say how much of the memory it takes, unless they do.
+
+    It has no effect on a machine without a GPU.
+    """
+    key = engine_kind(config.rollout.engine or ALWAYS_THERE).memory_option
+    share = _share(config)
+    if key is None or share is None or key in config.rollout.engine_options:
+        return config
+    options = {**config.rollout.engine_options, key: share}
+    rollout = config.rollout.model_copy(update={"engine_options": options})
+    return config.model_copy(update={"rollout": rollout})
+
+
+def measures_memory(config: RunConfig) -> bool:
+    """Whether a rollout worker of this machine measures, while it starts, how much memory is free
+    on a GPU that it shares with the actor or with others."""
+    if not has_gpu():
+        return False
+    kind = engine_kind(config.rollout.engine or ALWAYS_THERE)
+    return kind.memory_option is not None and _share(config) is not None
+
+
+def _share(config: RunConfig) -> float | None:
+    """Part of the GPU's memory for one rollout worker; None if it has the GPU to itself."""
+    local = config.compute.local
+    actor, samplers = devices_of(local.actor), devices_of(local.rollout)
+    workers = -(-config.num_rollout_workers // max(len(samplers), 1))
+    if _overlap(actor, samplers):
+        return round(SAMPLERS_SHARE / (workers + 1), 3)
+    return round(FREE_GPU / workers, 3) if workers > 1 else None
+
+
+def _overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    """Whether two roles have a GPU in common. A role that names no devices sees all of them."""
+    if not some or not others:
+        return True
+    used = {name for devices in some for name in named(devices)}
+    return any(name in used for devices in others for name in named(devices))
+
+
+def check_devices(config: RunConfig) -> None:
+    """Raise `ConfigError` for devices of the actor or of a rollout worker that do not exist, for
+    more than one GPU for the actor, and for GPUs on Modal that would do nothing. Warn of GPUs of
+    this machine that do nothing."""
+    if config.compute.backend == "modal":
+        find_placement(config)
+        return  # where `devices` are of no account
+    local = config.compute.local
+    for devices in local.actor.devices:
+        if len(named(devices)) > 1:
+            raise ConfigError(
+                f"compute.local.actor.devices names {devices!r}; the actor trains on one GPU. Name "
+                f"one, such as {named(devices)[0]!r}, and give the others to rollout workers with "
+                "compute.local.rollout.devices"
+            )
+    size = gpus_per_engine(config)
+    for devices in local.rollout.devices:
+        if 0 < len(named(devices)) < size:
+            raise ConfigError(
+                f"compute.local.rollout.devices names {devices!r} for an engine on {size} GPUs "
+                f"(rollout.engine_options, {' and '.join(PARALLEL)}); name {size} in one text"
+            )
+    found = find_placement(config)
+    if 0 < len(gpus_of_role(config, "rollout")) < size:
+        raise ConfigError(
+            f"an engine is to compute on {size} GPUs (rollout.engine_options, "
+            f"{' and '.join(PARALLEL)}), and there are {len(gpus_of_role(config, 'rollout'))}"
+        )
+    if config.rollout.sleep_while_training:
+        _check_sleep(found)
+    for warning in _of_idle_gpus(config, found):
+        logger.warning("%s", warning)
+
+
+def _of_idle_gpus(config: RunConfig, found: Placement) -> Iterator[str]:
+    workers, devices = config.rollout.num_rollout_workers, config.compute.local.rollout.devices
+    if not found.idle:
+        return
+    idle = f"GPU {', '.join(gpu.address for gpu in found.idle)}"
+    does = "does nothing" if len(found.idle) == 1 else "do nothing"
+    if workers is not None:
+        names = "compute.local.rollout.devices names" if devices else "this machine has"
+        yield (
+            f"{idle} {does}: {names} more GPUs than rollout.num_rollout_workers = {workers} use. "
+            "Leave num_rollout_workers out, and each gets a rollout worker"
+        )
+    elif not devices:
+        yield f"{idle} {does}: an engine takes {gpus_per_engine(config)} (rollout.engine_options)"
+
+
+def _check_sleep(found: Placement) -> None:
+    """Raise `ConfigError` unless the actor shares a GPU whose memory rollout workers can free while
+    they sleep."""
+    why = None
+    if not found.gpus:
+        why = "this machine has no GPU, and vLLM on a CPU cannot sleep"
+    elif not found.shares:
+        why = "the rollout workers have GPUs of their own"
+    if why is not None:
+        raise ConfigError(f"rollout.sleep_while_training = true: {why}; leave it out")
+
+
+def _place_on_modal(config: RunConfig) -> Placement:
+    modal, size = config.compute.modal, gpus_per_engine(config)
+    if config.compute.mode == "single_node":
+        used = 2 if modal.vllm_mode == "server" else 1
+        samples = ", and the rollout worker samples on one" if used > 1 else ""
+        _check_count("gpu", modal.gpu, used, f"the actor trains on one GPU{samples}")
+        *_, last = gpus = _rented(modal.gpu, "node")
+        return Placement(actor=gpus[0], engines=((last,),))
+    _check_count("actor", modal.actor, 1, "the actor trains on one GPU")
+    instead = f" and rollout.num_rollout_workers = {gpu_count(modal.rollout)}" * (size == 1)
+    _check_count("rollout", modal.rollout, size, f"an engine samples on {size}", instead)
+    workers = range(config.num_rollout_workers)
+    engines = tuple(_rented(modal.rollout, f"rollout-{worker}") for worker in workers)
+    return Placement(actor=_rented(modal.actor, "actor")[0], engines=engines)
+
+
+def _check_count(key: str, wanted: str, used: int, why: str, instead: str = "") -> None:
+    count = gpu_count(wanted)
+    fits = wanted.partition(":")[0] + (f":{used}" if used > 1 else "")
+    if count > used:
+        raise ConfigError(
+            f"compute.modal.{key} = {wanted!r}: {why}; the others would be paid for and do "
+            f"nothing. Write {fits!r}{instead}"
+        )
+    if count < used:
+        raise ConfigError(f"compute.modal.{key} = {wanted!r}: {why} GPUs. Write {fits!r}")
+
+
+def _rented(wanted: str, container: str) -> tuple[Gpu, ...]:
+    name = modal_gpu(wanted).partition(":")[0]
+    return tuple(
+        Gpu(
+            name=name,
+            memory=memory_of(name),
+            bfloat16=name not in WITHOUT_BFLOAT16,
+            uuid=f"{container}-{index}",
+        )
+        for index in range(gpu_count(wanted))
+    )

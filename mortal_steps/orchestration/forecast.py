@@ -1,0 +1,154 @@
+"""Tells what a run will do with the GPUs: which worker is where, and what memory each card needs.
+
+`mortal train --dry-run` prints it, and a run whose cards are too small is refused before it begins.
+The formula is in `compute/memory.py`; docs/gpu.md shows it for common machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mortal_steps.compute.devices import Gpu
+from mortal_steps.compute.memory import BYTES, CONTEXT, TrainingMemory, training_memory
+from mortal_steps.compute.placement import (
+    Placement,
+    find_placement,
+    gpus_per_engine,
+    placed_config,
+    sharing_gpus,
+)
+from mortal_steps.config import RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.config.gpus import GIB
+from mortal_steps.models.shape import ModelShape, find_shape
+
+VLLM_SHARE = 0.92
+"""What vLLM takes of a GPU by default."""
+VLLM_OVERHEAD = 1.5 * GIB
+"""About what vLLM takes beside weights, keys and values: CUDA, its graphs, one pass of a batch."""
+USUAL_PROMPT = 512
+"""Tokens of a prompt where nobody has measured any."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineMemory:
+    """What one rollout worker takes of each of its GPUs, in bytes."""
+
+    weights: int
+    cache: int
+    """Room for keys and values."""
+    reserved: int
+    """All that it takes."""
+    tokens: int
+    """Tokens that the keys and values of fit in."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Card:
+    """One GPU and what is on it."""
+
+    gpu: Gpu
+    training: TrainingMemory | None
+    """None: the actor is elsewhere."""
+    engines: Sequence[EngineMemory]
+    static: int
+    """Bytes that are taken whatever a batch is like."""
+    most: int
+    """Bytes at the fullest moment."""
+
+    @property
+    def name(self) -> str:
+        """Such as `GPU 0, NVIDIA A10G, 22.0 GiB`."""
+        number = f"GPU {self.gpu.address}, " if self.gpu.address else ""
+        return f"{number}{self.gpu.name}, {gib(self.gpu.memory)} GiB"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forecast:
+    """A run's cards, before it begins."""
+
+    config: RunConfig
+    placement: Placement
+    shape: ModelShape | None
+    prompt: int
+    """Tokens of the longest prompt."""
+
+    @property
+    def placed(self) -> RunConfig:
+        """The configuration of the rollout workers."""
+        placed = placed_config(self.config)
+        return placed if self._distributed else sharing_gpus(placed)
+
+    @property
+    def _distributed(self) -> bool:
+        """Whether each worker has a machine of its own."""
+        compute = self.config.compute
+        return compute.backend == "modal" and not self.placement.shares
+
+    def cards(self) -> list[Card]:
+        """The GPUs that the run uses; empty if the model's sizes are not known."""
+        if self.shape is None:
+            return []
+        return [self._card(gpu, self.shape) for gpu in self.placement.gpus]
+
+    def _card(self, gpu: Gpu, shape: ModelShape) -> Card:
+        config, actor = self.config, self.placement.actor
+        training = None
+        if actor is not None and actor.uuid == gpu.uuid:
+            options = config.training.trl
+            half = bool(options.get("fp16")) or (gpu.bfloat16 and options.get("bf16") is not False)
+            training = training_memory(config, shape, prompt=self.prompt, autocast=half)
+        here = [gpus for gpus in self.placement.engines if gpu.uuid in {one.uuid for one in gpus}]
+        found = [engine_memory(self.placed, shape, gpu, self.prompt) for _ in here]
+        engines = [one for one in found if one is not None]
+        sampling = sum(one.reserved for one in engines)
+        if training is None:
+            return Card(gpu=gpu, training=None, engines=engines, static=sampling, most=sampling)
+        static, most = training.static + CONTEXT, training.total + CONTEXT
+        if config.rollout.sleep_while_training:  # the engines or the gradients, in turn
+            awake = static - training.gradients + sampling
+            static, most = max(static, awake), max(most, awake)
+        else:
+            static, most = static + sampling, most + sampling
+        return Card(gpu=gpu, training=training, engines=engines, static=static, most=most)
+
+
+def forecast(config: RunConfig, prompt: int | None) -> Forecast:
+    """What a settled configuration will do, with a longest prompt of so many tokens (None:
+    unknown). Raises what `find_placement` raises."""
+    found = find_placement(config)
+    shape = find_shape(config.model) if found.gpus else None
+    return Forecast(config=config, placement=found, shape=shape, prompt=prompt or USUAL_PROMPT)
+
+
+def engine_memory(
+    config: RunConfig, shape: ModelShape, gpu: Gpu, prompt: int
+) -> EngineMemory | None:
+    """What a rollout worker takes of a GPU; None for an engine of the user's own."""
+    kind, options = (
+        engine_kind(config.rollout.engine or ALWAYS_THERE),
+        config.rollout.engine_options,
+    )
+    size = gpus_per_engine(config)
+    dtype = config.sampled_model.dtype
+    value = BYTES.get((shape.dtype if dtype == "auto" else dtype) or "float32", 4)
+    weights = value * shape.parameters // size
+    per_token = max(1, 2 * value * shape.layers * shape.keys // size)
+    if kind.memory_option is not None:
+        reserved = round(float(options.get(kind.memory_option, VLLM_SHARE)) * gpu.memory)
+        cache = max(0, round(reserved - weights - VLLM_OVERHEAD))
+        if fixed := options.get("kv_cache_memory_bytes"):
+            cache, reserved = int(fixed), round(int(fixed) + weights + VLLM_OVERHEAD)
+    elif kind.needs is None:
+        rows = -(-config.training.rows // config.num_shards)
+        cache = rows * (prompt + config.max_tokens) * per_token
+        reserved = weights + cache + 3 * 4 * rows * shape.vocabulary + CONTEXT
+    else:
+        return None
+    return EngineMemory(weights=weights, cache=cache, reserved=reserved, tokens=cache // per_token)
+
+
+def gib(num_bytes: float) -> str:
+    """A size in GiB, such as `1.5`."""
+    return f"{num_bytes / GIB:.1f}"

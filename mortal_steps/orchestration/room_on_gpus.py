@@ -1,0 +1,141 @@
+"""Checks that a run's cards have room for it, and finds the nearest settings that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mortal_steps.compute.placement import Placement
+from mortal_steps.config import RunConfig
+from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.forecast import Card, Forecast, gib
+from mortal_steps.orchestration.settling import find_context
+from mortal_steps.report.units import counted
+
+FULL = 0.9
+"""Part of a card above which a warning is due: what CUDA's allocator cannot use comes on top."""
+
+
+def warnings_of(found: Forecast) -> tuple[str, ...]:
+    """A sentence for each card that is nearly full, with the nearest settings that fit.
+
+    Raises `ConfigError` for a card that is too small whatever the batch, and for an engine without
+    room for one sequence.
+    """
+    warnings = []
+    for card in _different(found.cards()):
+        if card.static > card.gpu.memory:
+            raise ConfigError(
+                f"{card.name}: {_static_in_words(card)}, which it does not have. "
+                f"{_what_fits(found, card)}"
+            )
+        _check_cache(found, card)
+        if card.training is not None and card.most > FULL * card.gpu.memory:
+            warnings.append(
+                f"{card.name}: the longest batch may take {gib(card.most)} GiB of it, and more "
+                f"than {FULL:.0%} may not be usable. {_what_fits(found, card)}"
+            )
+    if found.placement.gpus and found.shape is None:
+        warnings.append(
+            "the memory that the run needs is not known: the model's config.json is not here, or "
+            "does not use the usual names"
+        )
+    return tuple(warnings)
+
+
+def _static_in_words(card: Card) -> str:
+    parts = []
+    if card.training is not None:
+        parts.append(f"weights, gradients and optimizer take {gib(card.training.static)} GiB")
+    if card.engines:
+        taken = sum(engine.reserved for engine in card.engines)
+        parts.append(f"{counted(len(card.engines), 'rollout worker')} {gib(taken)} GiB")
+    return " and ".join(parts)
+
+
+def _check_cache(found: Forecast, card: Card) -> None:
+    config = found.placed
+    if engine_kind(config.rollout.engine or ALWAYS_THERE).memory_option is None:
+        return
+    longest = min(config.model.max_model_len, find_context(config.model) or 1 << 30)
+    for engine in card.engines:
+        if engine.tokens < longest:
+            raise ConfigError(
+                f"{card.name}: with {gib(engine.reserved)} GiB of it, {config.rollout.engine} has "
+                f"room for the keys and values of {engine.tokens:,} tokens, and does not start "
+                f"without room for one sequence of {longest:,}. Lower model.max_model_len, raise "
+                "rollout.engine_options.gpu_memory_utilization, or give it a GPU of its own"
+            )
+
+
+def _what_fits(found: Forecast, card: Card) -> str:
+    fitting: dict[str, str] = {}
+    for kind, text, config in _other_settings(found.config, found.placement):
+        other = Forecast(
+            config=config, placement=found.placement, shape=found.shape, prompt=found.prompt
+        )
+        if kind not in fitting and all(
+            each.most <= FULL * each.gpu.memory for each in other.cards() if each.training
+        ):
+            fitting[kind] = text
+    larger = f"a GPU with {gib(card.most / FULL)} GiB"
+    return f"What fits: {'; or '.join([*fitting.values(), larger])}"
+
+
+def _other_settings(
+    config: RunConfig, placement: Placement
+) -> Iterator[tuple[str, str, RunConfig]]:
+    """Settings that need less memory, each kind from the nearest on."""
+    training, rollout = config.training, config.rollout
+    kind = engine_kind(rollout.engine or ALWAYS_THERE)
+    if placement.shares and kind.memory_option is not None:
+        for share in (0.25, 0.2, 0.15, 0.1):
+            options = {**rollout.engine_options, kind.memory_option: share}
+            yield (
+                "share",
+                f"rollout.engine_options.{kind.memory_option} = {share}",
+                _with(config, rollout=rollout.model_copy(update={"engine_options": options})),
+            )
+        if kind.sleeps and not rollout.staleness and config.compute.backend == "local":
+            yield (
+                "sleep",
+                "rollout.sleep_while_training = true",
+                _with(config, rollout=rollout.model_copy(update={"sleep_while_training": True})),
+            )
+    if not training.gradient_checkpointing:
+        changed = training.model_copy(update={"gradient_checkpointing": True})
+        yield (
+            "checkpoints",
+            "training.gradient_checkpointing = true",
+            _with(config, training=changed),
+        )
+    for count in range(training.accumulation_steps + 1, training.rows + 1):
+        if training.rows % count == 0 and "steps_per_generation" not in training.trl:
+            changed = training.model_copy(update={"gradient_accumulation_steps": count})
+            text = f"training.gradient_accumulation_steps = {count}"
+            yield "rows", text, _with(config, training=changed)
+    for part in (2, 4, 8):
+        length = training.max_completion_length // part
+        changed = training.model_copy(update={"max_completion_length": length})
+        yield (
+            "length",
+            f"training.max_completion_length = {length}",
+            _with(config, training=changed),
+        )
+    half = config.model.model_copy(update={"dtype": "bfloat16"})
+    lora = training.model_copy(update={"use_lora": True})
+    if not training.use_lora:
+        yield "lora", "training.use_lora = true", _with(config, training=lora)
+    if not training.use_lora or config.model.dtype == "float32":
+        text = "training.use_lora = true with " * (not training.use_lora)
+        yield "lora", f'{text}model.dtype = "bfloat16"', _with(config, training=lora, model=half)
+
+
+def _with(config: RunConfig, **sections: object) -> RunConfig:
+    return config.model_copy(update=sections)
+
+
+def _different(cards: Sequence[Card]) -> list[Card]:
+    """One of each kind."""
+    found = {(card.gpu.name, card.static, card.most): card for card in reversed(cards)}
+    return list(reversed(found.values()))

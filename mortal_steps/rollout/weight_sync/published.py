@@ -1,0 +1,81 @@
+"""The tensors of a published version, as an engine compares its own with them.
+
+The probe's file has the digest of each, computed where the actor had it. An engine computes those
+of what it holds, where it has that; the tensors themselves are read again only to tell what one
+would be in another type, or where no digest was published.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mortal_steps.errors import WeightsMismatchError
+from mortal_steps.rollout.engines.tensor_shapes import TensorShapes, tensor_shapes
+
+if TYPE_CHECKING:  # an engine sets the environment that torch reads when it is imported
+    import torch
+
+
+@dataclass(kw_only=True)
+class PublishedTensors:
+    """Of one version, in a folder or in memory."""
+
+    given: str | Mapping[str, torch.Tensor]
+    """The folder, or the tensors by name."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """By name; `tensor_digests` computes them."""
+
+    @functools.cached_property
+    def shapes(self) -> TensorShapes:
+        """Shape of each tensor by its name; raises `EngineError`."""
+        if isinstance(self.given, str):
+            return tensor_shapes(Path(self.given))
+        return {name: tuple(tensor.shape) for name, tensor in self.given.items()}
+
+    def compared(self, held: Iterable[tuple[str, torch.Tensor]]) -> dict[str, bool]:
+        """Of each tensor held by the name of a published one, whether it is that one, to the
+        bit."""
+        # Imported where tensors are: a worker's engine has to be the first to import torch.
+        from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
+
+        own = ((name, tensor) for name, tensor in held if name in self.shapes)
+        return self.matching(tensor_digests(own))
+
+    def matching(self, held: Mapping[str, str]) -> dict[str, bool]:
+        """The same of tensors with these digests."""
+        from mortal_steps.rollout.weight_sync.tensor_digests import dtype_of, tensor_digests
+
+        same = {name: self.digests.get(name) == digest for name, digest in held.items()}
+        others = {
+            name: dtype_of(held[name])
+            for name in held
+            if self.digests.get(name, "").partition(":")[0] != held[name].partition(":")[0]
+        }
+        cast = ((name, tensor.to(others[name])) for name, tensor in self._read(others))
+        return same | {name: held[name] == digest for name, digest in tensor_digests(cast).items()}
+
+    def _read(self, names: Mapping[str, torch.dtype]) -> Iterator[tuple[str, torch.Tensor]]:
+        from mortal_steps.rollout.engines.held_tensors import tensors_in
+
+        if not names:
+            return
+        found = tensors_in(Path(self.given)) if isinstance(self.given, str) else self.given.items()
+        for name, tensor in found:
+            if name in names:
+                yield name, tensor
+
+
+def check_held(found: Mapping[str, bool], origin: str) -> None:
+    """Raise `WeightsMismatchError` unless all that an engine compared is what it should be."""
+    other = sorted(name for name, same in found.items() if not same)
+    if not other:
+        return
+    more = f" and {len(other) - 1} more" if len(other) > 1 else ""
+    raise WeightsMismatchError(
+        f"the engine does not hold the tensors of {origin} (other or missing: {other[0]}{more}). "
+        'Try another rollout.weight_sync or, for an adapter, training.lora.publish = "merged"'
+    )

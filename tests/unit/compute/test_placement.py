@@ -1,0 +1,211 @@
+"""Which worker is on which GPU, on machines that are made up."""
+
+import pytest
+
+from mortal_steps.compute.placement import (
+    check_devices,
+    find_placement,
+    placed_config,
+    sharing_gpus,
+)
+from mortal_steps.config import RunConfig
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.opening import as_begun
+from mortal_steps.orchestration.settling import settle
+from tests.support.made_up_gpus import let_there_be, several
+
+
+def config(*, actor=(), devices=(), **rollout):
+    local = {"actor": {"devices": actor}, "rollout": {"devices": devices}}
+    return RunConfig.model_validate(
+        {"model": {"new": {}}, "compute": {"local": local}, "rollout": {"engine": "vllm"} | rollout}
+    )
+
+
+def addresses(found):
+    actor = found.actor.address if found.actor else None
+    return actor, [",".join(gpu.address for gpu in gpus) for gpus in found.engines]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "settings", "actor", "engines"),
+    [
+        (0, {}, None, ["", ""]),
+        (1, {}, "0", ["0"]),
+        (1, {"num_rollout_workers": 2}, "0", ["0", "0"]),
+        (2, {}, "0", ["1"]),
+        (8, {}, "0", [*"1234567"]),
+        (2, {"num_rollout_workers": 2}, "0", ["1", "1"]),
+        (4, {"actor": ["2"]}, "2", [*"013"]),
+        (4, {"devices": ["0", "1"]}, "2", [*"01"]),
+        (2, {"devices": ["0", "1"]}, "0", [*"01"]),
+        (2, {"actor": ["0"], "devices": ["0"]}, "0", ["0"]),
+        (2, {"actor": [""]}, None, [*"01"]),
+        (2, {"devices": [""]}, "0", ["", ""]),
+        (5, {"engine_options": {"tensor_parallel_size": 2}}, "0", ["1,2", "3,4"]),
+        (2, {"engine_options": {"tensor_parallel_size": 2}}, "0", ["0,1"]),
+    ],
+)
+def test_the_actor_takes_the_first_gpu_and_each_other_gets_an_engine(
+    monkeypatch, gpus, settings, actor, engines
+):
+    let_there_be(monkeypatch, several(gpus))
+    assert addresses(find_placement(config(**settings))) == (actor, engines)
+
+
+def test_the_workers_get_the_devices_that_the_placement_says(monkeypatch):
+    let_there_be(monkeypatch, several(3))
+    placed = placed_config(config())
+    local = placed.compute.local
+    assert (local.actor.devices, local.rollout.devices) == (("0",), ("1", "2"))
+    assert placed.num_rollout_workers == 2
+    assert placed_config(placed) == placed
+    let_there_be(monkeypatch, several(1))
+    assert placed_config(config()).compute == config().compute  # it sees no other
+
+
+def test_seven_devices_have_seven_workers(monkeypatch):
+    let_there_be(monkeypatch, several(8))
+    seven = config(actor=["0"], devices=[*"1234567"])
+    assert placed_config(seven).num_rollout_workers == 7
+
+
+def test_a_run_has_a_shard_for_each_engine_and_keeps_it_on_another_machine(monkeypatch):
+    let_there_be(monkeypatch, several(4))
+    begun = settle(config())
+    assert begun.rollout.num_shards == 3
+    assert begun.rollout.num_rollout_workers is None
+    let_there_be(monkeypatch, several(1))
+    resumed = as_begun(config(), begun)
+    assert resumed.fingerprint() == begun.fingerprint()
+    assert placed_config(resumed).num_rollout_workers == 1
+    assert resumed.num_shards == 3
+
+
+def test_idle_gpus_are_named(monkeypatch, caplog):
+    let_there_be(monkeypatch, several(4))
+    check_devices(config())
+    assert not caplog.text
+    check_devices(config(num_rollout_workers=1))
+    assert "GPU 2, 3 do nothing" in caplog.text
+    assert "rollout.num_rollout_workers = 1" in caplog.text
+    caplog.clear()
+    check_devices(config(devices=["1", "2", "3"], num_rollout_workers=2))
+    assert "GPU 3 does nothing: compute.local.rollout.devices names more" in caplog.text
+    caplog.clear()
+    check_devices(config(engine_options={"tensor_parallel_size": 2}))
+    assert "GPU 3 does nothing: an engine takes 2" in caplog.text
+
+
+def test_an_engine_on_several_gpus_needs_as_many(monkeypatch):
+    let_there_be(monkeypatch, several(4))
+    two = {"tensor_parallel_size": 2}
+    with pytest.raises(ConfigError, match=r"names '1' for an engine on 2 GPUs"):
+        check_devices(config(devices=["1"], engine_options=two))
+    let_there_be(monkeypatch, several(1))
+    with pytest.raises(ConfigError, match=r"compute on 2 GPUs .*, and there are 1"):
+        check_devices(config(engine_options=two))
+
+
+def test_several_gpus_for_the_actor_are_refused(monkeypatch):
+    let_there_be(monkeypatch, several(4))
+    with pytest.raises(ConfigError, match=r"'2,3'; the actor trains on one GPU\. Name one, .* '2'"):
+        check_devices(config(actor=["2,3"]))
+
+
+def test_who_shares_no_gpu_need_not_sleep(monkeypatch):
+    let_there_be(monkeypatch, several(2))
+    asleep = {"sleep_while_training": True}
+    check_devices(config(actor=["0"], devices=["0"], **asleep))
+    with pytest.raises(ConfigError, match=r"sleep_while_training = true: .* GPUs of their own"):
+        check_devices(config(**asleep))
+    let_there_be(monkeypatch, several(1))
+    check_devices(config(**asleep))
+    let_there_be(monkeypatch, [])
+    with pytest.raises(ConfigError, match="this machine has no GPU"):
+        check_devices(config(**asleep))
+
+
+@pytest.mark.parametrize(
+    ("compute", "message"),
+    [
+        ({"modal": {"actor": "H100:2"}}, r"modal\.actor = 'H100:2': .* Write 'H100'"),
+        (
+            {"modal": {"rollout": "H100:8"}},
+            r"modal\.rollout = 'H100:8': an engine samples on 1; .* Write 'H100' and "
+            r"rollout\.num_rollout_workers = 8",
+        ),
+        ({"mode": "single_node", "modal": {"gpu": "A100:2"}}, r"modal\.gpu = .* Write 'A100'"),
+        (
+            {"mode": "single_node", "modal": {"gpu": "A100:4", "vllm_mode": "server"}},
+            r"rollout worker samples on one; .* Write 'A100:2'",
+        ),
+    ],
+)
+def test_gpus_that_would_do_nothing_are_not_rented(compute, message):
+    with pytest.raises(ConfigError, match=message):
+        check_devices(RunConfig(compute={"backend": "modal", **compute}))
+
+
+def test_an_engine_on_eight_gpus_rents_eight():
+    modal = {"backend": "modal", "modal": {"rollout": "H100:8"}}
+    parallel = {"engine_options": {"tensor_parallel_size": 8}}
+    check_devices(RunConfig(compute=modal, rollout=parallel))
+    modal["modal"] = {"rollout": "H100:2"}
+    with pytest.raises(ConfigError, match=r"an engine samples on 8 GPUs\. Write 'H100:8'"):
+        check_devices(RunConfig(compute=modal, rollout=parallel))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "settings", "share"),
+    [
+        (1, {}, 0.3),
+        (1, {"num_rollout_workers": 2}, 0.2),
+        (2, {"num_rollout_workers": 2}, 0.45),
+        (3, {}, None),
+        (3, {"devices": ["1,2"]}, None),
+        (2, {"devices": ["0", "1"], "num_rollout_workers": 4}, 0.2),
+    ],
+)
+def test_workers_on_one_gpu_share_its_memory(monkeypatch, gpus, settings, share):
+    let_there_be(monkeypatch, several(gpus))
+    options = sharing_gpus(placed_config(config(**settings))).rollout.engine_options
+    assert options == ({} if share is None else {"gpu_memory_utilization": share})
+
+
+def test_what_the_configuration_says_of_memory_stands():
+    chosen = {"gpu_memory_utilization": 0.5}
+    assert sharing_gpus(config(engine_options=chosen)).rollout.engine_options == chosen
+    plain = config(engine="transformers")
+    assert sharing_gpus(plain) == plain
+
+
+@pytest.mark.parametrize(
+    ("training", "steps"),
+    [
+        ({}, 4),
+        ({"batch_size": 1, "num_generations": 6}, 1),
+        ({"batch_size": 3, "num_generations": 6}, 3),
+        ({"batch_size": 17, "num_generations": 2}, 17),
+        ({"gradient_accumulation_steps": 1}, 1),
+        ({"trl": {"steps_per_generation": 2}}, 1),
+        ({"loss_type": "bnpo"}, 1),
+    ],
+)
+def test_a_micro_batch_on_a_gpu_has_at_most_eight_completions(monkeypatch, training, steps):
+    values = config().model_dump() | {"training": training}
+    chosen = RunConfig.model_validate(values)
+    let_there_be(monkeypatch, [])
+    on_cpu = settle(chosen)
+    assert on_cpu.training.gradient_accumulation_steps == 1
+    let_there_be(monkeypatch, several(1))
+    begun = settle(chosen)
+    assert begun.training.gradient_accumulation_steps == steps
+    let_there_be(monkeypatch, [])
+    assert as_begun(chosen, begun) == begun
+
+
+@pytest.mark.parametrize(("native", "dtype"), [(True, "bfloat16"), (False, None)])
+def test_a_gpu_that_emulates_bfloat16_samples_in_float32(monkeypatch, native, dtype):
+    let_there_be(monkeypatch, several(1, "Tesla T4", 14.6, bfloat16=native))
+    assert settle(config()).rollout.dtype == dtype
