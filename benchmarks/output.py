@@ -37,13 +37,15 @@ def add_output_option(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument("--output", type=lambda path: Path(path).absolute(), default=default)
 
 
-def write_results(path: Path, results: Mapping[str, Any]) -> None:
-    """Write the results, dataclasses as objects, and what they were measured on."""
+def write_results(path: Path, results: Mapping[str, Any], *, told: bool = True) -> None:
+    """Write the results, dataclasses as objects, and what they were measured on; with `told`, print
+    where they are."""
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {"machine": _machine(), **results}
     content = json.dumps(record, indent=1, default=dataclasses.asdict)
     path.write_text(content + "\n", encoding="utf-8")
-    console.print(f"\nwritten to {path}")
+    if told:
+        console.print(f"\nwritten to {path}")
 
 
 def _machine() -> dict[str, Any]:

@@ -1,19 +1,12 @@
-"""Does this machine's GPU keep the promises? The same checks run on a CPU.
+"""Does this machine's GPU keep the promises? The same checks run on a CPU, in a tiny size.
 
-    python -m benchmarks.gpu_check                      # all parts, about ten minutes
-    python -m benchmarks.gpu_check --parts training --count 2
-    python -m benchmarks.gpu_check --vllm-python .venv-vllm/bin/python
-    python -m benchmarks.gpu_check --large 64:2:512     # width:layers:tokens of the speed part
+    python -m benchmarks.gpu_check                       # all parts, about 40 minutes on a GPU
+    python -m benchmarks.gpu_check rates training --output found
+    python -m benchmarks.gpu_check sampling --vllm-python .venv-vllm/bin/python
 
-training   gradients of long texts again and again, and stock TRL, the actor, and the actor killed
-           with SIGKILL, on the same batches: the same bits with deterministic kernels, with float32
-           matrices and under bfloat16 autocast
-sampling   each engine, each way of syncing weights: after a sync, the greedy tokens and
-           log-probabilities of a fresh engine with these weights; and the two engines against each
-           other
-speed      tokens a second of each engine, seconds of a train step, memory of the GPU
-
-It needs no network, no Prefect server and no account. Each part runs in processes of its own.
+A part ends within its minutes: what it has no time for is told, and counts as failed. After each
+check, `<output>/<part>.json` and `<part>.txt` hold what was found so far. It needs no network, no
+Prefect server and no account. docs/gpu-check.md has what each part proves, and what to expect.
 """
 
 from __future__ import annotations
@@ -24,33 +17,64 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from benchmarks.gpu_check import attention, sampling, speed, training
-from benchmarks.gpu_check.checked import Checked
+from rich.console import Console
+
+from benchmarks.gpu_check import (
+    attention,
+    digests,
+    exchange,
+    killed,
+    rates,
+    repeats,
+    sampling,
+    steps,
+    training,
+)
+from benchmarks.gpu_check.checked import Checked, Options
 from benchmarks.gpu_check.device import describe_device
-from benchmarks.output import add_output_option, console, results_table, write_results
+from benchmarks.output import RESULTS, console, results_table, write_results
+from mortal_steps.config.weight_sync import WEIGHT_SYNC
+
+DEFAULT_MINUTES = 9.0
+COUNT = 4
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the parts are told."""
+def _training(folder: Path, options: Options) -> Iterator[Checked]:
+    return chain(
+        digests.check(folder / "digests", options),
+        attention.check(folder / "long", options),
+        training.check(folder, options),
+        steps.check(folder / "steps", options),
+    )
 
-    count: int
-    """Configurations to train."""
-    engines: Mapping[str, str]
-    """Interpreter of each engine."""
-    large: speed.Size
+
+def _sampling(folder: Path, options: Options) -> Iterator[Checked]:
+    dtype = "bfloat16" if options.is_gpu else "float32"
+    return chain(
+        repeats.check_eager(folder / "eager", options),
+        sampling.check(folder / "syncs", options),
+        exchange.check(
+            "sampling", folder / "exchange", options, options.size, dtype, list(WEIGHT_SYNC)
+        ),
+    )
+
+
+def _large(folder: Path, options: Options) -> Iterator[Checked]:
+    size = 0.01 if options.tiny else 7.6
+    return exchange.check("large", folder, options, size, "bfloat16", ["volume", "direct"])
 
 
 PARTS: Mapping[str, Callable[[Path, Options], Iterator[Checked]]] = {
-    "training": lambda folder, options: chain(
-        attention.check(folder / "long"), training.check(folder, options.count)
-    ),
-    "sampling": lambda folder, options: sampling.check(folder, options.engines),
-    "speed": lambda folder, options: speed.check(folder, options.engines, options.large),
+    "rates": rates.check,
+    "training": _training,
+    "sampling": _sampling,
+    "compiled": repeats.check_compiled,
+    "killed": killed.check,
+    "large": _large,
 }
 
 
@@ -64,17 +88,47 @@ def main() -> int:
         )
         return 1
     console.print(f"on {device['name']}, torch {device['torch']}")
-    options = Options(args.count, _engines(args.vllm_python), args.large)
-    began = time.perf_counter()
-    found: list[Checked] = []
+    engines = _engines(args.vllm_python)
+    passed = True
+    for part in args.parts:
+        options = Options(
+            engines=engines,
+            is_gpu=device["is_gpu"],
+            tiny=args.tiny or not device["is_gpu"],
+            count=args.count,
+            until=time.monotonic() + 60 * args.minutes,
+        )
+        passed &= _run(part, options, args.output, device)
+    return int(not passed)
+
+
+def _run(part: str, options: Options, output: Path, device: Mapping[str, Any]) -> bool:
+    began, found = time.perf_counter(), []
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
-        for part in args.parts:
-            for checked in PARTS[part](Path(name) / part, options):
-                found.append(checked)
-                console.print(checked.line())
-    _report(found, time.perf_counter() - began)
-    write_results(args.output, {"device": device, "checks": found})
-    return int(any(not checked.passed for checked in found))
+        for checked in PARTS[part](Path(name), options):
+            found.append(checked)
+            console.print(checked.line(), markup=False)
+            _write(output, part, found, time.perf_counter() - began, device)
+    return all(checked.passed for checked in found)
+
+
+def _write(
+    output: Path, part: str, found: Sequence[Checked], took_s: float, device: Mapping[str, Any]
+) -> None:
+    """After each check, for whoever ends this process."""
+    output.mkdir(parents=True, exist_ok=True)
+    passed = sum(checked.passed for checked in found)
+    table = results_table(
+        f"{part} on {device['name']}: {passed} of {len(found)} passed in {took_s / 60:.1f} min",
+        *("check", "passed", "seconds", "measured"),
+        left=["check", "measured"],
+    )
+    for checked in found:
+        verdict = "yes" if checked.passed else "NO"
+        table.add_row(checked.name, verdict, f"{checked.took_s:.1f}", checked.measured)
+    with (output / f"{part}.txt").open("w", encoding="utf-8") as file:
+        Console(file=file, width=150, highlight=False).print(table)
+    write_results(output / f"{part}.json", {"device": device, "checks": found}, told=False)
 
 
 def _parse() -> argparse.Namespace:
@@ -82,20 +136,21 @@ def _parse() -> argparse.Namespace:
         prog="python -m benchmarks.gpu_check",
         description="Training, sampling and speed on this machine's GPU, or its CPU.",
     )
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--count", type=int, default=6, help="configurations to train")
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=list(PARTS))
+    parser.add_argument("--tiny", action="store_true", help="as on a CPU: does each part run?")
+    parser.add_argument("--count", type=int, default=COUNT, help="configurations to train")
+    parser.add_argument(
+        "--minutes", type=float, default=DEFAULT_MINUTES, help="for each part, at most"
+    )
     parser.add_argument(
         "--vllm-python", help="interpreter with vLLM (default: this one, where it has vLLM)"
     )
     parser.add_argument(
-        "--large",
-        type=speed.Size.parse,
-        default=speed.Size.for_this_machine(),
-        metavar="WIDTH:LAYERS:TOKENS",
-        help="the model and the completions of the speed part (default: half a billion parameters "
-        "on a GPU, a small model on a CPU)",
+        "--output",
+        type=lambda path: Path(path).absolute(),
+        default=RESULTS / "gpu_check",
+        help="folder for a table and a JSON file of each part",
     )
-    add_output_option(parser, "gpu_check")
     return parser.parse_args()
 
 
@@ -108,21 +163,6 @@ def _engines(vllm_python: str | None) -> dict[str, str]:
     else:
         engines["vllm"] = str(Path(vllm_python).absolute())
     return engines
-
-
-def _report(found: Sequence[Checked], took_s: float) -> None:
-    passed = sum(checked.passed for checked in found)
-    table = results_table(
-        f"{passed} of {len(found)} passed in {took_s / 60:.0f} min",
-        *("part", "check", "passed", "seconds", "measured"),
-        left=["part", "check", "measured"],
-    )
-    for checked in found:
-        verdict = "yes" if checked.passed else "NO"
-        table.add_row(
-            checked.part, checked.name, verdict, f"{checked.took_s:.1f}", checked.measured
-        )
-    console.print(table)
 
 
 if __name__ == "__main__":

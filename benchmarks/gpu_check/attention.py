@@ -8,16 +8,13 @@ python -m benchmarks.gpu_check.attention '{"folder": "/tmp/x", "tokens": 256}'
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.checked import Checked
-from benchmarks.gpu_check.device import describe_device
-from benchmarks.gpu_check.sampling import ask
+from benchmarks.gpu_check.checked import Checked, Failed, Options
 from mortal_steps.config import NewModelConfig
 
 TOKENS_ON_GPU, TOKENS_ON_CPU = 4096, 256
@@ -25,23 +22,17 @@ ROUNDS = 8
 TYPES = ("float32", "bfloat16")
 
 
-def check(folder: Path) -> Iterator[Checked]:
+def check(folder: Path, options: Options) -> Iterator[Checked]:
     """A check for each type, with texts of one length and with padded ones."""
-    tokens = TOKENS_ON_GPU if describe_device()["is_gpu"] else TOKENS_ON_CPU
+    tokens = TOKENS_ON_CPU if options.tiny else TOKENS_ON_GPU
     began = time.perf_counter()
     try:
-        answer: dict[str, dict[str, int]] = ask(
-            sys.executable, "benchmarks.gpu_check.attention", folder, tokens=tokens
+        answer: dict[str, dict[str, int]] = options.ask(
+            options.trainer, "attention", folder, tokens=tokens
         )
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr or "").strip().splitlines()[-1:]
-        yield Checked(
-            part="training",
-            name=f"gradients of {tokens} tokens",
-            passed=False,
-            took_s=time.perf_counter() - began,
-            measured=f"ended with {error.returncode}: {' '.join(last)}",
-        )
+    except Failed as error:
+        name, took_s = f"gradients of {tokens} tokens", time.perf_counter() - began
+        yield Checked(part="training", name=name, passed=False, took_s=took_s, measured=str(error))
         return
     took_s = (time.perf_counter() - began) / len(answer)
     for name, different in answer.items():

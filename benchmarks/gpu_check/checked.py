@@ -1,21 +1,126 @@
-"""What came of one check."""
+"""What a part is told, how it asks processes of its own, and what came of each check."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+class Failed(Exception):
+    """A process that did not answer, and why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What the parts are told."""
+
+    engines: Mapping[str, str]
+    """Interpreter of each engine."""
+    is_gpu: bool
+    tiny: bool
+    """Whether each check has the size at which it shows only that it runs."""
+    count: int
+    """Configurations to train."""
+    until: float
+    """When the part has to end, by `time.monotonic()`."""
+
+    @property
+    def trainer(self) -> str:
+        """The interpreter that trains."""
+        return self.engines["transformers"]
+
+    @property
+    def sampler(self) -> str:
+        """The engine that samples: vLLM where it is there."""
+        return "vllm" if "vllm" in self.engines else "transformers"
+
+    @property
+    def size(self) -> float:
+        """Billions of parameters, of benchmarks/weights/shapes.py."""
+        return 0.01 if self.tiny else 0.5
+
+    def ask(
+        self,
+        python: str,
+        module: str,
+        folder: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        **job: Any,
+    ) -> dict[str, Any]:
+        """What `python -m benchmarks.gpu_check.MODULE JOB` answers in the last line that it prints;
+        raises `Failed`. Its log is beside its folder's files."""
+        folder.mkdir(parents=True, exist_ok=True)
+        left = self.until - time.monotonic()
+        if left < 5:
+            raise Failed("left out: the part's time is over")
+        name = f"benchmarks.gpu_check.{module}"
+        command = [python, "-m", name, json.dumps({"folder": str(folder), **job})]
+        try:
+            asked = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=ROOT,
+                env={**os.environ, **(environment or {})},
+                timeout=left,
+            )
+        except subprocess.TimeoutExpired:
+            raise Failed("broken off: the part's time is over") from None
+        if asked.returncode:
+            told = (asked.stderr or asked.stdout).strip()
+            raise Failed(f"ended with {asked.returncode}: {told[-1500:]}")
+        answer: dict[str, Any] = json.loads(asked.stdout.strip().splitlines()[-1])
+        return answer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """A check, with what it measured in words."""
+    """A check, with what it measured in words and in numbers."""
 
     part: str
     name: str
     passed: bool
     took_s: float
     measured: str = ""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
 
     def line(self) -> str:
         """For the terminal."""
         verdict = "ok" if self.passed else "FAILED"
         return f"{self.part:9} {verdict:7} {self.took_s:6.1f} s  {self.name}  {self.measured}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What a look at something found."""
+
+    passed: bool = True
+    measured: str = ""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+def check_one(part: str, name: str, look: Callable[[], Found]) -> Checked:
+    """A check that fails where a process that it asks does."""
+    began = time.perf_counter()
+    try:
+        found = look()
+    except Failed as error:
+        found = Found(passed=False, measured=str(error))
+    return Checked(
+        part=part,
+        name=name,
+        passed=found.passed,
+        took_s=time.perf_counter() - began,
+        measured=found.measured,
+        numbers=found.numbers,
+    )

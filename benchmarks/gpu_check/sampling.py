@@ -2,50 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.checked import Checked
+from benchmarks.gpu_check.checked import Checked, Failed, Options
 from mortal_steps.config.weight_sync import WEIGHT_SYNC
 
-ROOT = Path(__file__).parents[2]
 ENGINES_AGREE_NATS = 1e-3
 """Largest difference of log-probabilities in float32 that counts as rounding."""
 
 
-def check(folder: Path, engines: Mapping[str, str]) -> Iterator[Checked]:
+def check(folder: Path, options: Options) -> Iterator[Checked]:
     """For each engine: a check of each way of syncing; then one of the engines' agreement."""
     answers: dict[str, dict[str, Any]] = {}
-    for engine, python in engines.items():
+    for engine, python in options.engines.items():
         began = time.perf_counter()
         try:
-            answers[engine] = ask(python, "benchmarks.gpu_check.syncing", folder, engine=engine)
-        except subprocess.CalledProcessError as error:
-            last = (error.stderr or "").strip().splitlines()[-1:]
+            answers[engine] = options.ask(python, "syncing", folder, engine=engine)
+        except Failed as error:
             yield Checked(
                 part="sampling",
                 name=engine,
                 passed=False,
                 took_s=time.perf_counter() - began,
-                measured=f"ended with {error.returncode}: {' '.join(last)}",
+                measured=str(error),
             )
             continue
         yield from _syncs(engine, answers[engine])
     if len(answers) > 1:
         yield _agreement(*answers.values())
-
-
-def ask(python: str, module: str, folder: Path, **job: Any) -> dict[str, Any]:
-    """What `python -m MODULE JOB` answers in the last line that it prints."""
-    folder.mkdir(parents=True, exist_ok=True)
-    command = [python, "-m", module, json.dumps({"folder": str(folder), **job})]
-    asked = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    answer: dict[str, Any] = json.loads(asked.stdout.strip().splitlines()[-1])
-    return answer
 
 
 def _syncs(engine: str, answer: Mapping[str, Any]) -> Iterator[Checked]:

@@ -7,17 +7,19 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.gpu_check.checked import Checked
+from benchmarks.gpu_check.checked import Checked, Options
 from tests.support.parity.cases import Case, draw
 from tests.support.parity.trial import attempt, context
 
 SEED = 14
 
 
-def check(folder: Path, count: int) -> Iterator[Checked]:
-    """A check for each of `count` drawn configurations, every second one under autocast."""
+def check(folder: Path, options: Options) -> Iterator[Checked]:
+    """A check for each of some drawn configurations, every second one under autocast."""
     processes = context()
-    for number in range(count):
+    for number in range(1 if options.tiny else options.count):
+        if time.monotonic() > options.until:
+            return
         case = _in_numbers(draw(SEED, number), autocast=number % 2 == 1)
         began = time.perf_counter()
         trial = attempt(case, folder / str(number), processes)

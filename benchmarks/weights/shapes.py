@@ -17,32 +17,47 @@ except ModuleNotFoundError:  # where the code of older commits has it
         build_tokenizer,
     )
 
+
+def _shape(
+    width: int, mlp: int, layers: int, *, heads: int, kv_heads: int = 2, tied: bool = True
+) -> dict[str, Any]:
+    return {
+        "hidden_size": width,
+        "intermediate_size": mlp,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "tie_word_embeddings": tied,
+    }
+
+
 SHAPES = {
-    0.09: {"hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 4},
-    0.5: {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},
-    1.5: {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28},
+    0.01: _shape(64, 128, 2, heads=2),
+    0.09: _shape(512, 1408, 4, heads=8),
+    0.5: _shape(896, 4864, 24, heads=14),
+    1.5: _shape(1536, 8960, 28, heads=12),
+    7.6: _shape(3584, 18944, 28, heads=28, kv_heads=4, tied=False),
 }
-"""By billions of parameters; the larger two are Qwen2.5's."""
+"""By billions of parameters; the larger three are Qwen2.5's."""
 VOCABULARY = 151_936
 
 
-def build(size: float, folder: Path) -> tuple[Any, Any]:
-    """A model in float32 and a tokenizer, written to `folder` as well."""
-    shape = SHAPES[size]
+def build(
+    size: float, folder: Path, *, dtype: str = "float32", device: str = "cpu", positions: int = 512
+) -> tuple[Any, Any]:
+    """A model and a tokenizer, written to `folder` as well."""
     tokenizer = build_tokenizer(NewModelConfig())
     config = Qwen2Config(
         vocab_size=VOCABULARY,
-        num_attention_heads=shape["hidden_size"] // 64 if size < 1 else 12,
-        num_key_value_heads=2,
-        tie_word_embeddings=True,
-        max_position_embeddings=512,
+        max_position_embeddings=positions,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        **shape,
+        **SHAPES[size],
     )
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config).eval()
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).eval()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return model, tokenizer

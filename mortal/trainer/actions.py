@@ -52,8 +52,9 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
     run = _run(config)
     problems = None
     if data:
-        others = {"eval_source": None, "eval_sets": {}, "eval_split": None, "eval_samples": 0}
-        problems = read_held_out(run.config.data.model_copy(update=others | data), run.config.seed)
+        own = {"eval_source": None, "eval_split": None, "eval_samples": 0}
+        others = {**own, "eval_sets": dict[str, str](), **data}
+        problems = read_held_out(run.config.data.model_copy(update=others), run.config.seed)
     gate = Gate(run, _registry(run), problems=problems)
     os.chdir(run.working_dir())
     return dict(asyncio.run(gate.judge(gate.bring_in())).metrics)

@@ -73,6 +73,8 @@ def training_memory(
     length = prompt + training.max_completion_length
     tokens = rows * length
     trained, size = trained_parameters(training, shape), 4 if training.use_lora else weight
+    if config.model.quantization:
+        size = 2  # TRL trains the adapter of a quantized model in bfloat16
     weights = _weights(config, shape, weight) + (size * trained if training.use_lora else 0)
 
     layer = tokens * _saved(training, shape, numbers, length, on_gpu)

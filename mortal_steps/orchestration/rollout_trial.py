@@ -34,8 +34,9 @@ def chosen_problems(config: RunConfig, prompts: Sequence[str], num_problems: int
         return [
             Problem(id=f"prompt-{number}", prompt=text) for number, text in enumerate(prompts, 1)
         ]
-    first = {"max_samples": num_problems, "eval_source": None, "eval_split": None, "eval_sets": {}}
-    data = config.data.model_copy(update={**first, "eval_samples": 0})
+    no_others = {"eval_source": None, "eval_split": None, "eval_sets": dict[str, str]()}
+    first = {"max_samples": num_problems, "eval_samples": 0}
+    data = config.data.model_copy(update={**no_others, **first})
     return load_problems(data, config.seed)[0]
 
 

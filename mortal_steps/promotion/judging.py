@@ -231,8 +231,10 @@ class Judge:
 def with_model(config: RunConfig, store: RunStore, version: ModelVersion) -> RunConfig:
     """The configuration of a run, with a model of a registry in place of its own."""
     folder = str(store.path(version.path).absolute())
-    there = {"name_or_path": folder, "revision": None, "new": None, "warm_start": None}
-    there["quantization"] = {}
+    there: dict[str, Any] = {
+        **{"name_or_path": folder, "revision": None, "new": None, "warm_start": None},
+        "quantization": {},
+    }
     whole = config.training.model_copy(update={"use_lora": False})
     return config.model_copy(
         update={"model": config.model.model_copy(update=there), "training": whole}

@@ -43,7 +43,8 @@ def best_rival(run: Run) -> Rival | None:
 
 def _rival(run: Run, root: Path, name: str) -> list[Rival]:
     """The run's best evaluation, if it was evaluated as `run` is."""
-    rows = read_lines(root / EVALUATIONS, needs=("step", "reward"))
+    lines = read_lines(root / EVALUATIONS, needs=("step",))
+    rows = [row for row in lines if "reward" in row]  # else nothing was scored
     if not rows or _name(root) != name:
         return []
     info = read_identity(RunStore(root))

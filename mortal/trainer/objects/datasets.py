@@ -57,15 +57,17 @@ def eval_keys(dataset: Any, runs_dir: str) -> dict[str, Any]:
 
 
 def _rows(dataset: Any, parameter: str, needs: int | None) -> Iterable[Any]:
-    if type(dataset).__name__ == "DataFrame":  # of pandas or polars, iterated by columns
-        return dataset.to_dict("records") if hasattr(dataset, "to_dict") else dataset.to_dicts()
+    if type(dataset).__name__ == "DataFrame":  # iterated by columns
+        is_pandas = hasattr(dataset, "iloc")
+        rows: list[Any] = dataset.to_dict("records") if is_pandas else dataset.to_dicts()
+        return rows
     if getattr(dataset, "format", {}).get("type") not in (None, "custom"):
         dataset = dataset.with_format(None)  # tensors would hold the same in fewer digits
     if callable(dataset) and not isinstance(dataset, Iterable):
         dataset = dataset()  # a generator function
     if isinstance(dataset, Iterable):
         return dataset if isinstance(dataset, Sized) else _ending(dataset, parameter, needs)
-    if hasattr(dataset, "__getitem__") and isinstance(dataset, Sized):  # as torch's datasets are
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):  # as torch's datasets are
         return (dataset[index] for index in range(len(dataset)))
     raise DataError(
         f"{parameter} is of type {type(dataset).__name__}, which cannot be iterated over; give a "

@@ -27,7 +27,6 @@ QUANTIZED = ("Params4bit",)
 """What the weights of quantized layers are, in bitsandbytes."""
 
 
-@torch.no_grad()
 def merged_state_dict(model: PeftModel) -> dict[str, torch.Tensor]:
     """The base model's weights with the active adapter added, under the base model's names.
 
@@ -42,7 +41,8 @@ def merged_state_dict(model: PeftModel) -> dict[str, torch.Tensor]:
         if path is None:
             merged[name] = tensor
         elif changed[path] is not None:
-            whole = _whole(copy.deepcopy(changed[path]), adapter)
+            with torch.no_grad():
+                whole = _whole(copy.deepcopy(changed[path]), adapter)
             merged |= {f"{path}.{leaf}": tensor.cpu() for leaf, tensor in whole.items()}
             changed[path] = None  # with all of its tensors
     return merged
@@ -75,7 +75,10 @@ def _whole(layer: Any, adapter: str) -> Mapping[str, torch.Tensor]:
         layer.merge(adapter_names=[adapter])
     if isinstance(layer, BaseTunerLayer):
         layer = layer.get_base_layer()
-    return (_dequantized(layer) if is_quantized(layer) else layer).state_dict()
+    if is_quantized(layer):
+        layer = _dequantized(layer)
+    whole: dict[str, torch.Tensor] = layer.state_dict()
+    return whole
 
 
 def is_quantized(layer: nn.Module) -> bool:

@@ -39,7 +39,7 @@ from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
 
-WITNESS = "mortal_steps.rollout.engines.vllm_weights.Witness"
+WITNESS = "mortal_steps.rollout.engines.vllm_witness.Witness"
 """For the option `worker_extension_cls` of an `LLM`."""
 
 

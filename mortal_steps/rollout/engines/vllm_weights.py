@@ -15,8 +15,6 @@ What vLLM turns into another form after loading (quantized layers, experts for s
 what the model says. Which tensors can be compared is found out when the engine starts, with the
 weights that vLLM has just read by itself.
 
-Every process of vLLM that holds a part of the model imports this module before it builds it.
-
 Names used here that vLLM does not publish: the worker's `model_runner`.
 """
 
@@ -31,9 +29,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from vllm.platforms import current_platform
 
-from mortal_steps.rollout.engines import vllm_cpu, vllm_gpu
 from mortal_steps.rollout.engines.held_tensors import is_held, tensors_in
 from mortal_steps.rollout.engines.vllm_adapter import AdapterWitness
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
@@ -46,11 +42,6 @@ from mortal_steps.rollout.weight_sync.tensor_digests import (
 )
 
 logger = logging.getLogger(__name__)
-
-if current_platform.is_cpu():
-    vllm_cpu.keep_weights_plain()
-else:
-    vllm_gpu.add_adapters_in_order()
 
 Given = str | Mapping[str, torch.Tensor]
 """A folder, or tensors by name."""

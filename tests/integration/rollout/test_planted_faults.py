@@ -166,4 +166,4 @@ def found_spread_out(job, tmp_path_factory):
             patched.setenv(name, value)
         methods = ["reload", "volume"]
         asked_for = {**job, "engine": "vllm", "methods": methods, "options": SPREAD}
-        return asked(PYTHON["vllm"], DRIVER, asked_for)[0]
+        return asked(PYTHON["vllm"], DRIVER, asked_for, timeout_s=480)[0]

@@ -80,6 +80,7 @@ async def test_a_worker_whose_vllm_loses_a_process_is_lost_and_replaced(
             "model_path": str(folders["model_a"]),
         },
         python=vllm_python,
+        preload=engine_kind("vllm").preload,
         env={"HF_HUB_OFFLINE": "1", **SPREAD_ENV},
     )
     compute = LocalCompute({"rollout": spec}, working_dir=tmp_path, log_dir=tmp_path)

@@ -254,6 +254,13 @@ def test_a_worker_samples_with_the_version_it_is_told_to(found, folders, run):
     assert "weights/v2" in found["worker"]["refusal"]
 
 
+def test_vllm_takes_what_it_is_asked_on_a_gpu_so_that_kernels_repeat(found):
+    inductor = found["kernels"]["inductor"]
+    assert (inductor["combo_kernels"], inductor["deterministic"]) == (False, True)
+    assert found["kernels"]["autotune"] is False
+    assert found["kernels"]["split_k"] == 1, "an adapter's sums are not split"
+
+
 def test_the_engine_keeps_quiet(found):
     """What is left on stderr is our own warning about the update made to fail."""
     lines = [line for line in found["stderr"].splitlines() if line.strip()]

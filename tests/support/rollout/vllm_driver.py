@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from mortal_steps.config import ModelConfig, RolloutConfig, RunConfig
 from mortal_steps.config.engines import VLLM_ADAPTERS
 from mortal_steps.errors import EngineError, MortalError, WeightsMismatchError
+from mortal_steps.rollout.engines import vllm_gpu
 from mortal_steps.rollout.engines.vllm import VllmEngine
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
@@ -172,6 +173,20 @@ def check_bfloat16(model: str) -> dict[str, Any]:
     return found
 
 
+def check_kernels(model: str) -> dict[str, Any]:
+    """What vLLM makes of the options for a GPU, and of the setting for adapters there."""
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.lora.ops.triton_ops.utils import get_lora_op_configs
+
+    config = EngineArgs(**vllm_gpu.with_fixed_kernels({"model": model})).create_engine_config()
+    vllm_gpu.add_adapters_in_order()
+    return {
+        "inductor": config.compilation_config.inductor_compile_config,
+        "autotune": config.kernel_config.enable_flashinfer_autotune,
+        "split_k": get_lora_op_configs("shrink", 1, 16, 896, 16, 3)["split_k"],
+    }
+
+
 def refusal(call: Any, *given: Any) -> str:
     try:
         call(*given)
@@ -280,6 +295,7 @@ def main(folders: dict[str, Any]) -> dict[str, Any]:
     found["chunked_prefill"] = refusal(start, a, "volume", chunked)
     found["one_seed"] = check_one_seed(a)
     found["bfloat16"] = check_bfloat16(a)
+    found["kernels"] = check_kernels(a)
     found["adapters"] = check_adapters(a, folders["adapters"])
     found["worker"] = check_worker(folders["worker"])
     found["direct"] = check_direct(folders["direct"])

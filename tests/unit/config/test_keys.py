@@ -76,6 +76,7 @@ LATER = {
     "rollout.source",
     "rollout.source_options",
     "training.deterministic",
+    "training.lora.peft",
     "training.lora.publish",
 }
 """Keys that are part of a fingerprint only where they say something."""

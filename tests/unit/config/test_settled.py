@@ -6,6 +6,8 @@ import pytest
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import parse_config
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.engine_checks import check_adapter
 
 
 def test_the_fingerprint_is_of_numbers_not_of_places():
@@ -70,6 +72,34 @@ def test_what_a_lora_run_publishes_is_settled_when_it_begins(engine, published):
     assert begun.training.publishes_adapter == (published == "adapter")
     assert config.settled_like(begun) == begun
     assert "publish" not in RunConfig().settled(cores=2).identity()["training"]["lora"]
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+@pytest.mark.parametrize(
+    ("training", "model", "published"),
+    [
+        ({}, {}, "adapter"),
+        ({"peft": {"use_rslora": True, "bias": "none", "use_dora": False}}, {}, "adapter"),
+        ({"peft": {"init_lora_weights": "gaussian"}}, {}, "adapter"),
+        ({"peft": {"exclude_modules": ["k_proj"], "layers_to_transform": 1}}, {}, "adapter"),
+        ({"peft": {"use_dora": True}}, {}, "merged"),
+        ({"peft": {"bias": "all"}}, {}, "merged"),
+        ({"peft": {"modules_to_save": ["norm"]}}, {}, "merged"),
+        ({"peft": {"init_lora_weights": "pissa"}}, {}, "merged"),
+        ({"peft": {"rank_pattern": {"q_proj": 4}}}, {}, "merged"),
+        ({"peft": {"an_option_of_tomorrow": 1}}, {}, "merged"),
+        ({}, {"quantization": {"load_in_4bit": True}}, "merged"),
+    ],
+)
+def test_what_engines_cannot_compute_beside_a_base_is_merged(engine, training, model, published):
+    lora: dict[str, Any] = {"training": {"use_lora": True, "lora": training}, "model": model}
+    settled = parse_config({**lora, "rollout": {"engine": engine}}).settled(cores=2)
+    assert settled.training.lora.publish == published
+    check_adapter(settled)
+    lora["training"]["lora"] = {**training, "publish": "adapter"}
+    if published == "merged":
+        with pytest.raises(ConfigError, match='"adapter": engines do not compute beside a base'):
+            check_adapter(parse_config({**lora, "rollout": {"engine": engine}}))
 
 
 def test_a_lora_run_that_began_without_a_word_of_it_publishes_whole_models():

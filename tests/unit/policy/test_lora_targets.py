@@ -49,6 +49,45 @@ def test_a_name_that_only_others_make_up_for_is_told_of():
     assert "no layer 'query'" in told and LAYERS in told
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"use_dorra": True}, "use_dorra: PEFT's LoraConfig has no such option; did you mean"),
+        ({"use_dora": "yes"}, "use_dora = 'yes': must be a boolean"),
+        ({"lora_alpha": 3}, "lora_alpha cannot be set: use training.lora.alpha"),
+        ({"init_lora_weights": "eva"}, "init_lora_weights = 'eva' cannot be used: PEFT computes"),
+        ({"init_lora_weights": "pissa_niter_4"}, "'pissa_niter_4' cannot be used: it changes the"),
+        ({"layers_to_transform": [1]}, "PEFT refuses it: `layers_to_transform` cannot be used"),
+        ({"exclude_modules": ".*"}, "PEFT cannot apply it to the model: All modules were excluded"),
+        ({"modules_to_save": ["nowhere"]}, "the model has no module 'nowhere'"),
+        ({"modules_to_save": ["lm_head"]}, "set training.lora.peft.ensure_weight_tying = true"),
+        ({"trainable_token_indices": [3]}, "adapts the output embeddings"),
+    ],
+)
+def test_what_peft_or_a_run_cannot_have_is_named(options, said):
+    with pytest.raises(ConfigError) as caught:
+        check_targets(make_config(model={"new": {}}, use_lora=True, lora={"peft": options}))
+    assert str(caught.value).startswith("training.lora.peft") and said in str(caught.value)
+
+
+def test_what_peft_takes_and_ignores_is_told():
+    lora = {"peft": {"rank_pattern": {"nowhere": 3}}}
+    [told] = check_targets(make_config(model={"new": {}}, use_lora=True, lora=lora))
+    assert told.startswith("training.lora.peft.rank_pattern") and "nowhere" in told
+
+
+def test_peft_is_asked_for_the_usual_layers():
+    assert check_targets(targeting("peft-default")) == ()
+
+
+def test_the_options_of_a_configuration_stay_as_they_are():
+    """PEFT adds to lists that it is given."""
+    lora = {"peft": {"modules_to_save": ["embed_tokens"], "ensure_weight_tying": True}}
+    config = make_config(model={"new": {}}, use_lora=True, lora=lora)
+    assert check_targets(config) == ()
+    assert config.training.lora.peft["modules_to_save"] == ["embed_tokens"]
+
+
 def test_the_model_may_be_a_folder(model_path):
     assert check_targets(targeting(["q_proj"], {"name_or_path": str(model_path)})) == ()
     with pytest.raises(ConfigError, match="fits no layer"):

@@ -43,6 +43,14 @@ def test_a_setting_that_affects_no_number_may_be_changed(runs):
     assert config.identity() == resume_config(runs, "mine").identity()
 
 
+def test_how_weights_travel_and_are_judged_decides_no_bits(runs):
+    config = resume_config(
+        runs, "mine", ["rollout.canary_tolerance=0.5", "rollout.weight_sync='checkpoint'"]
+    )
+    assert config.rollout.canary_tolerance == 0.5
+    assert config.rollout.weight_sync == "checkpoint"
+
+
 @pytest.mark.parametrize(
     ("override", "told"),
     [

@@ -121,6 +121,6 @@ def test_a_configuration_in_a_record_checks_itself():
     )
     written = json.loads(TypeAdapter(Settings).dump_json(recorded))
     assert decode(written, Settings) == recorded
-    written["config"]["seed"] = -1
-    with pytest.raises(ValueError, match="greater than or equal to 0"):
+    written["config"]["seed"] = -2
+    with pytest.raises(ValueError, match="greater than or equal to -1"):
         decode(written, Settings)

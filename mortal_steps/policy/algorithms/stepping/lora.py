@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import difflib
-import importlib.util
 import inspect
 from collections.abc import Mapping
 from typing import Any, get_type_hints
@@ -13,6 +12,7 @@ from typing import Any, get_type_hints
 from peft import LoraConfig
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from transformers import BitsAndBytesConfig
+from transformers.utils.import_utils import BITSANDBYTES_MIN_VERSION, is_bitsandbytes_available
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import in_plain_words
@@ -109,10 +109,10 @@ def quantization_config(config: RunConfig) -> BitsAndBytesConfig | None:
     chosen = config.model.quantization
     if not chosen:
         return None
-    if importlib.util.find_spec("bitsandbytes") is None:
+    if not is_bitsandbytes_available():
         raise ConfigError(
             "model.quantization needs the package bitsandbytes where the actor runs: "
-            "`pip install 'bitsandbytes>=0.49'`"
+            f"`pip install 'bitsandbytes>={BITSANDBYTES_MIN_VERSION}'`"
         )
     known = [name for name in inspect.signature(BitsAndBytesConfig).parameters if name != "kwargs"]
     for name in chosen:

@@ -6,11 +6,12 @@ PEFT finds the same out when the actor has loaded the model: too late for somebo
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import torch
-from peft import get_peft_model
+from peft import LoraConfig, get_peft_model
 from peft.tuners.lora.layer import ParamWrapper
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import ModulesToSaveWrapper, TrainableTokensWrapper
@@ -29,8 +30,9 @@ EXPERTS = re.compile(r"expert|moe")
 
 
 def check_targets(config: RunConfig) -> tuple[str, ...]:
-    """A warning for each name in `training.lora.target_modules` that no layer of the model has.
-    PEFT skips such names silently if at least one other name fits.
+    """A warning for each name in `training.lora.target_modules` that no layer of the model has,
+    and for each other that PEFT ignores. PEFT skips such names silently if at least one other name
+    fits.
 
     Raises `ConfigError` if no name fits, if one names a layer that cannot be adapted, or if the
     rollout workers' engine cannot compute with the adapter, and `ModelError` if the model's
@@ -47,23 +49,13 @@ def check_targets(config: RunConfig) -> tuple[str, ...]:
     wanted = list(targets) if isinstance(targets, tuple) else targets
     remedy = f"name layers in a list, of {', '.join(layers)}"
     saved = list(adapter.modules_to_save or ())  # PEFT may add to it
-    try:
-        with torch.device("meta"):
-            get_peft_model(model, adapter)
-    except ValueError as error:
-        if config.training.lora.peft and not _of_targets(error):
-            raise ConfigError(
-                f"training.lora.peft = {config.training.lora.peft!r}: PEFT cannot apply it to "
-                f"{config.model.name_or_path}: {error}"
-            ) from error
-        if "lora_dropout" in str(error):
-            raise ConfigError(
-                f"training.lora.dropout = {config.training.lora.dropout}: {KEY} = {wanted!r} "
-                "adapts experts, and PEFT does that only without dropout; set it to 0, or name "
-                "other layers"
-            ) from error
-        raise ConfigError(f"{KEY} = {wanted!r}: {_reason(error, targets)}; {remedy}") from error
-    if isinstance(model.get_output_embeddings(), BaseTunerLayer | TrainableTokensWrapper):
+    ignored = _apply(config, adapter, model, remedy)
+    if isinstance(model.get_output_embeddings(), TrainableTokensWrapper):
+        raise ConfigError(
+            "training.lora.peft.trainable_token_indices adapts the output embeddings (those of the "
+            "input, where a model ties them), and TRL cannot train them so; leave it out"
+        )
+    if isinstance(model.get_output_embeddings(), BaseTunerLayer):
         raise ConfigError(
             f"{KEY} = {wanted!r} adapts the output embeddings, whose adapter TRL would never train "
             f"(it multiplies with their weights directly); {remedy}"
@@ -72,11 +64,42 @@ def check_targets(config: RunConfig) -> tuple[str, ...]:
     _check_mixture(config, model)
     left = adapter.target_modules or ()  # without the names that PEFT takes for those of experts
     paths = [name for name, each in model.named_modules() if isinstance(each, BaseTunerLayer)]
-    return tuple(
+    return ignored + tuple(
         f"{KEY}: the model has no layer {name!r}, which therefore gets no adapter; "
         f"there are {', '.join(layers)}"
         for name in (targets if isinstance(targets, tuple) else ())
         if name in left and not _has(paths, name)
+    )
+
+
+def _apply(
+    config: RunConfig, adapter: LoraConfig, model: PreTrainedModel, remedy: str
+) -> tuple[str, ...]:
+    """Put the adapter into the model. A sentence for each of PEFT's options that fits nothing in
+    it; raises `ConfigError` for what PEFT refuses."""
+    lora = config.training.lora
+    targets, given = lora.target_modules, lora.peft
+    wanted = list(targets) if isinstance(targets, tuple) else targets
+    try:
+        with torch.device("meta"), warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            get_peft_model(model, adapter)
+    except ValueError as error:
+        if "lora_dropout" in str(error):
+            raise ConfigError(
+                f"training.lora.dropout = {lora.dropout}: {KEY} = {wanted!r} adapts experts, and "
+                "PEFT does that only without dropout; set it to 0, or name other layers"
+            ) from error
+        if given and "arget module" not in str(error):
+            raise ConfigError(
+                f"training.lora.peft = {given!r}: PEFT cannot apply it to the model: {error}"
+            ) from error
+        raise ConfigError(f"{KEY} = {wanted!r}: {_reason(error, targets)}; {remedy}") from error
+    return tuple(
+        f"training.lora.peft.{name}: {warning.message}"
+        for name in given
+        for warning in heard
+        if name in str(warning.message) and issubclass(warning.category, RuntimeWarning)
     )
 
 
@@ -132,10 +155,6 @@ def _is_linear(model: PreTrainedModel, layer: Any) -> bool:
 
 def _has(paths: Iterable[str], name: str) -> bool:
     return any(f".{path}".endswith(f".{name}") for path in paths)
-
-
-def _of_targets(error: ValueError) -> bool:
-    return "arget module" in str(error) or "lora_dropout" in str(error)
 
 
 def _reason(error: ValueError, targets: str | tuple[str, ...]) -> str:

@@ -195,7 +195,7 @@ class TrlStepper(ABC):
     @property
     def num_parameters(self) -> int:
         """Parameters of the model, frozen ones included and tied ones counted once."""
-        return sum(parameter.numel() for parameter in self._trainer.model.parameters())
+        return int(self._trainer.model.num_parameters())
 
     @property
     def autocast(self) -> bool:

@@ -1,0 +1,40 @@
+"""A run without Prefect, its workers in processes of their own; to be killed and started again.
+
+python -m benchmarks.gpu_check.flow FOLDER RUN_ID [SETTING...]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+
+from mortal_steps.config.loader import load_config
+from mortal_steps.orchestration import driver
+from mortal_steps.orchestration.opening import open_run
+from mortal_steps.runs.run import Run
+from tests.support import bare
+
+
+async def drive(run: Run) -> None:
+    """To its end, or to the error that ends it."""
+    async with driver.open_session(run) as session:
+        await bare.train(session)
+
+
+def main() -> None:
+    """Begin the run of the project that lies in FOLDER, or go on with it."""
+    logging.basicConfig(level=logging.INFO)
+    folder, run_id, *overrides = sys.argv[1:]
+    config = load_config(Path(folder) / "tiny.toml", overrides)
+    config = config.model_copy(update={"run_id": run_id, "runs_dir": str(Path(folder) / "runs")})
+    os.chdir(folder)
+    run = open_run(config)
+    if not run.is_complete():
+        asyncio.run(drive(run))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Makes what the engines sample with: a model of real shape with random weights, or its adapter.
+
+python -m benchmarks.gpu_check.models '{"folder": "/tmp/x", "size": 0.01, "rank": 0}'
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_check.checked import Options
+
+RANK = 16
+
+
+def model_in(folder: Path, options: Options) -> str:
+    """Folder of the model that the part samples with, made once; raises `Failed`."""
+    if not (folder / "model/config.json").exists():
+        options.ask(options.trainer, "models", folder, size=options.size, rank=0)
+    return str(folder / "model")
+
+
+def adapter_in(folder: Path, options: Options) -> str:
+    """Folder of an adapter of that model; raises `Failed`."""
+    model_in(folder, options)
+    if not (folder / "adapter").exists():
+        options.ask(options.trainer, "models", folder, size=options.size, rank=RANK)
+    return str(folder / "adapter")
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Write the model, or an adapter of the one that is there."""
+    folder = Path(job["folder"])
+    if not job["rank"]:
+        from benchmarks.weights.shapes import build
+
+        build(job["size"], folder / "model", positions=2048)
+        return {}
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    from mortal_steps.policy.model_files.adapter_base import AdapterBase
+    from mortal_steps.policy.model_files.writing import save_adapter
+
+    base = AutoModelForCausalLM.from_pretrained(folder / "model", dtype="float32")
+    torch.manual_seed(1)
+    config = LoraConfig(task_type="CAUSAL_LM", r=job["rank"], target_modules="all-linear")
+    model = get_peft_model(base, config).eval()
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.02)
+    (folder / "adapter").mkdir()
+    save_adapter(model, folder / "adapter", AdapterBase(name="base"))
+    return {}
+
+
+if __name__ == "__main__":
+    answer = main(json.loads(sys.argv[1]))
+    sys.stdout.write("\n" + json.dumps(answer) + "\n")

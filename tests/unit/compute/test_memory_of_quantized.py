@@ -1,0 +1,39 @@
+"""What a quantized model leaves free for the rest of training."""
+
+import pytest
+
+from mortal_steps.compute.memory import training_memory
+from mortal_steps.config.loader import parse_config
+from mortal_steps.models.shape import ModelShape
+
+SEVEN_BILLION = ModelShape(
+    hidden=3584,
+    layers=28,
+    attention=3584,
+    keys=512,
+    mlp=18944,
+    vocabulary=152064,
+    tied=False,
+    parameters=7_615_616_512,
+)
+
+
+def memory(lora, quantization):
+    values = {
+        "model": {"dtype": "bfloat16", "quantization": quantization},
+        "training": {"use_lora": True, "lora": lora},
+    }
+    return training_memory(parse_config(values), SEVEN_BILLION, prompt=200, autocast=True)
+
+
+def test_a_quantized_model_takes_a_third():
+    whole, quantized = memory({}, {}), memory({}, {"load_in_4bit": True})
+    assert whole.weights == pytest.approx(15.4e9, rel=0.02)
+    assert quantized.weights == pytest.approx(5.9e9, rel=0.03)  # embeddings stay as they are
+    assert quantized.optimizer == whole.optimizer / 2  # an adapter in bfloat16
+
+
+def test_the_usual_layers_are_two_of_seven():
+    few, all_of_them = memory({"target_modules": "peft-default"}, {}), memory({}, {})
+    named = memory({"target_modules": ["q_proj", "v_proj"]}, {})
+    assert few == named and few.optimizer < all_of_them.optimizer / 2
