@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from prefect import State
+from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 from prefect.exceptions import Abort
 from prefect.logging import get_run_logger
-from prefect.states import Crashed
+from prefect.runtime import flow_run
+from prefect.states import Crashed, Suspended
 
 from mortal_steps.errors import DiskError, TransientError
 from mortal_steps.store.files import is_disk_error
+from mortal_tasks.best_effort import best_effort
 
 
 def state_for(ended: Exception) -> State[Any]:
@@ -26,6 +30,15 @@ def state_for(ended: Exception) -> State[Any]:
         raise ended
     get_run_logger().error("%s", ended)
     return Crashed(message=str(ended))
+
+
+async def stay_suspended() -> None:
+    """Let this flow run wait for Resume however long that takes. The button *Pause* of Prefect's
+    page suspends it for five minutes, after which *Resume* would make it Failed."""
+    suspended: State[Any] = Suspended(message="Resume continues it at its last step.")
+    async with get_client() as client:
+        setting = client.set_flow_run_state(UUID(flow_run.id), suspended, force=True)
+        await best_effort(setting, "Resume makes this flow run Failed after some minutes; Retry it")
 
 
 def ended_already(state: State[Any]) -> Abort:

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from prefect import State, flow
 from prefect.runtime import flow_run
-from pydantic import Field
 
 from mortal_flows.endings import is_deployed
 from mortal_flows.grpo_train import NAME, train
 from mortal_flows.project_folder import enter_project_folder
-from mortal_flows.settings import FLOW_RUN
+from mortal_flows.settings import FLOW_RUN, RunId
 from mortal_flows.takeover import wait_for_driver
 from mortal_flows.terminal import stand_alone
-from mortal_steps.config.run import NAME as RUN_ID
 from mortal_steps.orchestration.resuming import resume_config
 
 
 def flow_run_name() -> str:
     """`grpo/<run_id>`."""
-    return f"{FLOW_RUN}{flow_run.parameters['run_id']}"
+    return f"{FLOW_RUN}{flow_run.parameters['run_id'].strip()}"
 
 
 @flow(name=NAME, flow_run_name=flow_run_name, persist_result=False)
 async def grpo_resume(
-    run_id: Annotated[str, Field(pattern=RUN_ID)],
+    run_id: RunId,
     overrides: list[str] | None = None,
     runs_dir: str = "runs",
     volume: str | None = None,

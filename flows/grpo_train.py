@@ -21,12 +21,12 @@ from uuid import UUID
 from prefect import State, flow
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
-from prefect.exceptions import TerminationSignal
+from prefect.exceptions import Pause, TerminationSignal
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 
-from mortal_flows.endings import ended_already, is_deployed, state_for
+from mortal_flows.endings import ended_already, is_deployed, state_for, stay_suspended
 from mortal_flows.lateness import is_first_try, missed_its_time, skip
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import has_begun, is_named_after, run_name, settings
@@ -156,6 +156,9 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
             await server.written_down()
             if server.forgotten and is_deployed():
                 raise ended_already(_completed(run))
+    except Pause:
+        await stay_suspended()
+        raise
     except MortalError as ended:
         if not (stop.taken_away or isinstance(ended, RunStoppedError)):
             raise

@@ -24,6 +24,7 @@ from pydantic import Field, ValidationError
 
 from mortal_flows.endings import state_for
 from mortal_flows.project_folder import enter_project_folder
+from mortal_flows.settings import RunId
 from mortal_flows.terminal import stand_alone
 from mortal_steps.errors import MortalError, ProductionMovedError
 from mortal_steps.promotion.comparison import (
@@ -60,12 +61,12 @@ class Approval(RunInput):
 
 def flow_run_name() -> str:
     """`promote/<run id>`."""
-    return f"promote/{flow_run.parameters['run_id']}"
+    return f"promote/{flow_run.parameters['run_id'].strip()}"
 
 
 @flow(name="promote", flow_run_name=flow_run_name, persist_result=False)
 async def promote(
-    run_id: str,
+    run_id: RunId,
     name: str | None = None,
     approval: Literal["person", "threshold"] = "person",
     min_gain: float = 0.0,

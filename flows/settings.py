@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
+
+from pydantic import AfterValidator
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import (
@@ -15,6 +18,7 @@ from mortal_steps.config.loader import (
     override_config,
     parse_config,
 )
+from mortal_steps.config.run import NAME
 from mortal_steps.config.toml_file import read_toml
 from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.orchestration.opening import changes
@@ -24,6 +28,20 @@ from mortal_steps.store.identity import IDENTITY_FILE
 
 FLOW_RUN = "grpo/"
 """How the names of flow runs begin; the run's id follows."""
+
+
+def plain_run_id(value: str) -> str:
+    """A run's id as it is typed into a form, without the spaces and line ends around it."""
+    run_id = value.strip()
+    if not re.match(NAME, run_id):
+        raise ValueError(
+            f"{value!r} is no run's id, which consists of letters, digits, '.', '_' and '-'; "
+            "`mortal runs` lists them"
+        )
+    return run_id
+
+
+RunId = Annotated[str, AfterValidator(plain_run_id)]
 
 
 def _say_nothing(text: str) -> None:

@@ -127,15 +127,20 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
     it began."""
     run = find_run(Path(config.runs_dir), str(config.run_id))
     ended = run.manifest
-    lost = f"the Prefect server at {server.api_url} went away ({error}){_room(server)}"
     if ended.error and ended.updated_at >= began:
         return ServerError(ended.error)
+    room = _room(server)
+    of_server = f"the Prefect server at {server.api_url}"
+    reason = "" if room else f" ({error})"
     if run.is_complete():
         return ServerError(
-            f"run {config.run_id} has completed, but {lost} before it was told, and may show the "
-            f"run as running. `mortal show {config.run_id}` shows the result"
+            f"run {config.run_id} has completed: `mortal show {config.run_id}`. But {of_server} "
+            f"could not be told{reason}, and may show it as running{room}"
         )
-    return ServerError(f"{lost}; once it is back, continue with `mortal resume {config.run_id}`")
+    return ServerError(
+        f"{of_server} went away{reason}; once it is back, continue with `mortal resume "
+        f"{config.run_id}`{room}"
+    )
 
 
 def _room(server: Server) -> str:

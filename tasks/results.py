@@ -12,7 +12,9 @@ from pathlib import Path
 
 from prefect.context import FlowRunContext
 from prefect.filesystems import LocalFileSystem
+from prefect.logging import get_run_logger
 from prefect.results import get_result_store
+from pydantic import PrivateAttr
 
 
 class ResultFolder(LocalFileSystem):
@@ -23,6 +25,7 @@ class ResultFolder(LocalFileSystem):
 
     _block_type_name = "MORTAL result folder"
     _block_type_slug = "mortal-result-folder"
+    _warned: bool = PrivateAttr(default=False)
 
     def _resolve_path(self, path: str) -> Path:
         return Path(str(self.basepath)) / path
@@ -32,14 +35,30 @@ class ResultFolder(LocalFileSystem):
         return self._resolve_path(path).read_bytes()
 
     async def awrite_path(self, path: str, content: bytes) -> str:
-        """Write the file; returns where it is."""
+        """Write the file; returns where it is. The run does without what cannot be written: the
+        workers answer from the run directory."""
         target = self._resolve_path(path)
         try:
-            target.write_bytes(content)
-        except FileNotFoundError:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
+            try:
+                target.write_bytes(content)
+            except FileNotFoundError:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+        except OSError as error:
+            self._warn(error)
         return str(target)
+
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            get_run_logger().warning(
+                "cannot write to %s: %s; %s bytes are free there. Training goes on, but the server "
+                "may not show it: free some space, or set MORTAL_STATE_DIR to a folder on another "
+                "disk",
+                self.basepath,
+                error.strerror,
+                f"{shutil.disk_usage(str(self.basepath)).free:,}",
+            )
 
 
 def use_result_folder() -> None:

@@ -47,7 +47,9 @@ ANSWER_TIMEOUT_S = 5.0
 WRITTEN_POLL_S = 0.25
 LOST_AFTER_S = 10.0
 """The server writes events to its database within two seconds, or a few more when it is busy."""
-WRITTEN_WITHIN_S = 120.0
+NOTHING_WRITTEN_S = 30.0
+"""Seconds without a task run more in its database after which a server counts as unable to write,
+as on a full disk."""
 GIVEN_UP = {StateType.CRASHED, StateType.SCHEDULED, StateType.PENDING, StateType.FAILED}
 """States in which automations, workers or a second process may put the flow run of a living
 process."""
@@ -108,27 +110,29 @@ class ServerWatch:
     async def written_down(self) -> None:
         """Return when the server's database has every task run that has ended.
 
-        A server that was killed may have lost the last ones unnoticed; they are sent again. After
-        `WRITTEN_WITHIN_S` this gives up, logs so and returns. Raises `ServerError` if the server is
-        gone for good.
+        A server that was killed may have lost the last ones unnoticed; they are sent again. If it
+        writes nothing for `NOTHING_WRITTEN_S`, this gives up, logs so and returns. Raises
+        `ServerError` if the server is gone for good.
         """
         with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
             await self.back()
             self._history.tell_short()
             if self.forgotten:
                 return
-            begun = told = time.monotonic()
+            written = told = time.monotonic()
             await self._forget()
-            while len(self._history):
+            while left := len(self._history):
                 await asyncio.sleep(WRITTEN_POLL_S)
                 if self.away:
                     await self.back()
-                    begun = told = time.monotonic()
+                    written = told = time.monotonic()
                 await self._forget()
                 now = time.monotonic()
-                if now - begun > WRITTEN_WITHIN_S:
-                    say = "the server has not written down %d task runs after %.0f s"
-                    get_run_logger().warning(say, len(self._history), now - begun)
+                if len(self._history) < left:
+                    written = now
+                if now - written > NOTHING_WRITTEN_S:
+                    say = "%d task runs are not shown: the server has written none down for %.0f s"
+                    get_run_logger().warning(say, left, now - written)
                     return
                 if now - told > LOST_AFTER_S:
                     self._history.tell_again()

@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mortal.trainer import Distributed, MortalTrainer
+from mortal_steps.config import RunConfig
 from mortal_steps.config.reward_forms import SANDBOX
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.settling import find_context
 from mortal_steps.rewards.base import text_of
 from mortal_steps.rewards.calling.dispatch import is_async
 
 OF_TRL = ("prompts", "completion_ids", "trainer_state", "log_extra", "log_metric")
 """What reward functions are given here, and were not in MRL."""
+
+MAX_TOKENS = 8000
+"""Tokens that MRL sampled by default; here, at most half of the model's context."""
 
 RewardOfStrings = Callable[..., Any]
 """`reward(completions: list[str], **columns) -> list[float]`."""
@@ -47,7 +52,7 @@ class MRLTrainer(MortalTrainer):
         beta: float = 0.0,
         epsilon: float = 0.2,
         scale_rewards: str = "group",
-        max_tokens: int = 8000,
+        max_tokens: int = MAX_TOKENS,
         max_model_len: int = 16384,
         max_completion_length: int = 1024,
         backend: Literal["local", "modal"] = "modal",
@@ -90,6 +95,16 @@ class MRLTrainer(MortalTrainer):
             runs_dir=runs_dir,
             config=config,
         )
+        if max_tokens == MAX_TOKENS:
+            self.config = _fitting(self.config)
+
+
+def _fitting(config: RunConfig) -> RunConfig:
+    """The configuration with MRL's `max_tokens` reduced to half of the model's context."""
+    most = config.model.max_model_len
+    room = min(most, find_context(config.model) or most) // 2
+    rollout = config.rollout.model_copy(update={"max_tokens": min(MAX_TOKENS, room)})
+    return config.model_copy(update={"rollout": rollout})
 
 
 def rewards_of_strings(

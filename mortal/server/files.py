@@ -132,11 +132,12 @@ def living_server(home: Path) -> ServerRecord | None:
 def out_of_room(home: Path) -> str:
     """The end of an error message, if the disk is full that holds the files of a server of ours;
     otherwise nothing. The server's own errors do not tell."""
-    if shutil.disk_usage(home).free >= ROOM:
+    free = shutil.disk_usage(home).free
+    if free >= ROOM:
         return ""
     return (
-        f". The disk that holds {home} is full; free some space, or set MORTAL_STATE_DIR to a "
-        "folder on another disk"
+        f". The disk that holds {home} is full ({free:,} bytes are free): free some space, or set "
+        "MORTAL_STATE_DIR to a folder on another disk"
     )
 
 

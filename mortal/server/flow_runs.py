@@ -16,9 +16,9 @@ from mortal_steps.report.units import duration
 
 UNFINISHED = ("RUNNING", "SCHEDULED", "PENDING", "PAUSED", "CANCELLING")
 MOST_SHOWN = 50
-LATE = "Late"
-"""Prefect's name for the state of a flow run that has been due for 15 s and that nobody has asked
-for."""
+DUE = ("Late", "AwaitingRetry")
+"""States of flow runs that are due and that nobody has asked for. Prefect says Late after 15 s, but
+not of a run that comes back."""
 
 
 def unfinished(server: Server) -> list[tuple[str, str, str, str]]:
@@ -41,7 +41,7 @@ def unfinished(server: Server) -> list[tuple[str, str, str, str]]:
     }
     with client_of(server.api_url) as client:
         found = client.request("POST", "/flow_runs/filter", json=wanted).json()
-        late = {each["deployment_id"] for each in found if each["state"]["name"] == LATE}
+        late = {each["deployment_id"] for each in found if each["state"]["name"] in DUE}
         reasons = {each: why_late(client, each) for each in late if each is not None}
     now = datetime.now(UTC)
     return [_cells(flow_run, reasons, now) for flow_run in found]
@@ -52,12 +52,12 @@ def _cells(
 ) -> tuple[str, str, str, str]:
     state = flow_run["state"]
     message = (state.get("message") or "").partition("\n")[0]
-    if state["name"] == LATE:
-        message = reasons.get(flow_run["deployment_id"]) or message
     since = datetime.fromisoformat(state["timestamp"].replace("Z", "+00:00"))
     when = duration((now - since).total_seconds())
     if state["type"] == "SCHEDULED" and flow_run["expected_start_time"]:
         begins = datetime.fromisoformat(flow_run["expected_start_time"].replace("Z", "+00:00"))
         left = (begins - now).total_seconds()
         when = f"in {duration(left)}" if left > 0 else f"{duration(-left)} late"
+        if left <= 0 and state["name"] in DUE:
+            message = reasons.get(flow_run["deployment_id"]) or "waits for its turn"
     return printable(flow_run["name"]), state["name"], when, printable(message)

@@ -1,7 +1,8 @@
 """Makes automations that send a run's notices through notification blocks of the Prefect server.
 
-There is one automation for each block. Its trigger fires for every event of a notice, at once. It
-does not listen for Prefect's own events, so it does not disturb the automations of automations.py.
+There are two automations for each block. The trigger of one fires for every event of a notice, at
+once. The other one tells of what no process of a run can tell: that it is down and does not come
+back, or waits for a person.
 """
 
 from __future__ import annotations
@@ -12,8 +13,23 @@ from typing import Any
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.events.actions import SendNotification
-from prefect.events.schemas.automations import Automation, AutomationCore, EventTrigger, Posture
+from prefect.events.schemas.automations import (
+    Automation,
+    AutomationCore,
+    CompoundTrigger,
+    EventTrigger,
+    Posture,
+)
 
+from mortal.server.recovery import (
+    ANY_DEPLOYED_RUN,
+    COMING_BACK,
+    FLOWS,
+    NOT_EXPECTED_TO_LIVE,
+    ONE_RUN,
+    events,
+    nothing_after,
+)
 from mortal_steps.errors import ServerError
 from mortal_tasks.notices import LEVEL, RESOURCE
 
@@ -24,6 +40,18 @@ ALL = ("news", "warning", "failure")
 WITHOUT_NEWS = ("warning", "failure")
 SUBJECT = "{{ event.payload.subject }}"
 BODY = "{{ event.payload.body }}"
+DOWN = "mortal: runs that need somebody, through "
+"""The names of the others begin so."""
+DOWN_S = 600.0
+"""Seconds for which a run is down, with nothing done about it, before somebody is told."""
+DOWN_SUBJECT = "{{ flow_run.name }} is {{ flow_run.state.name }} and needs somebody"
+DOWN_BODY = """{{ flow_run.state.message }}
+
+What to do: a run that is Crashed has no start left, or `mortal automate` does not watch it: \
+`prefect flow-run retry {{ flow_run.id }}`. AwaitingRetry waits for a worker, or for other runs of \
+its pool: `mortal status --server`. A promotion that is Suspended waits for Resume, on its page.
+
+{{ flow_run|ui_url or '' }}"""
 PAGE = 200
 
 
@@ -42,6 +70,8 @@ def notify(blocks: Sequence[str], levels: Collection[str] = ALL) -> Iterator[str
         for block in dict.fromkeys(blocks):
             client.create_automation(_sending(block, known[block], levels))
             yield f"made {PREFIX + block!r}: {', '.join(levels)}"
+            client.create_automation(_telling_of_the_down(block, known[block]))
+            yield f"made {DOWN + block!r}: down for {DOWN_S:g} s, or a promotion that asks"
 
 
 def remove() -> Iterator[str]:
@@ -52,7 +82,7 @@ def remove() -> Iterator[str]:
 
 
 def _remove(client: SyncPrefectClient) -> list[Automation]:
-    found = [each for each in _automations(client) if each.name.startswith(PREFIX)]
+    found = [each for each in _automations(client) if each.name.startswith((PREFIX, DOWN))]
     for automation in found:
         client.delete_automation(automation.id)
     return found
@@ -102,4 +132,29 @@ def _sending(block: str, block_id: Any, levels: Collection[str]) -> AutomationCo
             within=timedelta(0),
         ),
         actions=[SendNotification(block_document_id=block_id, subject=SUBJECT, body=BODY)],
+    )
+
+
+def _telling_of_the_down(block: str, block_id: Any) -> AutomationCore:
+    down = events("Crashed", *COMING_BACK, "AwaitingRetry")
+    promotion = {"prefect.resource.role": "flow", "prefect.resource.name": FLOWS[0]}
+    asks = EventTrigger(
+        **{**ONE_RUN, "match_related": [promotion]},
+        expect=events("Suspended"),
+        posture=Posture.Reactive,
+        threshold=1,
+        within=timedelta(0),
+    )
+    others = NOT_EXPECTED_TO_LIVE | events("Cancelled")
+    return AutomationCore(
+        name=DOWN + block,
+        description=f"`mortal automate --notify` made this for {' and '.join(FLOWS)}.",
+        trigger=CompoundTrigger(
+            triggers=[asks, nothing_after(down, others, DOWN_S, ANY_DEPLOYED_RUN)],
+            require="any",
+            within=None,
+        ),
+        actions=[
+            SendNotification(block_document_id=block_id, subject=DOWN_SUBJECT, body=DOWN_BODY)
+        ],
     )

@@ -209,7 +209,7 @@ def _serve(
             ORIGINS: ",".join(origins),
         }
     )
-    for name, value in RETENTION.items():
+    for name, value in {**RETENTION, "PREFECT_UI_URL": address}.items():
         os.environ.setdefault(name, value)
     with heavy_imports():
         # Prefect reads its settings when it is imported.

@@ -57,16 +57,16 @@ HEARTBEAT_DEFAULT_S = 180
 MADE_FOR_ALL = f"`mortal automate` made this for the deployments of {' and '.join(FLOWS)}."
 
 
-def _events(*names: str) -> set[str]:
+def events(*names: str) -> set[str]:
     """The events of a flow run for these names: names of states, or `heartbeat`."""
     return {f"prefect.flow-run.{name}" for name in names}
 
 
-SIGNS_OF_LIFE = _events(
+SIGNS_OF_LIFE = events(
     *("Pending", "Submitting", "InfrastructurePending"),
     *("Running", "Retrying", "Rerunning", "heartbeat"),
 )
-NOT_EXPECTED_TO_LIVE = _events(
+NOT_EXPECTED_TO_LIVE = events(
     *("Scheduled", "Late", "AwaitingConcurrencySlot", "Paused", "Suspended"),
     *("Completed", "Failed", "Cancelling"),
 )
@@ -169,7 +169,7 @@ def _silent(deployments: list[Deployed], recovery: Recovery) -> AutomationCore:
     return AutomationCore(
         name=SILENT,
         description=f"`mortal automate` made this for {names(deployments)}.",
-        trigger=_nothing_after(SIGNS_OF_LIFE, NOT_EXPECTED_TO_LIVE, recovery.silence_s, watched),
+        trigger=nothing_after(SIGNS_OF_LIFE, NOT_EXPECTED_TO_LIVE, recovery.silence_s, watched),
         # Not forced: a run that has ended or crashed stays as it is.
         actions=[ChangeFlowRunState(state=StateType.CRASHED, message=SILENCE)],
     )
@@ -188,7 +188,7 @@ def _crashed(recovery: Recovery) -> AutomationCore:
     crashes = [
         EventTrigger(
             **{**runs, "match": {**starts, MESSAGE: message}},
-            expect=_events("Crashed"),
+            expect=events("Crashed"),
             posture=Posture.Reactive,
             threshold=count,
             within=MEMORY,
@@ -231,7 +231,7 @@ def _cancelled(recovery: Recovery) -> AutomationCore:
                 # being restarted. This trigger reads before it writes, so few events may reach it.
                 _refused(
                     {RUN_COUNT: "0", MESSAGE: [scheduled_again, f"{LIMIT_REACHED}*"]},
-                    after=_events("AwaitingRetry"),
+                    after=events("AwaitingRetry"),
                     within=MEMORY,
                 ),
             ],
@@ -258,7 +258,7 @@ def _refused(
     return EventTrigger(
         **{**ANY_DEPLOYED_RUN, "match": {**ONE_RUN["match"], **labels}},
         after=set(after),
-        expect=_events("Cancelled"),
+        expect=events("Cancelled"),
         posture=Posture.Reactive,
         threshold=1,
         within=within,
@@ -271,8 +271,8 @@ def _scheduled_again(name: str, state: str, pause_s: float, recovery: Recovery) 
     return AutomationCore(
         name=name,
         description=MADE_FOR_ALL,
-        trigger=_nothing_after(
-            _events(state), NOT_EXPECTED_TO_LIVE | _events("Cancelled"), pause_s, ANY_DEPLOYED_RUN
+        trigger=nothing_after(
+            events(state), NOT_EXPECTED_TO_LIVE | events("Cancelled"), pause_s, ANY_DEPLOYED_RUN
         ),
         actions=[
             ChangeFlowRunState(
@@ -284,18 +284,18 @@ def _scheduled_again(name: str, state: str, pause_s: float, recovery: Recovery) 
     )
 
 
-def _nothing_after(
-    events: set[str], others: set[str], seconds: float, runs: dict[str, Any]
+def nothing_after(
+    last: set[str], others: set[str], seconds: float, runs: dict[str, Any]
 ) -> EventTrigger:
-    """A trigger that fires for a run if `seconds` pass after the last of `events` without any of
-    them, any of `others`, or a sign of life.
+    """A trigger that fires for a run if `seconds` pass after one of the events `last` without any
+    of them, any of `others`, or a sign of life.
 
     It does not listen for Crashed and AwaitingRetry; the module's docstring says why.
     """
     return EventTrigger(
         **runs,
-        after=events,
-        expect=events | SIGNS_OF_LIFE | others,
+        after=last,
+        expect=last | SIGNS_OF_LIFE | others,
         posture=Posture.Proactive,
         threshold=1,
         within=timedelta(seconds=seconds),

@@ -2,6 +2,8 @@
 
 modes       where a run's workers are
 settings    turns the trainer's parameters into a configuration
+from_trl    turns what TRL's trainers take into the trainer's parameters
+trl_counts  TRL's sizes and steps, in batches of prompts
 objects/    turns Python objects among the parameters into files
 messages    the messages between the trainer and the process that drives the run
 owner       the trainer's side of that process
@@ -11,7 +13,7 @@ asking      checks the prompts and options of `generate`
 elsewhere   a run that a container on Modal drives
 notebook    shows a run in a Jupyter notebook
 saving      saves the trained model in a folder or on the hub
-result      the result of a run
+result      the result of a run; its table of metrics is in metrics_table
 """
 
 from mortal.trainer.modes import Distributed, GPUConfig, SingleNode

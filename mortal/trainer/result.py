@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import html
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,8 +67,15 @@ class TrainingResult:
 
     @functools.cached_property
     def metrics(self) -> pandas.DataFrame:
-        """One row for each step: its reward, its loss and its other metrics."""
-        return _table(self._run.metrics())
+        """One row for each step: its reward, its loss and its other metrics. By name also what TRL
+        says of a whole run, such as `metrics["train_runtime"]`, in seconds from the run's beginning
+        to its end, pauses included."""
+        from mortal.trainer.metrics_table import MetricsTable
+
+        rows = self._run.metrics()
+        table = MetricsTable(rows)
+        table.attrs.update(self._of_whole_run(rows))
+        return table
 
     @functools.cached_property
     def evaluations(self) -> pandas.DataFrame:
@@ -79,6 +87,16 @@ class TrainingResult:
         """One row for each stage, with the columns calls, total_s, mean_s, share and wait_s."""
         rows = [{"stage": stage, **row} for stage, row in self.summary.timings.items()]
         return _table(rows, index="stage")
+
+    def _of_whole_run(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        seconds = max(self.summary.updated_at - self.summary.created_at, 1e-9)
+        training = self._run.config.training
+        return {
+            "train_runtime": seconds,
+            "train_samples_per_second": len(rows) * training.rows / seconds,
+            "train_steps_per_second": (rows[-1]["optimizer_steps"] if rows else 0) / seconds,
+            "train_loss": sum(row.get("loss", 0.0) for row in rows) / max(len(rows), 1),
+        }
 
     def __repr__(self) -> str:
         said = [f"{name}={value}" for name, value in self._facts()]

@@ -14,13 +14,15 @@ from mortal_steps.store.digests import digest_like
 
 def save_model(run: Run, folder: Path) -> Path:
     """Copy the finished model and its tokenizer into a folder that transformers and vLLM can load.
+    The folder of all runs is one that may contain other files.
 
     Raises `StoreError` if the run has no finished model. Raises `ModelError` if the folder contains
     other files or cannot be made, or if a file of the model is damaged.
     """
     files = candidate_files(run).files
     others = sorted(one.name for one in folder.iterdir()) if folder.is_dir() else []
-    if not set(others) <= set(files):
+    is_beside_runs = folder.resolve() == run.store.root.parent.resolve()
+    if not set(others) <= set(files) and not is_beside_runs:
         raise ModelError(f"{folder} contains other files ({', '.join(others)}); name a new folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal.trainer.modes import Mode
+from mortal.trainer.modes import Distributed, Mode
 from mortal.trainer.objects.datasets import eval_keys, source_of
 from mortal.trainer.objects.models import lora_settings, model_settings, quantization_settings
 from mortal.trainer.objects.rewards import terms_of
-from mortal_steps.config import RunConfig
+from mortal_steps.config import RunConfig, TrainingConfig
 from mortal_steps.config.defaults import CODE_DATASET
 from mortal_steps.config.keys import keys_of
 from mortal_steps.config.loader import parse_config
-from mortal_steps.config.reward_forms import SANDBOX
+from mortal_steps.config.reward_forms import SANDBOX, in_full
+from mortal_steps.config.trl_options import CONFIGS, check_names
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.settling import find_context
 
 KEYS: Mapping[str, str] = {
     "num_generations": "training.num_generations",
@@ -53,7 +53,9 @@ ORIGIN = "MortalTrainer"
 
 DEFAULT_DATASET: Mapping[str, Any] = {f"data.{name}": value for name, value in CODE_DATASET.items()}
 """The dataset if none is given: programming problems with test cases."""
-DEFAULT_MAX_TOKENS = 8000
+REWARDS = ("rewards.terms", "rewards.functions", "rewards.weights")
+OF_REWARDS = ("reward_funcs", "reward_weights", "reward_processing_classes")
+"""Keys, and parameters, that say how completions are scored."""
 DEFAULT_EVAL_STEPS = 100
 """Steps between evaluations if there is a dataset for them and `config` does not say how often."""
 
@@ -62,24 +64,31 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that follow from parameters which are not plain values: the mode, and all those that
     may be objects. Raises the errors of the modules in `objects`."""
     runs_dir = _checked_runs_dir(given["runs_dir"])
-    _check_table(given["config"])  # before any object is written to disk
     keys: dict[str, Any] = {
-        **given["mode"].settings(),
+        **checked_mode(given["mode"]).settings(),
         **model_settings(given["model"], given["processing_class"], runs_dir),
         "runs_dir": runs_dir,
-        "rewards.terms": terms_of(given["reward_funcs"], given["reward_weights"], runs_dir),
     }
+    terms = _terms_in(given)
+    if terms is None:
+        terms = keys["rewards.terms"] = terms_of(
+            given["reward_funcs"],
+            given["reward_weights"],
+            runs_dir,
+            given["reward_processing_classes"],
+        )
     if given["peft_config"] is not None:
         keys |= lora_settings(given["peft_config"])
     if given["quantization_config"] is not None:
         keys |= quantization_settings(given["quantization_config"])
     if given["train_dataset"] is not None:
-        steps, size = given["max_steps"], given["batch_size"]
+        size = given["batch_size"] or TrainingConfig.model_fields["batch_size"].default
+        steps = given["max_steps"]
         known = isinstance(steps, int) and isinstance(size, int) and steps > 0
         needs = steps * size if known else None
         keys["data.source"] = source_of(given["train_dataset"], runs_dir, "train_dataset", needs)
     else:
-        _check_programs_are_scored(keys["rewards.terms"])
+        _check_programs_are_scored(terms)
         keys |= DEFAULT_DATASET
     if given["eval_dataset"] is not None:
         keys |= eval_keys(given["eval_dataset"], runs_dir)
@@ -95,10 +104,24 @@ def _checked_runs_dir(given: Any) -> str:
     return str(given)
 
 
+def _terms_in(given: Mapping[str, Any]) -> list[Any] | None:
+    """The rewards in the parameter `config`; None if there are none. Raises `ConfigError` if there
+    are others in parameters."""
+    table = dict(flat(given["config"] or {}))
+    if not any(key in table for key in REWARDS):
+        return None
+    beside = [name for name in OF_REWARDS if given[name] is not None]
+    if beside:
+        raise ConfigError(
+            f"{ORIGIN}: rewards are in config and in {beside[0]}; write them in one of the two"
+        )
+    return [*table.get(REWARDS[0], ()), *map(in_full, table.get(REWARDS[1], ()))]
+
+
 def _check_programs_are_scored(terms: Sequence[Mapping[str, Any]]) -> None:
     """Raise `ConfigError` for a reward that does not fit the default dataset."""
     for place, term in enumerate(terms):
-        if term["type"] != SANDBOX:
+        if not isinstance(term, Mapping) or term.get("type") != SANDBOX:
             raise ConfigError(
                 f"{ORIGIN}: reward_funcs[{place}] needs a dataset; give train_dataset, or leave "
                 "out reward_funcs to train on programming problems with test cases"
@@ -113,20 +136,25 @@ def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig
     """
     plain = {KEYS[name]: given[name] for name in KEYS if given[name] is not None}
     keys = plain | dict(decided)
-    for key, value in _flat(given["config"] or {}):
+    for key, value in flat(given["config"] or {}):
         _check_free(key, decided)
         keys[key] = value
-    return _fitting(parse_config(_nested(keys), origin=ORIGIN))
+    config = parse_config(_nested(keys), origin=ORIGIN)
+    if config.training.trl and config.algorithm.type in CONFIGS:
+        check_names(config.training.trl, CONFIGS[config.algorithm.type])
+    return config
 
 
 def checked_mode(mode: Any) -> Mode:
-    """The mode itself. Raises `ConfigError` if it is not a mode."""
+    """The mode itself, by default `Distributed()`. Raises `ConfigError` if it is not a mode."""
+    if mode is None:
+        return Distributed()
     if not isinstance(mode, Mode):
         raise ConfigError(f"mode = {mode!r}: write SingleNode(...) or Distributed(...)")
     return mode
 
 
-def _check_table(config: Any) -> None:
+def check_table(config: Any) -> None:
     if config is not None and not isinstance(config, Mapping):
         raise ConfigError(
             f"{ORIGIN}: config = {config!r:.80}: write keys and values as a dict, such as "
@@ -148,8 +176,8 @@ def changed_keys(changes: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
         elif name == "mode":
             keys |= checked_mode(value).settings()
         elif name == "config":
-            _check_table(value)
-            keys |= dict(_flat(value))
+            check_table(value)
+            keys |= dict(flat(value))
         elif name in KEYS:
             keys[KEYS[name]] = value
         elif name != "reward_weights" or "reward_funcs" not in changes:
@@ -173,17 +201,6 @@ def _toml(value: Any) -> str:
     return json.dumps(value)
 
 
-def _fitting(config: RunConfig) -> RunConfig:
-    """The configuration with `max_tokens` reduced to half of the model's context, if `max_tokens`
-    is the default and exceeds that."""
-    if config.rollout.max_tokens != DEFAULT_MAX_TOKENS:
-        return config
-    most = config.model.max_model_len
-    room = min(most, find_context(config.model) or most) // 2
-    rollout = config.rollout.model_copy(update={"max_tokens": min(DEFAULT_MAX_TOKENS, room)})
-    return config.model_copy(update={"rollout": rollout})
-
-
 OF_DEFAULTS = frozenset({*DEFAULT_DATASET, "evaluation.eval_steps", "model.dtype"})
 """Keys that have default values here, which `config` may change."""
 
@@ -191,7 +208,7 @@ OF_DEFAULTS = frozenset({*DEFAULT_DATASET, "evaluation.eval_steps", "model.dtype
 def _check_free(key: str, decided: Mapping[str, Any]) -> None:
     """Raise `ConfigError` for a key that a parameter or the mode sets."""
     for name, taken in {**KEYS, **ALSO_KEYS}.items():
-        if key == taken:
+        if key == taken and (key not in REWARDS or key in decided):
             raise ConfigError(
                 f"{ORIGIN}(config={{{key!r}: ...}}): use the parameter {name} instead"
             )
@@ -204,14 +221,14 @@ def _check_free(key: str, decided: Mapping[str, Any]) -> None:
         )
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted keys with their values. `values` may contain dotted keys as well as nested tables. An
     empty table is kept, because `model.new = {}` means a table with its defaults."""
     known = {key for key, _ in keys_of(RunConfig)}
     for name, value in values.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping) and value and key not in known:
-            yield from _flat(value, f"{key}.")
+            yield from flat(value, f"{key}.")
         else:
             yield key, value
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from mortal.trainer import elsewhere, saving
+from mortal.trainer import elsewhere, from_trl, saving
 from mortal.trainer.asking import prompts_of, sampling_of
 from mortal.trainer.messages import Request
-from mortal.trainer.modes import Distributed, Mode
+from mortal.trainer.modes import Mode
 from mortal.trainer.objects.datasets import eval_keys
 from mortal.trainer.objects.rewards import Reward
 from mortal.trainer.owner import perform
 from mortal.trainer.result import TrainingResult
 from mortal.trainer.settings import (
     changed_keys,
+    check_table,
     checked_mode,
     configure,
     decided_keys,
@@ -39,7 +41,11 @@ class MortalTrainer:
     completions as programs against the dataset's test cases. `train_dataset` and `eval_dataset` are
     names, `datasets.Dataset`s or lists of dicts, with a column `prompt`. `mode` is
     `SingleNode(...)` or `Distributed(...)`. `backend` is `"local"` or `"modal"`. `config` holds any
-    other key of docs/configuration.md, such as `{"rollout.staleness": 1}`.
+    other key of docs/configuration.md, such as `{"rollout.staleness": 1}`. A parameter that is None
+    leaves its key at the default.
+
+    `args` is TRL's `GRPOConfig` or `RLOOConfig`, in place of these parameters: all of its options
+    count, and so do TRL's defaults. Its options are also taken by name, as `others`.
 
     Objects are saved below `runs_dir`. They are part of the run's identity: a run cannot be
     continued with different ones. Raises `ConfigError`, `RewardError`, `DataError` or `ModelError`,
@@ -50,56 +56,71 @@ class MortalTrainer:
         self,
         model: Any = "Qwen/Qwen2.5-0.5B-Instruct",
         reward_funcs: Reward | Sequence[Reward] | None = None,
-        *,
-        mode: Mode = Distributed(),  # noqa: B008 - immutable
-        reward_weights: Sequence[float] | None = None,
+        args: Any = None,
         train_dataset: Any = None,
         eval_dataset: Any = None,
         processing_class: Any = None,
+        reward_processing_classes: Any = None,
+        *,
+        mode: Mode | None = None,
+        reward_weights: Sequence[float] | None = None,
         peft_config: Any = None,
         quantization_config: Any = None,
-        num_generations: int = 4,
-        batch_size: int = 8,
-        learning_rate: float = 5e-6,
-        max_steps: int = -1,
-        num_epochs: float = 5,
-        loss_type: str = "dapo",
-        beta: float = 0.0,
-        epsilon: float = 0.2,
-        scale_rewards: str | bool = "group",
-        max_completion_length: int = 1024,
-        max_tokens: int = 8000,
-        max_model_len: int = 16384,
-        use_lora: bool = False,
-        gradient_checkpointing: bool = True,
-        algorithm: str = "grpo",
+        num_generations: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        max_steps: int | None = None,
+        num_epochs: float | None = None,
+        loss_type: str | None = None,
+        beta: float | None = None,
+        epsilon: float | None = None,
+        scale_rewards: str | bool | None = None,
+        max_completion_length: int | None = None,
+        max_tokens: int | None = None,
+        max_model_len: int | None = None,
+        use_lora: bool | None = None,
+        gradient_checkpointing: bool | None = None,
+        algorithm: str | None = None,
         backend: Literal["local", "modal"] = "local",
         run_id: str | None = None,
-        runs_dir: str | Path = "runs",
+        runs_dir: str | Path = from_trl.RUNS_DIR,
         report_to: str | Sequence[str] | None = None,
         config: Mapping[str, Any] | None = None,
+        **others: Any,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name != "self"}
-        self.mode = checked_mode(mode)
+        check_table(config)
+        parameters = {name: value for name, value in locals().items() if name != "self"}
+        given, idle = from_trl.translated(parameters)
+        self.mode = checked_mode(given["mode"])
         decided = decided_keys(given)
         self.config: RunConfig = configure(given, decided)
+        self._repo_id = from_trl.repository(args)
+        for sentence in idle:
+            warnings.warn(f"MortalTrainer: {sentence}", stacklevel=2)
 
     @property
     def run_id(self) -> str | None:
         """Id of the run; None before the trainer has a run."""
         return self.config.run_id
 
-    def train(self, resume: bool | str | None = None, detach: bool = False) -> TrainingResult:
+    def train(
+        self,
+        resume: bool | str | None = None,
+        detach: bool = False,
+        *,
+        resume_from_checkpoint: bool | str | None = None,
+    ) -> TrainingResult:
         """Begin or continue the trainer's run, and train to its end.
 
         A trainer has one run; a second call continues it. `resume` is the id of a run to continue,
         or True for the newest run of this name in the runs directory. With `detach`, a container on
-        Modal drives the run, and the call returns at once.
+        Modal drives the run, and the call returns at once. `resume_from_checkpoint` is TRL's name
+        of `resume`.
 
         Raises the `MortalError` that ended the run, and `KeyboardInterrupt` after a Ctrl-C has
         stopped the run in order.
         """
-        self._take_run(resume)
+        self._take_run(resume_from_checkpoint if resume is None else resume)
         print(self._where(), flush=True)  # noqa: T201 - output for the user
         if detach:
             call_id = self._perform("detach")
@@ -159,26 +180,33 @@ class MortalTrainer:
         return found if num_generations > 1 else [texts[0] for texts in found]
 
     def save_model(self, path: str | Path) -> Path:
-        """Copy the trained model and its tokenizer into a new folder. Returns the folder.
+        """Copy the trained model and its tokenizer into a new folder, or into `runs_dir` beside the
+        runs. Returns the folder.
 
-        Raises `StoreError` if the run has no finished model, and `ModelError` if the folder
+        Raises `StoreError` if the run has no finished model, and `ModelError` if another folder
         contains other files.
         """
         return saving.save_model(self._run(), Path(path).expanduser())
 
     def push_to_hub(
         self,
-        repo_id: str,
+        repo_id: str | None = None,
         *,
         private: bool = False,
         token: str | None = None,
         commit_message: str | None = None,
+        dataset_name: str | None = None,
     ) -> str:
         """Upload the trained model to the Hugging Face Hub. Returns the repository's address.
 
-        Raises the errors of `save_model`, and `ModelError` if the hub refuses.
+        `repo_id` is by default the `hub_model_id` of `args`, or the name of its `output_dir`.
+        `dataset_name` is for TRL's model card, which is not written here. Raises the errors of
+        `save_model`, and `ModelError` if the hub refuses.
         """
         run = self._run()
+        repo_id = repo_id or self._repo_id
+        if repo_id is None:
+            raise ConfigError("push_to_hub() names no repository; write push_to_hub('name/model')")
         message = commit_message or f"Trained by MORTAL, run {run.info.run_id}"
         return saving.push_to_hub(run, repo_id, private=private, token=token, message=message)
 

@@ -39,8 +39,9 @@ class RolloutConfig(Section):
     weights are trained under bf16 autocast; otherwise `model.dtype`, as in runs that began before
     there was this key."""
     num_rollout_workers: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
-    """Number of rollout worker processes. Default: 2; single-node mode has exactly 1. The number of
-    workers does not affect a run's bits."""
+    """Number of rollout worker processes. Default: 2; on a machine with GPUs, one for each that the
+    actor does not use, and one beside the actor if that is the only GPU; single-node mode has
+    exactly 1. The number of workers does not affect a run's bits."""
     num_shards: Annotated[int | None, Affects.SAMPLING] = Field(None, ge=1)
     """Number of shards that a batch is split into. Default: one for each rollout worker with which
     the run begins, up to `training.batch_size`. Each shard is sampled as a whole, so the number of

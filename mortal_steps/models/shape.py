@@ -62,7 +62,7 @@ class ModelShape:
         if targets == "all-linear":
             return self.linears
         if targets == USUAL_LAYERS:
-            targets = ("q_proj", "v_proj")  # in most models
+            targets = ("q_proj", "v_proj")  # PEFT's for llama, Qwen and most of their kind
         if isinstance(targets, str):
             fits = re.compile(targets).fullmatch
             return {k: v for k, v in self.linears.items() if fits(f"model.layers.0.{k}")}

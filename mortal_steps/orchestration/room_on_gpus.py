@@ -89,7 +89,7 @@ def _other_settings(
     training, rollout = config.training, config.rollout
     kind = engine_kind(rollout.engine or ALWAYS_THERE)
     if placement.shares and kind.memory_option is not None:
-        for share in (0.25, 0.2, 0.15, 0.1):
+        for share in (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1):
             options = {**rollout.engine_options, kind.memory_option: share}
             yield (
                 "share",

@@ -74,15 +74,16 @@ class Recorder:
         row = metrics_row(self._run.config, result, rewards)
         self._run.append(METRICS, row)
         self.watch.warned(result.warnings, row["step"])
-        self.watch.step(row, seconds)
-        failures = list(self._failures(rewards))
-        self._quarantine(row["step"], "reward", failures)
-        self.timing(
+        timings = (
             batch.timing,
             *(timing for shard in rewards for timing in generation_timings(shard.generation)),
             *(shard.timing for shard in rewards),
             result.timing,
         )
+        self.watch.step(row, seconds, timings)
+        failures = list(self._failures(rewards))
+        self._quarantine(row["step"], "reward", failures)
+        self.timing(*timings)
         self._logged = row["step"]
         return StepReport(
             step=row["step"],

@@ -13,6 +13,7 @@ from mortal_steps.report.watchers.base import Found, Seen, Watcher
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.notices import Notice, new_notice, note
 from mortal_steps.runs.run import Run
+from mortal_steps.types import StageTiming
 
 
 class Watch:
@@ -25,9 +26,14 @@ class Watch:
             pass  # it was noted, or the run was begun by code that did not watch it
         self._news: list[Notice] = []
 
-    def step(self, metrics: Mapping[str, Any], seconds: float) -> None:
-        """Show the watchers a step: its line of metrics, and its wall time."""
-        self._look(Seen(step=metrics["step"], metrics=metrics, seconds=seconds))
+    def step(
+        self, metrics: Mapping[str, Any], seconds: float, timings: Iterable[StageTiming] = ()
+    ) -> None:
+        """Show the watchers a step: its line of metrics, its wall time, and its stages' timings."""
+        stages: dict[str, float] = {}
+        for each in timings:
+            stages[each.stage] = max(stages.get(each.stage, 0.0), each.busy_s + each.wait_s)
+        self._look(Seen(step=metrics["step"], metrics=metrics, seconds=seconds, stages=stages))
 
     def evaluation(self, row: Mapping[str, Any]) -> None:
         """Show the watchers an evaluation."""

@@ -10,6 +10,8 @@ from mortal_steps.errors import RewardError
 
 LONGEST_SHOWN = 80
 """Characters of a value in an error."""
+BESIDE_COLUMNS = frozenset({"completion_ids", "trainer_state", "log_extra", "log_metric"})
+"""What reward functions are given besides the dataset's columns, prompts and completions."""
 
 
 class DatasetRowError(ValueError):
@@ -35,7 +37,7 @@ class DatasetRowError(ValueError):
 def column(columns: Mapping[str, Any], name: str, *, reward: str) -> Sequence[Any]:
     """The column with that name; raises `RewardError` if the dataset has none."""
     if name not in columns:
-        there = ", ".join(sorted(set(columns) - {"trainer_state", "log_extra", "log_metric"}))
+        there = ", ".join(sorted(set(columns) - BESIDE_COLUMNS))
         raise RewardError(
             f"the reward {reward!r} needs the column {name!r}, which the dataset does not have "
             f"(functions are given {there or 'no column'}); rename the dataset's column, or name "

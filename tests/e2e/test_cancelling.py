@@ -9,13 +9,15 @@ import pytest
 from prefect import flow, task
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State, StateType
-from prefect.exceptions import Abort
+from prefect.client.schemas.responses import SetStateStatus
+from prefect.exceptions import Abort, Pause
+from prefect.flow_engine import run_flow_async
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Completed
+from prefect.states import Completed, Pending, Suspended
 
 import mortal_tasks.history
-from mortal_flows.endings import ended_already
+from mortal_flows.endings import ended_already, stay_suspended
 from mortal_flows.lateness import LIMIT_REACHED
 from mortal_tasks.server_watch import POLL_S, ServerWatch, watch_server
 
@@ -87,6 +89,33 @@ def test_of_a_deleted_run_nothing_more_is_told(server):
     ):
         asyncio.run(deleted_night())
     assert ended.value.state.data == (1, 0)
+
+
+@flow(persist_result=False)
+async def suspended_night():
+    """Suspended for a moment, as the button *Pause* of Prefect's page does."""
+    async with get_client() as client:
+        until_then = Suspended(timeout_seconds=1)
+        await client.set_flow_run_state(UUID(flow_run.id), until_then, force=True)
+    await stay_suspended()
+    raise Pause(state=until_then)
+
+
+def test_a_suspended_run_may_be_resumed_however_late(server):
+    async def resumed():
+        async with get_client() as client:
+            flow_id = await client.create_flow(suspended_night)
+            deployment = await client.create_deployment(flow_id=flow_id, name="suspended")
+            made = await client.create_flow_run_from_deployment(deployment, state=Pending())
+            with pytest.raises(Pause):
+                await run_flow_async(suspended_night, flow_run=made)
+            await asyncio.sleep(1.5)
+            answer = await client.resume_flow_run(made.id)
+            await client.delete_deployment(deployment)
+        return answer
+
+    with temporary_settings({PREFECT_API_URL: server.api_url}):
+        assert asyncio.run(resumed()).status == SetStateStatus.ACCEPT
 
 
 def test_a_worker_has_time_to_tell_the_process(monkeypatch):

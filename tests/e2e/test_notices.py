@@ -10,7 +10,7 @@ from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
-from prefect.states import Running
+from prefect.states import Crashed, Running, Suspended
 
 from mortal.server import notifications
 from mortal_flows.grpo_train import tell_the_end
@@ -116,5 +116,43 @@ def test_a_collapse_arrives_at_a_webhook_once(there, webhook, tmp_path):
     asyncio.run(goes_on(tmp_path / "another", collapsing))
     received = webhook.wait_for(2)
     assert [str(tmp_path / "another") in one["body"] for one in received] == [False, True]
-    assert made == [f"made 'mortal: notices through {BLOCK}': news, warning, failure"]
-    assert len(list(notifications.remove())) == 1
+    assert made[0] == f"made 'mortal: notices through {BLOCK}': news, warning, failure"
+    assert len(list(notifications.remove())) == len(made) == 2
+
+
+def test_of_a_run_that_stays_down_and_of_one_that_waits_for_a_person_somebody_is_told(
+    there, webhook, monkeypatch
+):
+    """Their processes are gone, so the server tells."""
+    monkeypatch.setattr(notifications, "DOWN_S", 10.0)
+    fields = {"subject": "{{subject}}", "body": "{{body}}"}
+    CustomWebhookNotificationBlock(name="w", url=webhook.url, json_data=fields).save(
+        "somebody", overwrite=True
+    )
+    list(notifications.notify([BLOCK]))
+    with get_client(sync_client=True) as client:
+
+        def flow_run(of, *states):
+            flow_id = client.create_flow_from_name(of)
+            deployment = client.create_deployment(flow_id=flow_id, name="told-of")
+            made = client.create_flow_run_from_deployment(deployment, name=f"{of}/{len(states)}")
+            for state in states:
+                client.set_flow_run_state(made.id, state, force=True)
+            return made
+
+        crashed = Crashed(message="The 5th time.")
+        flow_run("grpo-train", Running(), crashed, Running())
+        down = flow_run("grpo-train", Running(), crashed)
+        asked = flow_run("promote", Running(), Suspended(timeout_seconds=60))
+        told = {each["subject"]: each["body"] for each in webhook.wait_for(2)}
+        for each in (down, asked):
+            client.delete_deployment(each.deployment_id)
+    list(notifications.remove())
+    assert set(told) == {
+        f"{down.name} is Crashed and needs somebody",
+        f"{asked.name} is Suspended and needs somebody",
+    }
+    body = told[f"{down.name} is Crashed and needs somebody"]
+    assert body.startswith("The 5th time.")
+    assert f"prefect flow-run retry {down.id}" in body
+    assert body.endswith(f"/runs/flow-run/{down.id}")

@@ -9,9 +9,10 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.responses import SetStateStatus
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Cancelling, Pending, Running
+from prefect.states import AwaitingRetry, Cancelling, Pending, Running
 
 from mortal.server.cron import cron_schedule
+from mortal.server.flow_runs import unfinished
 from mortal.server.lost_runs import correct_lost_runs
 from mortal.server.patient_runner import PatientRunner
 from mortal.server.scheduled import scheduled_deployments
@@ -104,6 +105,23 @@ def test_a_server_that_is_away_ends_nothing(server, deployments):
             asyncio.run(serve(client))
     assert "does not answer" in said[0] and "no run begins until it does" in said[0]
     assert "answers again" in said[1]
+
+
+def test_of_a_run_that_comes_back_that_nobody_takes_it_is_told_what_it_waits_for(server):
+    with (
+        temporary_settings({PREFECT_API_URL: server.api_url}),
+        get_client(sync_client=True) as client,
+    ):
+        flow_id = client.create_flow_from_name("grpo-train")
+        deployment = client.create_deployment(flow_id=flow_id, name="nobody-serves-it")
+        made = client.create_flow_run_from_deployment(deployment, name="grpo/waits")
+        crashed = AwaitingRetry(message="Crashed; started 5 times at most.")
+        client.set_flow_run_state(made.id, crashed, force=True)
+        time.sleep(0.1)
+        (line,) = [each for each in unfinished(server) if each[0] == "grpo/waits"]
+        client.delete_deployment(deployment)
+    assert line[1] == "AwaitingRetry" and line[2].endswith("late")
+    assert line[3] == "no `mortal schedule` runs that serves its deployment"
 
 
 def finish(store):

@@ -36,7 +36,8 @@ def tiny_disk(tmp_path):
 
 
 def test_a_server_whose_disk_is_full_is_told_apart_from_one_that_is_away(tiny_disk):
-    assert f"The disk that holds {tiny_disk} is full; free some space" in out_of_room(tiny_disk)
+    told = out_of_room(tiny_disk)
+    assert f"The disk that holds {tiny_disk} is full (262,144 bytes are free)" in told
 
 
 @pytest.mark.parametrize("save", SAVERS)

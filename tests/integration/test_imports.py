@@ -41,6 +41,28 @@ def test_importing_needs_no(module, light):
     assert finished.stdout.strip() == "[]"
 
 
+def test_a_trainer_is_checked_without_what_trains(tmp_path):
+    probe = (
+        "import sys; from mortal import MortalTrainer\n"
+        "from mortal_steps.errors import ConfigError\n"
+        "given = {'reward_funcs': 'mortal.rewards.functions:exact_match', 'temperature': 0.5}\n"
+        "given |= {'train_dataset': 'train.jsonl', 'config': {'training.trl.warmup_steps': 3}}\n"
+        "MortalTrainer(**given)\n"
+        "for wrong in ({'temprature': 1}, {'config': {'training.trl.warmup_step': 3}}):\n"
+        "    try:\n"
+        "        MortalTrainer(**given | wrong)\n"
+        "    except ConfigError as error:\n"
+        "        assert 'did you mean' in str(error)\n"
+        "    else:\n"
+        "        raise AssertionError(wrong)\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert finished.stdout.strip() == "[]"
+
+
 def test_commands_that_only_look_import_neither_pydantic_nor_the_configuration(tmp_path):
     """In pipes, and in tables: typer itself would hand every option to pydantic."""
     make_run(tmp_path, "begun")

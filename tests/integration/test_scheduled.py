@@ -3,12 +3,14 @@
 import re
 
 import pytest
+from prefect.exceptions import ParameterTypeError
 
 from mortal.cli.scheduling import schedule
 from mortal.server.cron import cron_schedule, next_time
 from mortal.server.scheduled import scheduled_deployments
 from mortal_flows.grpo_resume import grpo_resume
 from mortal_flows.grpo_train import grpo_train
+from mortal_flows.promote import promote
 from mortal_steps.config.loader import load_config
 from mortal_steps.errors import ConfigError
 from tests.support.paths import ROOT
@@ -25,6 +27,15 @@ def test_a_scheduled_run_trains_what_the_file_and_the_overrides_say():
     assert train.concurrency_limit == 1
     assert train.concurrency_options.collision_strategy == "ENQUEUE", "those asked for wait"
     grpo_resume.validate_parameters({**resume.parameters, "run_id": "demo-1"})
+
+
+@pytest.mark.parametrize("flow", [grpo_resume, promote])
+def test_a_run_id_is_taken_as_a_form_gives_it(flow):
+    assert flow.validate_parameters({"run_id": " demo-1\n"})["run_id"] == "demo-1"
+    with pytest.raises(ParameterTypeError) as refused:
+        flow.validate_parameters({"run_id": "demo 1"})
+    assert "'demo 1' is no run's id, which consists of letters, digits" in str(refused.value)
+    assert "A-Z" not in str(refused.value)
 
 
 def test_scheduled_nights_never_queue():

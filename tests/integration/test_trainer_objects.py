@@ -5,13 +5,28 @@ from pathlib import Path
 import pytest
 import torch
 from peft import IA3Config, LoraConfig, PromptTuningConfig, get_peft_model
-from transformers import AutoTokenizer, BitsAndBytesConfig, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3ForSequenceClassification,
+)
 
 from mortal import MortalTrainer
 from mortal_steps.config.model import NewModelConfig
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models.local_folder import check_folder
 from mortal_steps.policy.starting_model.new_model import build_model
+
+SHAPE_OF_A_JUDGE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "intermediate_size": 32,
+}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +72,6 @@ def new_model(tokenizer, seed, dtype=torch.float32):
 def test_a_model_is_a_folder_that_is_named_after_its_files(tokenizer):
     first = config_of(new_model(tokenizer, 1), processing_class=tokenizer)
     check_folder(Path(first.model.name_or_path))
-    assert first.max_tokens == 32
     assert first.model == config_of(new_model(tokenizer, 1), processing_class=tokenizer).model
     other = config_of(new_model(tokenizer, 2), processing_class=tokenizer)
     assert other.model.name_or_path != first.model.name_or_path
@@ -102,6 +116,17 @@ def test_what_is_no_model_to_train_from_is_refused(tokenizer):
         config_of(7)
     with pytest.raises(ModelError, match=r"torch\.float16"):
         config_of(new_model(tokenizer, 1, torch.float16), processing_class=tokenizer)
+
+
+def test_a_reward_model_is_an_object_with_its_tokenizer(tokenizer):
+    torch.manual_seed(1)
+    shape = Qwen3Config(**SHAPE_OF_A_JUDGE, vocab_size=len(tokenizer), num_labels=1)
+    judge = Qwen3ForSequenceClassification(shape)
+    given = {"reward_processing_classes": [tokenizer], "train_dataset": "train.jsonl"}
+    (term,) = MortalTrainer("model", [judge], **given).config.rewards.terms
+    assert (term.type, term.name) == ("model", "Qwen3ForSequenceClassification")
+    scores = term.load()(prompts=["1+1=", "1+1="], completions=["2", "3"])
+    assert len(set(scores)) == 2
 
 
 def test_a_lora_config_is_keys(folder):

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -22,9 +22,13 @@ class Disk:
 
     def be_full(self, seconds: float) -> None:
         """Leave no free byte for so long."""
+        until = time.monotonic() + seconds
+        self.stay_full(lambda: time.monotonic() < until)
+
+    def stay_full(self, goes_on: Callable[[], bool]) -> None:
+        """Leave no free byte while this is true."""
         with self.full() as filler:
-            until = time.monotonic() + seconds
-            while time.monotonic() < until:
+            while goes_on():
                 time.sleep(0.05)
                 with filler.open("ab", buffering=0) as file:
                     _fill(file, BLOCK)  # what others have freed meanwhile

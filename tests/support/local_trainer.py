@@ -4,9 +4,11 @@ What the examples leave to the reader (`dataset`, `ds`, `quality_reward`) is the
 names of the library, which pages import once.
 """
 
+import functools
 import os
 from pathlib import Path
 
+import trl
 from datasets import Dataset
 
 import mortal
@@ -57,9 +59,11 @@ class LocalTrainer(MortalTrainer):
             if isinstance(given.get(name), str):
                 given[name] = dataset
         given.setdefault("train_dataset", dataset)
-        given["max_steps"] = min(2, given.get("max_steps", 2))
-        given = {**SMALL, **given}
+        if "args" not in given:
+            given["max_steps"] = min(2, given.get("max_steps", 2))
+            given = {**SMALL, **given}
         super().__init__(MODEL, *arguments, **given)
 
 
 mortal.MortalTrainer = LocalTrainer
+trl.GRPOConfig = functools.partial(trl.GRPOConfig, max_steps=2, bf16=False)

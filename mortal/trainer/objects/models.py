@@ -63,11 +63,13 @@ def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str
         )
     if str(model.dtype) not in DTYPES:
         raise ModelError(f"model has the dtype {model.dtype}; convert it to {' or '.join(DTYPES)}")
-    folder = _saved(model, processing_class or _tokenizer_of(model), runs_dir)
+    folder = saved(runs_dir, model, processing_class or tokenizer_of(model, "processing_class"))
     return {"model.name_or_path": str(folder), "model.dtype": DTYPES[str(model.dtype)]}
 
 
-def _tokenizer_of(model: Any) -> Any:
+def tokenizer_of(model: Any, parameter: str) -> Any:
+    """The tokenizer from where the model is from. Raises `ModelError` if there is none, which names
+    the `parameter` to give one with."""
     from transformers import AutoTokenizer  # already imported, because the model is from there
 
     name = model.config.name_or_path
@@ -76,15 +78,16 @@ def _tokenizer_of(model: Any) -> Any:
     except (OSError, ValueError) as error:
         raise ModelError(
             f"no tokenizer was given, and there is none at {name!r}; give one with "
-            "processing_class=tokenizer"
+            f"{parameter}=tokenizer"
         ) from error
 
 
-def _saved(model: Any, tokenizer: Any, runs_dir: str) -> Path:
-    """Save the model and its tokenizer. Returns the folder, which is named after its content."""
+def saved(runs_dir: str, *objects: Any) -> Path:
+    """Save objects of transformers, such as a model and its tokenizer. Returns the folder, which is
+    named after its content."""
     with _beside(runs_dir) as folder:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        for one in objects:
+            one.save_pretrained(folder)
         place = place_of(runs_dir, "model", _digest(folder))
         if place.exists():
             given_again(place)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal.trainer.objects.environments import kind_of
+from mortal.trainer.objects.models import saved, tokenizer_of
 from mortal.trainer.objects.place import place_of
 from mortal_steps.config.reward_forms import in_full
 from mortal_steps.config.rewards import RewardTerm
@@ -29,13 +30,17 @@ REWARDS = "a function, a RewardEnvironment, or a name such as 'rewards.py:correc
 
 
 def terms_of(
-    rewards: Reward | Sequence[Reward] | None, weights: Sequence[float] | None, runs_dir: str
+    rewards: Reward | Sequence[Reward] | None,
+    weights: Sequence[float] | None,
+    runs_dir: str,
+    tokenizers: Any = None,
 ) -> list[dict[str, Any]]:
     """The entries of `[[rewards.terms]]`. If `rewards` is None, completions are run as programs
-    against the dataset's test cases.
+    against the dataset's test cases. `tokenizers` are those of reward models, as TRL's
+    `reward_processing_classes` has them.
 
-    Raises `ConfigError` if the weights do not fit the rewards. Raises `RewardError`, with the
-    remedy, for anything that is not a reward, and for a reward that cannot be pickled.
+    Raises `ConfigError` if weights or tokenizers do not fit the rewards. Raises `RewardError`, with
+    the remedy, for anything that is not a reward, and for a reward that cannot be pickled.
     """
     given: Sequence[Reward]
     if rewards is None:
@@ -57,8 +62,15 @@ def terms_of(
             f"reward_weights has {len(weights)} numbers for {len(given)} reward_funcs; give one "
             "number for each"
         )
+    own = tokenizers if isinstance(tokenizers, list) else [tokenizers] * len(given)
+    if len(own) != len(given):
+        raise ConfigError(
+            f"reward_processing_classes has {len(own)} entries for {len(given)} reward_funcs; give "
+            "one tokenizer, or None, for each"
+        )
     terms = [
-        _term(reward, f"reward_funcs[{place}]", runs_dir) for place, reward in enumerate(given)
+        _term(reward, f"reward_funcs[{number}]", runs_dir, tokenizer)
+        for number, (reward, tokenizer) in enumerate(zip(given, own, strict=True))
     ]
     _tell_apart(terms)
     for term, weight in zip(terms, weights or (), strict=False):
@@ -66,12 +78,15 @@ def terms_of(
     return terms
 
 
-def _term(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:
+def _term(reward: Any, place: str, runs_dir: str, tokenizer: Any) -> dict[str, Any]:
     if isinstance(reward, str):
         try:
-            return in_full(reward)
+            term = in_full(reward)
         except ValueError as error:
             raise RewardError(f"{place}: {error}") from None
+        if tokenizer is not None and term["type"] == "model":
+            term["tokenizer"] = str(saved(runs_dir, tokenizer))
+        return term
     if isinstance(reward, RewardTerm):
         return reward.model_dump(exclude_unset=True) | {"type": reward.type}
     if inspect.isclass(reward) and issubclass(reward, RewardEnvironment):
@@ -79,10 +94,9 @@ def _term(reward: Any, place: str, runs_dir: str) -> dict[str, Any]:
     if not callable(reward):
         raise RewardError(f"{place} is of type {type(reward).__name__}; give {REWARDS}")
     if any(base.__name__ == "PreTrainedModel" for base in type(reward).__mro__):
-        raise RewardError(
-            f"{place} is a model ({type(reward).__name__}); save it and its tokenizer into one "
-            "folder with save_pretrained, and give the folder's path in its place"
-        )
+        own = tokenizer or tokenizer_of(reward, "reward_processing_classes")
+        called = Path(str(reward.config.name_or_path)).name or type(reward).__name__
+        return {"type": "model", "model": str(saved(runs_dir, reward, own)), "name": called}
     kind = kind_of(reward)
     if kind is not None:
         return kind

@@ -25,6 +25,8 @@ class Seen:
     """A line of evaluations.jsonl."""
     seconds: float | None = None
     """Wall time of the step, without evaluation and checkpoint."""
+    stages: Mapping[str, float] | None = None
+    """Seconds that the longest call of each of its stages took."""
     spent_share: float | None = None
     """The part of the cost limit that the run has spent, if there is a limit."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Mapping, Sequence
 
 from mortal_steps.config import RunConfig
 from mortal_steps.report.watchers.base import Episodes, Found, Seen
@@ -25,20 +26,39 @@ class StepSlow:
         self._at_least_s = config.alerts.slow_step_s
         self._episodes = Episodes(config.alerts.quiet_steps)
         self._recent: deque[float] = deque(maxlen=RECENT_STEPS)
+        self._stages: deque[Mapping[str, float]] = deque(maxlen=RECENT_STEPS)
 
     def look(self, seen: Seen) -> Found | None:
         """See `Watcher`."""
         if seen.seconds is None:
             return None
         usual = statistics.median(self._recent) if len(self._recent) >= FEWEST_STEPS else None
+        before, stages = list(self._stages), seen.stages or {}
         self._recent.append(seen.seconds)
+        self._stages.append(stages)
         slow = usual is not None and seen.seconds > max(self._factor * usual, self._at_least_s)
         if not self._episodes.begins(seen.step, holds=slow) or usual is None:
             return None
         return Found(
             value=seen.seconds,
-            text=f"step {seen.step} took {seen.seconds:.1f} s; the steps before took {usual:.1f} s",
-            advice="the report's stage table tells which stage it is (`mortal show {run}`), and "
-            "the workers' logs why: a machine that swaps, a service that answers slowly, a worker "
-            "that was replaced",
+            text=f"step {seen.step} took {seen.seconds:.1f} s; the steps before took {usual:.1f} s"
+            + _blame(stages, before, seen.seconds - usual),
+            advice="the report's table of stages has more (`mortal show {run}`), and "
+            "the workers' logs tell why: a machine that swaps, a service that answers slowly, a "
+            "worker that was replaced",
         )
+
+
+def _blame(
+    stages: Mapping[str, float], before: Sequence[Mapping[str, float]], longer_s: float
+) -> str:
+    """The stage that took at least half of `longer_s` more than it usually does; nothing if none
+    did."""
+    usual = {
+        stage: statistics.median([each[stage] for each in before if stage in each] or [0.0])
+        for stage in stages
+    }
+    slowest = max(stages, key=lambda stage: stages[stage] - usual[stage], default=None)
+    if slowest is None or stages[slowest] - usual[slowest] < longer_s / 2:
+        return ""
+    return f". A call of {slowest} took {stages[slowest]:.1f} s instead of {usual[slowest]:.1f} s"

@@ -9,7 +9,7 @@ from mortal_steps.rewards.base import text_of
 from mortal_steps.rewards.code_execution.cases import Case
 from mortal_steps.rewards.code_execution.forms import cases_of
 from mortal_steps.rewards.code_execution.limits import total_limits
-from mortal_steps.rewards.columns import DatasetRowError
+from mortal_steps.rewards.columns import BESIDE_COLUMNS, DatasetRowError
 from mortal_steps.rewards.environments import RewardEnvironment, SandboxConfig
 from mortal_steps.rewards.extraction import extract_code, without_thoughts
 from mortal_steps.sandbox.base import ExecutionResult
@@ -93,9 +93,11 @@ class CodeExecutionEnvironment(RewardEnvironment):
         for name in names:
             if name in columns:
                 return name
+        there = [name for name in columns if name not in BESIDE_COLUMNS]
         raise ValueError(
-            f"the dataset has no column {' or '.join(names)} with test cases; it has "
-            f"{', '.join(columns)}"
+            f"the dataset has no column {' or '.join(names)} with test cases; its columns are "
+            f"{', '.join(['prompt', *there])}. Without a reward of your own, completions are run "
+            "as programs against test cases: name a reward, or the column with them"
         )
 
     def _row(self, code: str, cases: Sequence[Case]) -> Row:

@@ -1,17 +1,17 @@
 """What reaches TRL's RLOOConfig, and what RLOO has not and says so."""
 
 import pytest
-from trl import GRPOConfig, RLOOConfig
+from trl import RLOOConfig
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import trl_options_decided
 from mortal_steps.config.loader import dump_toml, load_stored_config, parse_config
 from mortal_steps.config.marks import Affects
+from mortal_steps.config.trl_options import options_of
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.algorithms.rloo import RLOO
 from mortal_steps.policy.algorithms.rloo.options import LACKING, build_trl_config
-from mortal_steps.policy.algorithms.stepping.refusals import options_of
 from tests.support.policy.rollouts import make_config
 
 VLLM = {"engine": "vllm"}
@@ -70,7 +70,7 @@ def test_defaults_are_those_of_the_documentation(tmp_path):
             r"trl\.normalize_advantages is set by algorithm\.normalize_advantages; use that",
         ),
         ({"trl": {"adam_beta3": 0.9}}, r"TRL's RLOOConfig has no such option; did you mean"),
-        ({"trl": {"logging_steps": 5}}, r"logging_steps cannot be set: every train step"),
+        ({"trl": {"eval_on_start": True}}, r"eval_on_start cannot be set: use evaluation"),
         (
             {"rollout": {"staleness": 1}},
             r"rollout\.staleness = 1: .* older weights, .* set it to 0, or .*correction = false",
@@ -104,7 +104,7 @@ def test_what_is_at_its_default_is_not_refused(changes, tmp_path):
 
 def test_every_key_that_only_grpo_has_is_refused():
     decided = trl_options_decided(RunConfig)
-    of_grpo = set(options_of(GRPOConfig)) - set(options_of(RLOOConfig))
+    of_grpo = set(options_of("GRPOConfig")) - set(options_of("RLOOConfig"))
     keys = {key for option, key in decided.items() if option in of_grpo}
     assert keys == {f"training.{key}" for key in LACKING}
 

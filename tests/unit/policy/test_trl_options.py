@@ -9,22 +9,25 @@ from fnmatch import fnmatchcase
 import datasets
 import pytest
 import torch
+import trl
 from trl import GRPOConfig
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import trl_options_decided
 from mortal_steps.config.loader import parse_config
+from mortal_steps.config.trl_options import (
+    CONFIGS,
+    IDLE,
+    REFUSED,
+    TRAINER_ARGUMENTS,
+    idleness,
+    options_of,
+)
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.grpo.options import build_trl_config, check_trl_options
 from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from mortal_steps.policy.algorithms.stepping import lora, options
 from mortal_steps.policy.algorithms.stepping.options import our_options
-from mortal_steps.policy.algorithms.stepping.refusals import (
-    IDLE,
-    REFUSED,
-    TRAINER_ARGUMENTS,
-    idle_options,
-)
 from mortal_steps.scores import reward_names
 from tests.support.policy.rollouts import make_batch, make_config
 
@@ -107,7 +110,6 @@ def test_what_the_run_decides_is_translated(tmp_path):
         ),
         ("fp16", "yes", r"training\.trl\.fp16 = 'yes': must be a boolean"),
         ("auto_find_batch_size", True, r"training\.trl\.auto_find_batch_size = True: auto_find"),
-        ("logging_steps", 5, r"training\.trl\.logging_steps cannot be set: every train step"),
         ("vllm_gpu_memory_utilization", 0.5, r"cannot be set: the rollout workers sample"),
         ("repetition_penalty", 1.1, r"cannot be set: tokens are drawn by temperature, top_p"),
         ("shuffle_dataset", False, r"cannot be set: use data\.shuffle"),
@@ -231,6 +233,25 @@ def test_an_option_without_effect_is_told_of():
     )
 
 
+def test_an_option_without_effect_does_not_reach_trl(tmp_path):
+    chosen = {"logging_steps": 7, "push_to_hub": True, "report_to": "wandb", "use_cpu": False}
+    built = build_trl_config(make_config(trl=chosen), num_steps=4, output_dir=tmp_path)
+    assert (built.logging_steps, built.push_to_hub, built.report_to) == (1, False, [])
+    assert len(check_trl_options(make_config(trl=chosen))) == len(chosen)
+
+
+def test_what_the_model_does_not_take_is_refused_before_a_worker_starts():
+    config = make_config(model={"new": {}}, trl={"router_aux_loss_coef": 0.1})
+    with pytest.raises(ConfigError, match="Qwen3ForCausalLM is no mixture"):
+        check_trl_options(config)
+
+
+def test_a_batch_of_several_updates_is_told_of():
+    [told] = check_trl_options(make_config(num_iterations=2))
+    assert "2 optimizer updates" in told and "training.max_steps" in told
+    assert check_trl_options(make_config(gradient_accumulation_steps=2)) == ()
+
+
 @pytest.mark.parametrize(
     ("trl", "told"),
     [
@@ -254,8 +275,14 @@ def test_every_reason_is_about_an_option_that_trl_has():
     for entry in [*REFUSED, *IDLE]:
         assert any(fnmatchcase(name, entry) for name in known), entry
     assert not known & TRAINER_ARGUMENTS.keys()
-    ours = [name for name in WE_SET if idle_options({name: 0})]
+    ours = [name for name in WE_SET if idleness(name)]
     assert set(ours) <= {"save_strategy", "save_steps", "eval_strategy", "eval_steps"}
+
+
+@pytest.mark.parametrize("kind", CONFIGS.values())
+def test_the_names_of_options_are_read_without_importing_trl(kind):
+    fields = dataclasses.fields(getattr(trl, kind))
+    assert set(options_of(kind)) == {field.name for field in fields if field.init}
 
 
 def test_a_bad_value_of_our_own_is_passed_on():
@@ -324,7 +351,7 @@ def test_no_option_of_ours_can_be_overridden_by_accident(tmp_path):
         "use_cpu"
     }
     harmless = {"bf16", "use_cache", "dataloader_pin_memory", "model_init_kwargs"}
-    assert ours - set(WE_SET) - set(REFUSED) == harmless
+    assert ours - set(WE_SET) - set(REFUSED) - set(IDLE) == harmless
 
 
 def test_what_only_the_trainer_can_refuse_is_a_config_error(model_path, tmp_path):

@@ -181,6 +181,17 @@ def test_a_step_far_longer_than_those_before_is_slow():
     assert told(timed(*[1.0] * 12, 29.0), slow_step_s=10.0) == [("mortal.step.slow", 13)]
 
 
+def test_the_stage_that_made_a_step_slow_is_named():
+    def seen(step, seconds, reward):
+        stages = {"generate": 5.0, "reward": reward, "train_step": 4.0}
+        return Seen(step=step, seconds=seconds, stages=stages)
+
+    usual = [seen(step, 10.0, 1.0) for step in range(12)]
+    for reward, blamed in ((81.0, ". A call of reward took 81.0 s instead of 1.0 s"), (20.0, "")):
+        ((_, found),) = found_by(watchers_of(config()), [*usual, seen(13, 90.0, reward)])
+        assert found.text == f"step 13 took 90.0 s; the steps before took 10.0 s{blamed}"
+
+
 def test_slow_steps_that_come_and_go_are_told_once():
     assert len(told(timed(*[1.0] * 12, *[40.0, 1.0, 1.0, 1.0] * 50))) == 1
 

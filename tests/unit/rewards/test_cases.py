@@ -229,3 +229,9 @@ def test_the_time_of_a_call_is_enough_for_completions_that_are_all_too_slow() ->
     assert term.time_limit_s(0, 60.0) == 60.0
     short = SandboxTerm(type="sandbox", timeout=1.0, total_timeout=2.0)
     assert short.time_limit_s(1, 10.0) == 3 * (9.0 + 7.0)
+
+
+def test_a_dataset_without_test_cases_is_told_its_own_columns():
+    given = {"answer": ["2"], "completion_ids": [[1]], "trainer_state": None, "log_metric": print}
+    with pytest.raises(ValueError, match=r"its columns are prompt, answer\. Without a reward"):
+        CodeExecutionEnvironment().score_batch(["2"], ["1 + 1 ="], **given)

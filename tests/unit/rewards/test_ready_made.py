@@ -169,7 +169,7 @@ def test_the_failure_names_the_problem_of_the_row() -> None:
 
 
 def test_a_column_that_is_missing_is_named_with_those_there_are() -> None:
-    with pytest.raises(RewardError, match=r"needs the column 'gold'.*answer, completion_ids") as e:
+    with pytest.raises(RewardError, match=r"needs the column 'gold'.*given answer, prompts") as e:
         call(make_shard(("a",)), f=Exact(column="gold").load())
     assert "trainer_state" not in str(e.value)
 

@@ -6,38 +6,42 @@ import pytest
 
 import mortal
 from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode, TrainingResult
+from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 
 PARAMETERS = {
     "model": "Qwen/Qwen2.5-0.5B-Instruct",
     "reward_funcs": None,
-    "mode": Distributed(),
-    "reward_weights": None,
+    "args": None,
     "train_dataset": None,
     "eval_dataset": None,
     "processing_class": None,
+    "reward_processing_classes": None,
+    "mode": None,
+    "reward_weights": None,
     "peft_config": None,
     "quantization_config": None,
-    "num_generations": 4,
-    "batch_size": 8,
-    "learning_rate": 5e-6,
-    "max_steps": -1,
-    "num_epochs": 5,
-    "loss_type": "dapo",
-    "beta": 0.0,
-    "epsilon": 0.2,
-    "scale_rewards": "group",
-    "max_completion_length": 1024,
-    "max_tokens": 8000,
-    "max_model_len": 16384,
-    "use_lora": False,
-    "gradient_checkpointing": True,
-    "algorithm": "grpo",
+    "num_generations": None,
+    "batch_size": None,
+    "learning_rate": None,
+    "max_steps": None,
+    "num_epochs": None,
+    "loss_type": None,
+    "beta": None,
+    "epsilon": None,
+    "scale_rewards": None,
+    "max_completion_length": None,
+    "max_tokens": None,
+    "max_model_len": None,
+    "use_lora": None,
+    "gradient_checkpointing": None,
+    "algorithm": None,
     "backend": "local",
     "run_id": None,
     "runs_dir": "runs",
     "report_to": None,
     "config": None,
+    "others": inspect.Parameter.empty,
 }
 MODES = {
     SingleNode: {"gpu": "A100-80GB", "use_vllm": False, "vllm_mode": "colocate"},
@@ -51,7 +55,7 @@ MODES = {
     GPUConfig: {"gpu_type": inspect.Parameter.empty, "count": 1},
 }
 METHODS = {
-    "train": {"resume": None, "detach": False},
+    "train": {"resume": None, "detach": False, "resume_from_checkpoint": None},
     "result": {},
     "evaluate": {"eval_dataset": None},
     "generate": {
@@ -61,10 +65,11 @@ METHODS = {
     },
     "save_model": {"path": inspect.Parameter.empty},
     "push_to_hub": {
-        "repo_id": inspect.Parameter.empty,
+        "repo_id": None,
         "private": False,
         "token": None,
         "commit_message": None,
+        "dataset_name": None,
     },
     "status": {},
     "stop": {"timeout_s": 600.0},
@@ -101,6 +106,13 @@ def test_the_package_exports_these_names():
     assert all(getattr(mortal, name) for name in mortal.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         mortal.Nothing  # noqa: B018
+
+
+def test_defaults_of_the_trainer_are_those_of_the_configuration():
+    plain = RunConfig(data={"source": "train.jsonl"}, rewards={"terms": [{"type": "sandbox"}]})
+    trainer = MortalTrainer(train_dataset="train.jsonl")
+    assert trainer.config.identity() == plain.identity()
+    assert trainer.mode == Distributed()
 
 
 def test_the_trainer_takes_these_parameters():

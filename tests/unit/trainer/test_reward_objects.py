@@ -11,7 +11,7 @@ from transformers import Qwen2Config, Qwen2ForSequenceClassification
 from mortal.rewards import RewardEnvironment
 from mortal.rewards.examples import CodeExecutionEnvironment, LLMJudgeEnvironment
 from mortal.rewards.functions import Overlong, exact_match
-from mortal_steps.errors import RewardError
+from mortal_steps.errors import ModelError
 from mortal_steps.orchestration.opening import changes
 from mortal_steps.rewards.users_code.project import folders_of
 from tests.support.smallest import SMALLEST
@@ -25,9 +25,9 @@ def test_names_are_the_terms_that_they_stand_for():
     assert [term.type for term in terms] == ["sandbox", "function", "model"]
 
 
-def test_a_model_is_not_taken_for_a_function():
+def test_a_model_without_a_tokenizer_is_refused():
     shape = Qwen2Config(**SMALLEST, num_labels=1)
-    with pytest.raises(RewardError, match=r"reward_funcs\[1\] is a model \(Qwen2ForSequence"):
+    with pytest.raises(ModelError, match="give one with reward_processing_classes=tokenizer"):
         config_of([exact_match, Qwen2ForSequenceClassification(shape)])
 
 

@@ -78,7 +78,6 @@ def test_vllm_on_a_gpu_of_its_own_is_what_the_configuration_calls_a_server():
     [
         ("training.max_steps", "the parameter max_steps"),
         ("data.source", "the parameter train_dataset"),
-        ("rewards.terms", "the parameter reward_funcs"),
         ("compute.mode", "the parameter mode"),
     ],
 )
@@ -92,10 +91,9 @@ def test_an_unknown_key_is_refused_with_the_nearest_one():
         config_of(config={**NEW, "rollout.stalenes": 1})
 
 
-def test_the_default_number_of_tokens_leaves_room_for_a_prompt():
-    assert config_of().max_tokens == 32
-    assert config_of(max_tokens=40).max_tokens == 40
-    assert config_of(config={"model.new.max_position_embeddings": 2**20}).max_tokens == 8000
+def test_as_many_tokens_are_sampled_as_are_trained_on():
+    assert config_of(max_completion_length=16).max_tokens == 16
+    assert config_of(max_completion_length=16, max_tokens=40).max_tokens == 40
 
 
 def test_without_a_dataset_it_is_programs_with_test_cases():
@@ -290,7 +288,7 @@ def test_what_is_no_tokenizer_is_refused():
 
 
 def test_a_trainer_without_a_run_says_so():
-    trainer = MortalTrainer(reward_funcs=scaled(1.0), train_dataset=ROWS, config=NEW)
+    trainer = MortalTrainer(reward_funcs=scaled(1.0), train_dataset=ROWS)
     with pytest.raises(RunNotFoundError, match=r"call train\(\)"):
         trainer.generate("1 + 1 =")
     with pytest.raises(ConfigError, match="resume=7"):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from trl import GRPOConfig, RLOOConfig
+from trl import RLOOConfig
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import trl_options_decided
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.stepping.options import build_options, check_options
-from mortal_steps.policy.algorithms.stepping.refusals import options_of
 
 OF_GRPO = "leave it out, or set algorithm.type = 'grpo'"
 
@@ -47,17 +46,11 @@ def _check_keys(config: RunConfig) -> None:
 
 
 def _check_chosen(config: RunConfig) -> None:
-    """Options of TRL's that only GRPO has, and those that the algorithm's own table has."""
+    """Options of TRL's that the algorithm's own table has."""
     own = trl_options_decided(type(config.algorithm))
-    of_grpo = set(options_of(GRPOConfig)) - set(options_of(RLOOConfig))
     for option in config.training.trl:
         if option in own:
             raise ConfigError(f"training.trl.{option} is set by algorithm.{own[option]}; use that")
-        if option in of_grpo:
-            raise ConfigError(
-                f"training.trl.{option} is an option of TRL's GRPO, and RLOO has none like it; "
-                f"{OF_GRPO}"
-            )
 
 
 def _check_samples_are_fresh(config: RunConfig) -> None:

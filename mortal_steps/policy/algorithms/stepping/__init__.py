@@ -1,6 +1,6 @@
 """TRL's trainers that learn from scored completions, taken one train step at a time.
 
-options   refusals   from `[training]` to TRL's own configuration, and what a run cannot choose
+options              from `[training]` to TRL's own configuration
 loop                 TRL's loop turned inside out: one optimizer update at a time
 stepper   recorded   one train step at a time, on a recorded batch
 state                what lies between two train steps: saved, compared, restored

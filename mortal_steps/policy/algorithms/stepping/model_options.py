@@ -5,10 +5,10 @@ from __future__ import annotations
 from transformers import AutoConfig, PreTrainedModel
 
 from mortal_steps.config import RunConfig
+from mortal_steps.config.trl_options import loading_options
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.model_class import trained_class
-from mortal_steps.policy.algorithms.stepping.refusals import loading_options
 from mortal_steps.policy.algorithms.stepping.without_weights import without_weights
 
 CAST = "cast_lm_head_to_fp32"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -17,18 +17,19 @@ from transformers.utils import is_liger_kernel_available
 from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import trl_values
 from mortal_steps.config.loader import in_plain_words
-from mortal_steps.errors import ConfigError, ModelError
-from mortal_steps.models.hub import tokenizer_folder
-from mortal_steps.models.local_folder import read_type
-from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
-from mortal_steps.policy.algorithms.stepping.place import on_one_gpu
-from mortal_steps.policy.algorithms.stepping.refusals import (
+from mortal_steps.config.trl_options import (
     check_names,
-    idle_options,
+    idleness,
     loading_options,
     options_of,
     unrepeatable_options,
 )
+from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.models.hub import tokenizer_folder
+from mortal_steps.models.local_folder import read_type
+from mortal_steps.policy.algorithms.stepping.lora import lora_config, quantization_config
+from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
+from mortal_steps.policy.algorithms.stepping.place import on_one_gpu
 from mortal_steps.policy.gpu import has_bfloat16
 
 Built = TypeVar("Built", bound=TrainingArguments)
@@ -41,10 +42,11 @@ NOT_INSTALLED = re.compile("install|import")
 
 
 def check_options(config: RunConfig, build: Callable[..., TrainingArguments]) -> tuple[str, ...]:
-    """`build` TRL's configuration of a run and drop it; a sentence for each option without effect.
+    """`build` TRL's configuration of a run and drop it; a sentence for each option without effect,
+    and for a count that TRL takes otherwise.
 
     May run on a machine without the actor's GPU and packages: what only there could be refused
-    passes here. Raises `ConfigError`.
+    passes here. Raises what `check_model_options` raises.
     """
     away = config.compute.backend == "modal"
     elsewhere = away and not torch.cuda.is_available()
@@ -58,9 +60,11 @@ def check_options(config: RunConfig, build: Callable[..., TrainingArguments]) ->
     if not away:
         quantization_config(config)
         _check_packages(built)
+    check_model_options(config)
     chosen = config.training.trl
     unrepeatable = unrepeatable_options(chosen) if config.training.deterministic else ()
-    return idle_options(chosen) + unrepeatable + _idle_lora(config) + _lost_updates(config)
+    idle = _idle_options(chosen) + unrepeatable + _idle_lora(config)
+    return idle + _counted_in_batches(config) + _lost_updates(config)
 
 
 def build_options(
@@ -78,9 +82,10 @@ def build_options(
     `autocast` is whether matrices are multiplied in bfloat16 where the configuration says nothing
     about it; by default that is TRL's own default on a GPU, and off on the CPU.
     """
-    chosen = config.training.trl
-    check_names(chosen, kind)
-    _check_types(chosen, kind)
+    given = config.training.trl
+    check_names(given, kind.__name__)
+    _check_types(given, kind)
+    chosen = {name: value for name, value in given.items() if not idleness(name)}
     ours = our_options(config, kind, num_steps=num_steps, output_dir=output_dir)
     # Said where there is nothing else, or transformers refuses autocast.
     ours["use_cpu"] = use_cpu or not torch.accelerator.is_available()
@@ -129,8 +134,31 @@ def our_options(
         "disable_tqdm": True,
         "dataloader_pin_memory": False,
     }
-    known = options_of(kind)
+    known = options_of(kind.__name__)
     return {option: value for option, value in decided.items() if option in known}
+
+
+def _idle_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
+    """A sentence for each option that changes nothing here."""
+    reasons = {name: idleness(name) for name in chosen}
+    return tuple(
+        f"training.trl.{name} changes nothing: {reason}"
+        for name, reason in reasons.items()
+        if reason
+    )
+
+
+def _counted_in_batches(config: RunConfig) -> tuple[str, ...]:
+    """A sentence on what steps are, where a batch makes several optimizer updates."""
+    updates = config.training.optimizer_steps_per_batch
+    if updates == 1:
+        return ()
+    return (
+        f"one step of a run is one batch, which makes {updates} optimizer updates here: "
+        "training.max_steps, checkpoints.save_steps and evaluation.eval_steps count batches. In "
+        "TRL, max_steps, save_steps and eval_steps count updates, as warmup_steps and "
+        "ref_model_sync_steps do here, too",
+    )
 
 
 def _idle_lora(config: RunConfig) -> tuple[str, ...]:

@@ -1,17 +1,32 @@
-"""Options of TRL that a run cannot have or that do nothing here, each with the reason."""
+"""Options of TRL's configurations: their names, and those that a run cannot have or that do nothing
+here, each with the reason.
+
+The names are read from TRL's source, because importing TRL takes seconds.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import ast
 import difflib
+import functools
+import importlib.util
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
-from transformers import TrainingArguments
-
 from mortal_steps.errors import ConfigError
+
+CONFIGS: Mapping[str, str] = {"grpo": "GRPOConfig", "rloo": "RLOOConfig"}
+"""Algorithm -> its configuration in TRL."""
+SOURCES: Mapping[str, tuple[str, str]] = {
+    "GRPOConfig": ("trl", "trainer/grpo_config.py"),
+    "RLOOConfig": ("trl", "trainer/rloo_config.py"),
+    "_BaseConfig": ("trl", "trainer/base_config.py"),
+    "TrainingArguments": ("transformers", "training_args.py"),
+}
+"""Class -> package and file that it is in."""
 
 ONE_DEVICE = "the actor is one process on one device"
 NO_LOADER = "the actor has no data loader: it trains on recorded batches"
@@ -22,22 +37,14 @@ NO_SUCH_FILTER = (
     "tokens are drawn by temperature, top_p, top_k and min_p alone (see [rollout]), whose "
     "log-probabilities are recorded as they are"
 )
+EVERY_STEP = "every train step is recorded"
 NO_EVALUATION = "it follows evaluations inside TRL's own loop, and there are none"
 
-REFUSED = {
-    "logging_steps": "every train step is recorded",
-    "logging_strategy": "every train step is recorded",
-    "logging_first_step": "every train step is recorded",
-    "log_completions": "completions are in the run directory, steps/*/generations-*.parquet",
-    "include_num_input_tokens_seen": "TRL counts them in any case: `num_tokens` in metrics.jsonl",
-    "disable_tqdm": "workers draw no progress bars",
-    "push_to_hub": "the trained model is written to final/",
+REFUSED: Mapping[str, str | None] = {
     "load_best_model_at_end": "use checkpoints.keep_best",
     "eval_on_start": "use evaluation.on_start",
-    "report_to": "use logging.report_to: the flow reports what is committed, not the trainer",
     "deepspeed": ONE_DEVICE,
     "fsdp": ONE_DEVICE,
-    "use_cpu": "the machine of the actor decides",
     "shuffle_dataset": "use data.shuffle",
     "generation_kwargs": NO_SUCH_FILTER,
     "repetition_penalty": NO_SUCH_FILTER,
@@ -49,7 +56,17 @@ REFUSED = {
 }
 """Options of TRL without a key of ours that a run cannot choose, and why; None: it can."""
 
-IDLE = {
+IDLE: Mapping[str, str | None] = {
+    "logging_steps": EVERY_STEP,
+    "logging_strategy": EVERY_STEP,
+    "logging_first_step": EVERY_STEP,
+    "log_completions": "completions are in the run directory, steps/*/generations-*.parquet",
+    "include_num_input_tokens_seen": "TRL counts them in any case: `num_tokens` in metrics.jsonl",
+    "disable_tqdm": "workers draw no progress bars",
+    "push_to_hub": "the trained model is written to final/; a trainer's push_to_hub() uploads it",
+    "report_to": "use logging.report_to: the flow reports what is committed, not the trainer",
+    "do_*": "train() trains, and [evaluation] decides what is evaluated",
+    "use_cpu": "the machine of the actor decides",
     "use_transformers_continuous_batching": SAMPLED_ELSEWHERE,
     "use_transformers_paged": SAMPLED_ELSEWHERE,
     "transformers_continuous_batching_config": SAMPLED_ELSEWHERE,
@@ -91,15 +108,15 @@ REFUSED_VALUES = {
 TRAINER_ARGUMENTS = {
     "model": "use model.name_or_path",
     "reward_funcs": "use rewards.functions",
-    "reward_processing_classes": "rewards.functions are Python functions",
+    "reward_processing_classes": "use `tokenizer` of a reward model in [[rewards.terms]]",
     "train_dataset": "use data.source",
     "eval_dataset": "use data.eval_source",
     "processing_class": "the tokenizer is the model's",
-    "callbacks": "the actor takes none",
+    "callbacks": "the actor takes none; a tracker follows a run from outside (logging.report_to)",
     "optimizers": "use training.trl.optim",
     "peft_config": "use training.use_lora and [training.lora]",
     "quantization_config": "use [model.quantization]",
-    "rollout_func": "the rollout workers sample; see [rollout]",
+    "rollout_func": "the rollout workers sample, or a batch source of your own (rollout.source)",
     "tools": "completions are single turns without tools",
     "environment_factory": "completions are single turns without tools",
 }
@@ -126,12 +143,31 @@ CLOSE = 0.75
 """How alike (difflib's ratio) a name is that is offered for an unknown one."""
 
 
-def options_of(kind: type[TrainingArguments]) -> list[str]:
-    """Names of the options that a configuration of TRL's has, such as GRPOConfig."""
-    return [field.name for field in dataclasses.fields(kind) if field.init]
+@functools.cache
+def options_of(kind: str) -> tuple[str, ...]:
+    """Names of the options that a configuration of TRL's has, such as `GRPOConfig`. Empty where TRL
+    or transformers is not installed."""
+    package, file = SOURCES[kind]
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        return ()
+    module = ast.parse((Path(found.origin).parent / file).read_text(encoding="utf-8"))
+    made = next(n for n in module.body if isinstance(n, ast.ClassDef) and n.name == kind)
+    inherited = (options_of(base.id) for base in made.bases if isinstance(base, ast.Name))
+    own = (_option(statement) for statement in made.body)
+    return tuple(dict.fromkeys([*(n for names in inherited for n in names), *filter(None, own)]))
 
 
-def check_names(chosen: Mapping[str, Any], kind: type[TrainingArguments]) -> None:
+def _option(statement: ast.stmt) -> str | None:
+    """The name of the dataclass field that a statement defines, if its constructor takes it."""
+    if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+        return None
+    keywords = statement.value.keywords if isinstance(statement.value, ast.Call) else []
+    private = any(k.arg == "init" and ast.unparse(k.value) == "False" for k in keywords)
+    return None if private else statement.target.id
+
+
+def check_names(chosen: Mapping[str, Any], kind: str) -> None:
     """Raise `ConfigError` for an option that this configuration of TRL's does not know, or that a
     run cannot have."""
     known = options_of(kind)
@@ -139,11 +175,16 @@ def check_names(chosen: Mapping[str, Any], kind: type[TrainingArguments]) -> Non
         key = f"training.trl.{name}"
         if instead := TRAINER_ARGUMENTS.get(name):
             raise ConfigError(f"{key} is an argument of TRL's trainer, not an option: {instead}")
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=CLOSE)
-            hint = f"; did you mean training.trl.{near[0]}?" if near else ""
-            raise ConfigError(f"{key}: TRL's {kind.__name__} has no such option{hint}")
-        if reason := _reason(REFUSED, name):
+        if known and name not in known:
+            if name in options_of("GRPOConfig"):
+                raise ConfigError(
+                    f"{key} is an option of TRL's GRPO, and RLOO has none like it; leave it out, "
+                    "or set algorithm.type = 'grpo'"
+                )
+            near = nearest(name, known)
+            hint = f"; did you mean training.trl.{near}?" if near else ""
+            raise ConfigError(f"{key}: TRL's {kind} has no such option{hint}")
+        if reason := refusal(name):
             raise ConfigError(f"{key} cannot be set: {reason}")
         if isinstance(value, str) and (name, value) in REFUSED_VALUES:
             reason = REFUSED_VALUES[name, value]
@@ -171,14 +212,19 @@ def loading_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
-def idle_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
-    """A sentence for each option that changes nothing here."""
-    reasons = {name: _reason(IDLE, name) for name in chosen}
-    return tuple(
-        f"training.trl.{name} changes nothing: {reason}"
-        for name, reason in reasons.items()
-        if reason
-    )
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like an unknown one, if one is."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=CLOSE)), None)
+
+
+def refusal(name: str) -> str | None:
+    """Why a run cannot choose an option; None if it can."""
+    return _reason(REFUSED, name)
+
+
+def idleness(name: str) -> str | None:
+    """Why an option changes nothing; None if it does."""
+    return _reason(IDLE, name)
 
 
 def unrepeatable_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:
