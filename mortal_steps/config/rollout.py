@@ -20,8 +20,7 @@ HALF_PRECISION_TOLERANCE = 0.3
 """The same of a single token in bfloat16. Logits between 16 and 64 lie 0.125 or 0.25 apart there,
 so this is no bound: of tens of tokens, one may differ by more in two correct implementations."""
 HALF_PRECISION_MEAN = 0.1
-"""The same of their mean, in which roundings cancel: correct implementations are at 0.01 to 0.05,
-and one that computes with what it has kept of other weights is at 1 and more."""
+"""The same of their mean, in which roundings cancel."""
 
 
 class RolloutConfig(Section):
