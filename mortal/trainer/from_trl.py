@@ -33,7 +33,10 @@ from mortal_steps.errors import ConfigError
 
 SAME: Mapping[str, str] = {
     option: key for key, field in keys_of(RunConfig) if (option := trl_option(field))
-} | {"num_train_epochs": "training.num_epochs"}
+} | {
+    "num_train_epochs": "training.num_epochs",
+    "gradient_accumulation_steps": "training.gradient_accumulation_steps",
+}
 """Option of TRL -> the key with its value, for which TRL's default counts, too."""
 OTHER: Mapping[str, str] = {
     "top_p": "rollout.top_p",
