@@ -6,8 +6,8 @@
     python -m benchmarks.gpu_check --large 64:2:512     # width:layers:tokens of the speed part
 
 training   digests of tensors beside the CPU's, gradients of long texts again and again, and stock
-           TRL, the actor, and the actor killed with SIGKILL, on the same batches: the same bits with
-           deterministic kernels, with float32 matrices and under bfloat16 autocast
+           TRL, the actor, and the actor killed with SIGKILL, on the same batches: the same bits
+           with deterministic kernels, with float32 matrices and under bfloat16 autocast
 sampling   each engine, each way of syncing weights: after a sync, the greedy tokens and
            log-probabilities of a fresh engine with these weights; and the two engines against each
            other
