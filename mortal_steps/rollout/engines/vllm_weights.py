@@ -34,7 +34,6 @@ from mortal_steps.rollout.engines.held_tensors import is_held, tensors_in
 from mortal_steps.rollout.engines.vllm_adapter import AdapterWitness
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.rollout.weight_sync.tensor_digests import (
-    MODULUS,
     Sums,
     digest_of,
     read_sums,
@@ -175,7 +174,7 @@ def _assembled(whole: torch.Tensor, pieces: list[tuple[Part, torch.Tensor]]) -> 
     held = pieces[0][1]
     made = torch.zeros(whole.shape, dtype=held.dtype, device=held.device)
     for (start, shape, strides), piece in pieces:
-        made.as_strided(shape, strides, start).copy_(piece)
+        made.as_strided(shape, strides, start).copy_(piece.detach())
     return made
 
 
@@ -223,24 +222,20 @@ def _digests(
 ) -> tuple[dict[str, str], set[str]]:
     """Digests of the tensors that the workers hold all of, by name; and the names of those of which
     two of them hold different contents."""
-    parts: dict[str, dict[tuple[Part, ...], set[tuple[str, Sums]]]] = defaultdict(dict)
-    if not forms:
-        return {}, set()
-    for answer in llm.collective_rpc("held", args=(forms,)):
+    parts: dict[str, dict[tuple[Part, ...], tuple[str, Sums]]] = defaultdict(dict)
+    digests, torn = {}, set()
+    for answer in llm.collective_rpc("held", args=(forms,)) if forms else ():
         for name, entries in answer.items():
             for geometry, dtype, sums in entries:
-                parts[name].setdefault(geometry, set()).add((dtype, sums))
-    digests, torn = {}, set()
+                if parts[name].setdefault(geometry, (dtype, sums)) != (dtype, sums):
+                    torn.add(name)
     for name, contents in parts.items():
         shape = forms[name][1]
-        sizes = {geometry: sum(math.prod(part[1]) for part in geometry) for geometry in contents}
-        if any(len(values) > 1 for values in contents.values()):
-            torn.add(name)
-        elif sum(sizes.values()) == math.prod(shape):
-            values = [value for only in contents.values() for value in only]
-            ((dtype, *_),) = {(dtype,) for dtype, _ in values}
-            first, second = (sum(sums[i] for _, sums in values) % MODULUS for i in (0, 1))
-            digests[name] = digest_of(getattr(torch, dtype), shape, (first, second))
+        size = sum(math.prod(part[1]) for geometry in contents for part in geometry)
+        types = {dtype for dtype, _ in contents.values()}
+        if size == math.prod(shape) and len(types) == 1:
+            first, second = (sum(sums[i] for _, sums in contents.values()) for i in (0, 1))
+            digests[name] = digest_of(getattr(torch, types.pop()), shape, (first, second))
     return digests, torn
 
 
