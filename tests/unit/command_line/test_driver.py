@@ -1,0 +1,35 @@
+"""What a user sees of a run before its first worker starts."""
+
+import contextlib
+from types import SimpleNamespace
+
+from mortal import driver
+from mortal_steps.config import RunConfig
+from tests.support.made_up_gpus import let_there_be, several
+
+
+def test_the_placement_is_printed_before_anything_starts(tmp_path, monkeypatch):
+    told = []
+    run = SimpleNamespace(
+        store=SimpleNamespace(root=tmp_path / "run"),
+        config=RunConfig(),
+        info=SimpleNamespace(run_id="run", rounding=None),
+        is_complete=lambda: False,
+    )
+    server = SimpleNamespace(ui_url="http://ui", answering=lambda: server)
+    let_there_be(monkeypatch, several(3))
+    monkeypatch.setattr(driver, "refuse_if_driven", lambda store: None)
+    monkeypatch.setattr(driver, "open_run", lambda *_: run)
+    monkeypatch.setattr(driver, "begin_workers_imports", lambda *_: None)
+    monkeypatch.setattr(driver, "model_beside", lambda run: contextlib.nullcontext())
+    monkeypatch.setattr(driver, "PrefectBeside", lambda **_: contextlib.nullcontext(server))
+    monkeypatch.setattr(driver, "say", told.append)
+    monkeypatch.setattr(driver, "_run_flow", lambda *_: told.append("the flow runs"))
+    config = RunConfig(run_id="run", runs_dir=str(tmp_path))
+    driver.drive(config, port=0, keep_server=False, sums_up=False)
+    placed = [line for line in told if line.startswith("placement: ")]
+    assert placed == [
+        "placement: actor on GPU 0 (NVIDIA A10G), 2 rollout workers one each on GPU 1, 2 "
+        "(NVIDIA A10G)"
+    ]
+    assert told.index(placed[0]) < told.index("the flow runs")
