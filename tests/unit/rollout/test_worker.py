@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -263,5 +264,6 @@ def test_a_folder_without_a_model_is_a_model_error(store, tmp_path):
 
 def test_without_vllm_the_error_names_the_interpreter_setting(store, model_a, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
+    monkeypatch.setattr(os, "environ", dict(os.environ))  # what it sets for vLLM is forgotten
     with pytest.raises(EngineError, match=r"compute\.local\.rollout\.python"):
         worker_for(store, model_a, engine="vllm").start()
