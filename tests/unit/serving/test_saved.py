@@ -7,6 +7,7 @@ import pytest
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.runs.run import Run
+from mortal_steps.serving import preparing
 from mortal_steps.serving.saved import choose
 from mortal_steps.store import RunStore
 from mortal_steps.types import FinalModel
@@ -20,8 +21,8 @@ def commit(run, path):
     return run.store.folder_digest(path)
 
 
-def begun(folder, *, lora=False):
-    config = RunConfig(training={"use_lora": lora})
+def begun(folder, *, lora=False, peft=None):
+    config = RunConfig(training={"use_lora": lora, "lora": {"peft": peft or {}}})
     return Run(RunStore(folder / "r"), config, run_info(folder))
 
 
@@ -95,6 +96,19 @@ def test_an_adapter_is_served_beside_its_base_or_merged_into_it(tmp_path, merged
         commit(run, folder)
     ended(run, merged=True)
     assert choose(run, step, merged=merged).path == path
+
+
+@pytest.mark.parametrize(
+    ("peft", "path"), [({"use_rslora": True}, "final"), ({"use_dora": True}, "final-merged")]
+)
+def test_what_vllm_cannot_compute_beside_a_base_is_served_merged(tmp_path, monkeypatch, peft, path):
+    run = begun(tmp_path, lora=True, peft=peft)
+    ended(run, merged=True)
+    monkeypatch.setattr(preparing, "_interpreter", lambda run, wanted: "one with vLLM")
+    monkeypatch.setattr(preparing, "_command", lambda *given: None)
+    monkeypatch.setattr(preparing, "assemble", lambda run, saved, folder, **how: (saved, how))
+    (saved, how), _ = preparing.prepare(run, preparing.Wanted(), None, tmp_path, print)
+    assert (saved.path, how["merged"]) == (path, path == "final-merged")
 
 
 def test_an_adapter_that_was_published_alone_is_served_as_one(tmp_path):
