@@ -97,7 +97,7 @@ def check(
     if config.evaluation.eval_steps and not held_out:
         raise ConfigError(
             "evaluation.eval_steps is set, but there are no held-out problems; set "
-            "data.eval_samples, data.eval_split or data.eval_source"
+            "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
         )
     warn_of_repeats(config, len(train))
     check_pictures(config, train[0])

@@ -87,7 +87,7 @@ class Judge:
         if not problems and not run.info.num_eval_problems:
             raise ConfigError(
                 f"run {run.info.run_id} has no held-out problems to compare models on; train with "
-                "data.eval_samples, data.eval_split or data.eval_source"
+                "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
             )
         if config.compute.backend != "local":
             raise ConfigError(

@@ -24,7 +24,9 @@ from mortal_steps.errors import (
 from mortal_steps.orchestration import preflight
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.policy.starting_model.new_model import build_model
+from mortal_steps.report.watch import note_warnings
 from mortal_steps.runs.identity import write_identity
+from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 from tests.support.bare_flow import unchecked
@@ -210,6 +212,24 @@ def test_rows_that_are_too_long_are_left_out_where_that_is_asked_for(tmp_path, m
     assert max(len(problem.prompt) for problem in (*train, *held_out)) < 58
     assert (run.info.num_problems, run.info.num_eval_problems) == (len(train), len(held_out))
     assert run.info.dataset_fingerprint == dataset_fingerprint(train)
+
+
+def test_what_trl_warns_of_in_the_checks_is_a_notice_which_the_actor_does_not_repeat(
+    tmp_path, monkeypatch, caplog
+):
+    write_project(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    chosen = ["training.loss_type=dapo", "training.trl.importance_sampling_level=sequence"]
+    config = load_config(Path("tiny.toml"), chosen)
+    with caplog.at_level(logging.WARNING):
+        run = open_run(config.model_copy(update={"run_id": "warned"}))
+    (notice,) = read_notices(run.store)
+    assert "weights each sequence by its completion length" in notice.text
+    assert notice.text in caplog.text
+    assert notice.event == "mortal.training.warned" and notice.level == "warning"
+    assert note_warnings(run, [notice.text, "trl warns: of something else"], step=0) == [
+        read_notices(run.store)[1]
+    ]
 
 
 def test_a_run_id_must_be_a_folders_name(tmp_path):
