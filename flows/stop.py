@@ -103,7 +103,7 @@ class Stop:
         with engine._prefect_sigterm_bridge_lock:
             for number in before:
                 loop.add_signal_handler(number, heard, number)
-            engine._prefect_sigterm_handler = signal.getsignal(signal.SIGTERM)
+            engine._prefect_sigterm_handler = signal.getsignal(signal.SIGTERM)  # type: ignore[assignment]
         try:
             yield
         finally:
