@@ -25,7 +25,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.data.kept import find_train_problems
 from mortal_steps.errors import CorruptFileError, WeightsMismatchError
 from mortal_steps.rollout.prompts import tokenize_prompts
-from mortal_steps.rollout.weight_sync.canary import PROBE_FILE, published_digests
+from mortal_steps.rollout.weight_sync.canary import PROBE_FILE, published_in
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.syncing import BackgroundSync
@@ -150,7 +150,7 @@ def _reference(store: RunStore, version: PolicyVersion) -> WeightsRef:
 def check_same(store: RunStore, policy: Policy, published: WeightsRef) -> None:
     """Raise `WeightsMismatchError` unless the policy holds the weights of a published version."""
     path = store.path(published.path)
-    there = published_digests((path / PROBE_FILE).read_bytes())
+    there = published_in(path).digests
     here = policy.published_digests()
     other = sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
     if other:
