@@ -47,6 +47,6 @@ async def grpo_resume(
     """
     stand_alone()
     enter_project_folder()
-    if is_deployed():
-        await wait_for_driver(Path(runs_dir), run_id)
+    if is_deployed() and (elsewhere := await wait_for_driver(Path(runs_dir), run_id)) is not None:
+        return elsewhere
     return await train(resume_config(Path(runs_dir), run_id, overrides or (), volume=volume))

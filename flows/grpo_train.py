@@ -103,7 +103,9 @@ async def grpo_train(
     if is_deployed() and context is not None and isinstance(context.flow_run, FlowRun):
         if chosen.compute.backend == "local":
             check_begun_here(Path(chosen.runs_dir), str(chosen.run_id), context.flow_run)
-        await wait_for_driver(Path(chosen.runs_dir), str(chosen.run_id))
+        elsewhere = await wait_for_driver(Path(chosen.runs_dir), str(chosen.run_id))
+        if elsewhere is not None:
+            return elsewhere
     return await train(chosen)
 
 

@@ -7,11 +7,14 @@ process may be about to end, or gone with its machine, or alive and only cut off
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from prefect import State
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import Abort
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
+from prefect.states import Cancelled
 from prefect.utilities.urls import url_for
 
 from mortal_steps.errors import StoreError
@@ -26,20 +29,23 @@ PATIENCE_S = LEASE_TTL_S + RENEW_EVERY_S
 """The time after which the lease of a vanished machine counts as stale."""
 
 
-async def wait_for_driver(runs_dir: Path, run_id: str) -> None:
+async def wait_for_driver(runs_dir: Path, run_id: str) -> State[Any] | None:
     """Wait up to `PATIENCE_S` for another process that drives the run to end, or to be known as
     dead.
 
     If it lives on and drives this very flow run, Prefect's `Abort` is raised: this process ends,
-    and the flow run stays as it is. If it was started elsewhere, `open_session` refuses the run
-    later.
+    and the flow run stays as it is. If it was started elsewhere, as by `mortal resume`, this
+    returns the last state of the flow run, which has nothing to do.
     """
     say = get_run_logger().warning
     if await wait_for_holder(RunStore(runs_dir / run_id), PATIENCE_S, say):
-        return
+        return None
     if _drives(find_run(runs_dir, run_id).manifest.ui_url, flow_run.id):
         say("it is alive; this flow run is left to it")
         raise Abort
+    elsewhere = f"skipped: run {run_id} is in use by another process, which goes on with it"
+    say(elsewhere)
+    return Cancelled(message=elsewhere)
 
 
 def _drives(ui_url: str | None, flow_run_id: str) -> bool:

@@ -4,6 +4,7 @@ huggingface_hub reads this once, when it is imported; transformers writes it int
 """
 
 import os
+import signal
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
@@ -28,6 +29,11 @@ LONG = (
     "tests/integration/policy/",
 )
 """What takes longest begins first, so that pytest's processes end at about the same time."""
+
+
+# A shell starts background jobs with SIGINT ignored, and children inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

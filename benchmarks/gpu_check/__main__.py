@@ -25,6 +25,7 @@ from rich.console import Console
 
 from benchmarks.gpu_check import (
     attention,
+    digests,
     exchange,
     killed,
     rates,
@@ -44,6 +45,7 @@ COUNT = 4
 
 def _training(folder: Path, options: Options) -> Iterator[Checked]:
     return chain(
+        digests.check(folder / "digests", options),
         attention.check(folder / "long", options),
         training.check(folder, options),
         steps.check(folder / "steps", options),

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import typer
 
-from mortal.keeping.finding import Finding, ok
+from mortal.keeping.finding import Finding, ok, warning
 from mortal.keeping.history import look_at_database
 from mortal.keeping.machine import look_at_machine
 from mortal.server.choice import prepare_client
 from mortal.server.files import living_server, server_home
+from mortal.server.profile import server_of_profile
 from mortal_steps.report.printable import printable
 
 COLORS = {"ok": None, "warning": "yellow", "problem": "red"}
@@ -35,6 +36,8 @@ def _findings(runs_dir: Path) -> Iterator[Finding]:
     own_url = own.api_url if own else None
     if configured in (None, "", own_url):
         yield from look_at_database()
+    if not configured and (unused := server_of_profile()) is not None:
+        yield warning("profile", unused)
     api_url = configured or own_url
     if api_url is None:
         yield ok("server", "none runs; `mortal train` and `mortal server` start one")
@@ -42,4 +45,6 @@ def _findings(runs_dir: Path) -> Iterator[Finding]:
     prepare_client()
     from mortal.keeping.server import look_at_server  # Prefect reads its settings when imported
 
+    named_by = "PREFECT_API_URL" if configured else "no PREFECT_API_URL: MORTAL's own server"
+    yield ok("server", f"{api_url} is used ({named_by})")
     yield from look_at_server(api_url)

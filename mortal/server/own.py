@@ -133,7 +133,10 @@ class BegunServer:
         with locked(self._home / "start.lock"):
             found = living_server(self._home) or _start(self._home, port, keep, self._say)
         if found.port != port:
-            raise _did_not_start(self._home)
+            raise ServerError(
+                f"MORTAL's Prefect server at {self._record.api_url} was killed, and another "
+                f"command has started it at {found.api_url} meanwhile; start this command again"
+            )
         self._record = found
 
 
@@ -189,13 +192,17 @@ class PortInUseError(ServerError):
 def _first_start(
     home: Path, port: int, any_port: bool, keep: bool, say: Callable[[str], None]
 ) -> ServerRecord:
-    """See `_start`. If the port is taken and `any_port` is set, another free port is used."""
-    try:
-        return _start(home, port, keep, say)
-    except PortInUseError:
-        if not any_port:
-            raise
-    return _start(home, 0, keep, say)
+    """See `_start`. If the port is taken and `any_port` is set, another free port is used. Where
+    any port will do, that of a server which was killed comes first: others may wait for it there.
+    """
+    killed = read_record(home)
+    ports = [port, 0] if any_port else [port]
+    if killed is not None and 0 in ports:
+        ports.insert(0, killed.port)
+    for each in ports[:-1]:
+        with contextlib.suppress(PortInUseError):
+            return _start(home, each, keep, say)
+    return _start(home, ports[-1], keep, say)
 
 
 def _start(home: Path, port: int, keep: bool, say: Callable[[str], None]) -> ServerRecord:

@@ -56,6 +56,8 @@ class WorkerSpec:
     devices: tuple[str, ...] = ()
     """Values of CUDA_VISIBLE_DEVICES, given to the workers in turn."""
     env: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables for where the environment does not have them."""
     rounding: Mapping[str, str] | None = None
     """All variables that decide how libraries round; None: those of this process. What `env` names
     goes first."""

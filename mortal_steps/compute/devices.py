@@ -53,7 +53,8 @@ def ask_gpus(python: str, visible: str | None) -> tuple[Gpu, ...]:
     Where there are none, torch is not asked. Raises `ConfigError` for an interpreter that cannot
     tell.
     """
-    if not has_gpu() or shutil.which(python) is None or (visible or "all").strip() in NONE:
+    hidden = visible is not None and visible.strip() in NONE
+    if hidden or not has_gpu() or shutil.which(python) is None:
         return ()
     return _ask(python, visible)
 

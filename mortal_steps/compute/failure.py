@@ -8,10 +8,14 @@ import traceback
 from mortal_steps.errors import MortalError, WorkerError
 
 NO_MEMORY = (
-    "The GPU has no memory left. In training, raise training.gradient_accumulation_steps, which "
-    "takes fewer completions at a time, or lower training.max_completion_length. If rollout "
-    "workers share the GPU, lower rollout.engine_options.gpu_memory_utilization, set "
-    "rollout.sleep_while_training = true, or give them a GPU of their own"
+    "The GPU has no memory left. If rollout workers share it, the run itself can continue with "
+    "less: `mortal resume RUN --set KEY=VALUE` with rollout.sleep_while_training=true, with "
+    "rollout.num_rollout_workers=1, or with a GPU of their own (compute.local.rollout.devices); no "
+    "bit depends on these. Training takes less with more micro-batches, which round otherwise and "
+    "are for a fork: `mortal fork RUN --set KEY=VALUE` with a larger "
+    "training.gradient_accumulation_steps, a lower training.max_completion_length or a lower "
+    "rollout.engine_options.gpu_memory_utilization. `mortal train CONFIG --dry-run` shows what "
+    "each card needs"
 )
 
 

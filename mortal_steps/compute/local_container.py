@@ -260,7 +260,13 @@ def _end_of(log: Path) -> bytes:
 def worker_environment(spec: WorkerSpec, own: Mapping[str, str]) -> dict[str, str]:
     """Environment variables of a worker with this spec; `own` are those that it shares with no
     other."""
-    shared = {**ENVIRONMENT, **os.environ, **spec.threading(), "PYTHONUNBUFFERED": "1"}
+    shared = {
+        **ENVIRONMENT,
+        **spec.defaults,
+        **os.environ,
+        **spec.threading(),
+        "PYTHONUNBUFFERED": "1",
+    }
     if spec.rounding is not None:
         others = {name: value for name, value in shared.items() if not decides_rounding(name)}
         shared = {**others, **spec.rounding}

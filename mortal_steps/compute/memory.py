@@ -6,7 +6,6 @@ steps allocate. Sizes are in bytes of tensors: what CUDA itself takes comes on t
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from mortal_steps.config import RunConfig
@@ -14,8 +13,6 @@ from mortal_steps.config.training import TrainingConfig
 from mortal_steps.models.shape import ModelShape
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-QUANTIZED_BYTES = 0.5 + 4 / 64
-"""Of a weight in 4 bits, with its part of the scale of 64."""
 CONTEXT = 600_000_000
 """What CUDA, cuBLAS and the kernels take in each process."""
 TILE_ROWS, TILE_COLUMNS = 4096, 32768
@@ -31,7 +28,7 @@ class TrainingMemory:
     weights: int
     gradients: int
     optimizer: int
-    """The two moments of Adam's."""
+    """The two moments of Adam's, or what another optimizer keeps."""
     activations: int
     """What the backward pass needs of the forward pass, and computes with."""
     logits: int
@@ -76,14 +73,9 @@ def training_memory(
     length = prompt + training.max_completion_length
     tokens = rows * length
     trained, size = trained_parameters(training, shape), 4 if training.use_lora else weight
-    reference = 1 + (training.beta > 0 and not training.use_lora)
-    base = weight * shape.parameters
     if config.model.quantization:
         size = 2  # TRL trains the adapter of a quantized model in bfloat16
-        base -= int(
-            (weight - QUANTIZED_BYTES) * shape.layers * sum(map(math.prod, shape.linears.values()))
-        )
-    weights = reference * base + (size * trained if training.use_lora else 0)
+    weights = _weights(config, shape, weight) + (size * trained if training.use_lora else 0)
 
     layer = tokens * _saved(training, shape, numbers, length, on_gpu)
     working = tokens * _working(shape, numbers)
@@ -112,10 +104,30 @@ def training_memory(
     return TrainingMemory(
         weights=weights,
         gradients=gradients,
-        optimizer=2 * size * trained,
+        optimizer=trained * _of_optimizer(training, size),
         activations=max(0, most - gradients - in_head),
         logits=in_head,
     )
+
+
+def _weights(config: RunConfig, shape: ModelShape, weight: int) -> int:
+    """Bytes of the model, and of the reference model where there is one."""
+    if config.model.quantization:  # of all matrices but the embeddings, with their scales
+        embeddings = (2 - shape.tied) * shape.embedding
+        part = 1.05 if config.model.quantization.get("load_in_8bit") else 0.55
+        return weight * embeddings + round(part * (shape.parameters - embeddings))
+    reference = config.training.beta > 0 and not config.training.use_lora
+    return (1 + reference) * weight * shape.parameters
+
+
+def _of_optimizer(training: TrainingConfig, size: int) -> int:
+    """Bytes that the optimizer keeps for a parameter."""
+    name = str(training.trl.get("optim", "adamw"))
+    if "8bit" in name:
+        return 2
+    if name.startswith(("sgd", "adafactor")):  # adafactor's are sums over rows and columns
+        return 0
+    return size if "lion" in name else 2 * size
 
 
 def trained_parameters(training: TrainingConfig, shape: ModelShape) -> int:

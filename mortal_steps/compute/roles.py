@@ -12,6 +12,7 @@ from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, TRAINING_MODULES, engine_kind
 from mortal_steps.config.weight_sync import IN_PLACE, RELOAD
 from mortal_steps.system.cores import num_cores
+from mortal_steps.system.gpus import has_gpu
 
 FACTORIES: dict[Role, str] = {
     "actor": "mortal_steps.policy.actor:Actor",
@@ -20,6 +21,9 @@ FACTORIES: dict[Role, str] = {
 }
 REWARD_MODULES = ("mortal_steps.rewards.worker", "mortal_steps.store.shard_columns")
 """Modules that reward workers import. The user's functions are imported by their host process."""
+ALLOCATOR = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+"""Lets the actor's torch use memory again for tensors of other lengths. The older name,
+PYTORCH_CUDA_ALLOC_CONF, goes before it."""
 REWARDS_MAY_WAIT_S = 1.0
 """Seconds that a shard waits to be scored before another reward worker starts. Most runs need only
 one, and each takes the memory of two processes."""
@@ -49,6 +53,7 @@ def worker_specs(
             {**of_model, "fingerprint": fingerprint, "num_steps": num_steps},
             preload=TRAINING_MODULES if shares else (),
             rounding=rounding,
+            defaults=ALLOCATOR if has_gpu() or not shares else {},
             shared_gpu=measures,
         ),
         "rollout": _spec(
@@ -86,6 +91,7 @@ def _spec(
     prepare: str | None = None,
     preload: tuple[str, ...] = (),
     rounding: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None,
     shared_gpu: bool = False,
     starts_engine_in: tuple[str, ...] = (),
 ) -> WorkerSpec:
@@ -99,6 +105,7 @@ def _spec(
         threads=place.threads or 1,
         devices=place.devices,
         env=place.env,
+        defaults=defaults or {},
         rounding=rounding,
         preload=preload,
         fork=place.fork,

@@ -27,8 +27,9 @@ class RoleConfig(Section):
     overlap training (`rollout.staleness = 0`) and the model has more than a million parameters, the
     number of cores of the machine on which the run begins, up to 4."""
     devices: Annotated[tuple[str, ...], Affects.NOTHING] = ()
-    """Values of CUDA_VISIBLE_DEVICES, assigned to the role's processes in turn. Empty: the
-    environment's value is kept."""
+    """Values of CUDA_VISIBLE_DEVICES, assigned to the role's processes in turn. Default, on a
+    machine with several GPUs: the first one for the actor, and the others for the rollout workers;
+    otherwise the environment's value is kept."""
     env: Annotated[dict[str, str], Affects.NOTHING] = Field(default_factory=dict)
     """Additional environment variables. Reward functions see all of these, credentials too; of the
     environment's own credentials, they see those that `rewards.credentials` names."""

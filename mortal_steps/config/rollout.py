@@ -20,8 +20,7 @@ HALF_PRECISION_TOLERANCE = 0.3
 """The same of a single token in bfloat16. Logits between 16 and 64 lie 0.125 or 0.25 apart there,
 so this is no bound: of tens of tokens, one may differ by more in two correct implementations."""
 HALF_PRECISION_MEAN = 0.1
-"""The same of their mean, in which roundings cancel: correct implementations are at 0.01 to 0.05,
-and one that computes with what it has kept of other weights is at 1 and more."""
+"""The same of their mean, in which roundings cancel."""
 
 
 class RolloutConfig(Section):
@@ -40,8 +39,9 @@ class RolloutConfig(Section):
     weights are trained under bf16 autocast; otherwise `model.dtype`, as in runs that began before
     there was this key."""
     num_rollout_workers: Annotated[int | None, Affects.NOTHING] = Field(None, ge=1)
-    """Number of rollout worker processes. Default: 2; single-node mode has exactly 1. The number of
-    workers does not affect a run's bits."""
+    """Number of rollout worker processes. Default: 2; on a machine with GPUs, one for each that the
+    actor does not use, and one beside the actor if that is the only GPU; single-node mode has
+    exactly 1. The number of workers does not affect a run's bits."""
     num_shards: Annotated[int | None, Affects.SAMPLING] = Field(None, ge=1)
     """Number of shards that a batch is split into. Default: one for each rollout worker with which
     the run begins, up to `training.batch_size`. Each shard is sampled as a whole, so the number of

@@ -17,6 +17,9 @@ from mortal_steps.config.training import USUAL_LAYERS, LoraConfig
 from mortal_steps.models.hub import find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_type, weight_files
 
+INDEX = "model.safetensors.index.json"
+"""Which file holds which weights, beside several of them."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelShape:
@@ -62,7 +65,7 @@ class ModelShape:
         if targets == "all-linear":
             return self.linears
         if targets == USUAL_LAYERS:
-            targets = ("q_proj", "v_proj")  # in most models
+            targets = ("q_proj", "v_proj")  # PEFT's for llama, Qwen and most of their kind
         if isinstance(targets, str):
             fits = re.compile(targets).fullmatch
             return {k: v for k, v in self.linears.items() if fits(f"model.layers.0.{k}")}
@@ -133,11 +136,15 @@ def _by_shape(shape: ModelShape, width: int, experts: int) -> int:
 
 
 def count_parameters(folder: Path) -> int:
-    """Parameters in the safetensors files of a folder; 0 if there are none."""
+    """Parameters in the safetensors files of a folder; 0 if there are none, or not yet all."""
     from safetensors import safe_open  # Imported where used: takes a moment.
 
-    found = 0
-    for path in weight_files(folder):
+    found, files, index = 0, weight_files(folder), folder / INDEX
+    if index.exists():
+        listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        if not {path.name for path in files}.issuperset(listed):
+            return 0
+    for path in files:
         if path.suffix != ".safetensors":
             return 0
         with safe_open(path, framework="numpy") as file:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 
 from mortal_steps.compute.devices import Gpu
 from mortal_steps.compute.memory import CONTEXT
@@ -12,6 +13,22 @@ from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.orchestration.forecast import VLLM_SHARE, Card, Forecast, gib
 from mortal_steps.orchestration.room_on_gpus import warnings_of
 from mortal_steps.report.units import counted
+
+logger = logging.getLogger(__name__)
+
+
+def report_forecast(found: Forecast, show: Callable[[str], None] | None) -> tuple[str, ...]:
+    """Show the lines of a forecast or, where nobody is shown them, log and return its warnings.
+
+    Raises what `warnings_of` raises.
+    """
+    if show is None:
+        for warning in (warnings := warnings_of(found)):
+            logger.warning("%s", warning)
+        return warnings
+    for line in lines_of(found):
+        show(line)
+    return ()
 
 
 def lines_of(found: Forecast) -> Iterator[str]:

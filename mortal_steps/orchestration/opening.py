@@ -67,14 +67,14 @@ def open_run(
     check_config(run.store, run.info)
     check_problems(run.store, run.info)
     config = as_begun(config, run.config)
-    opened = Run(run.store, placed_config(config), run.info)
-    if not opened.is_complete():
-        check_sources(opened.store, config, opened.working_dir())
+    opened = Run(run.store, config, run.info)
+    if opened.is_complete():  # which needs sources, model and GPUs no more
+        return opened
+    check_sources(opened.store, config, opened.working_dir())
     on_modal = config.compute.backend == "modal"
-    elsewhere = on_modal and not Path(config.model.name_or_path).exists()  # the Volume has it
-    if not opened.is_complete() and not elsewhere:  # a complete one needs the model no more
+    if not on_modal or Path(config.model.name_or_path).exists():  # otherwise the Volume has it
         check_model(config.model, run.info.model_files)
-    return opened
+    return Run(run.store, placed_config(config), run.info)
 
 
 def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str], None]) -> None:

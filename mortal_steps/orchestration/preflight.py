@@ -30,10 +30,9 @@ from mortal_steps.models.local_folder import check_folder, check_listed_weights,
 from mortal_steps.orchestration.batch_source import batch_source
 from mortal_steps.orchestration.engine_checks import check_adapter, check_engine
 from mortal_steps.orchestration.forecast import forecast
-from mortal_steps.orchestration.forecast_lines import lines_of
+from mortal_steps.orchestration.forecast_lines import report_forecast
 from mortal_steps.orchestration.pictures import check_pictures
 from mortal_steps.orchestration.room_for_weights import check_room_for_weights
-from mortal_steps.orchestration.room_on_gpus import warnings_of
 from mortal_steps.orchestration.settling import lacks, rollout_interpreter
 from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
@@ -78,11 +77,12 @@ def check(
     """Check a resolved configuration, and return the problems of the run.
 
     The problems are read from their source unless they are given. `say` is called with a line on
-    every check that may take a while, and `show` with the lines of the forecast; without it, only
-    the forecast's warnings are logged. What TRL warns of is logged, and added to `warned`. Raises
+    every check that may take a while, and `show` with the lines of the forecast. What TRL warns of
+    is logged, and added to `warned`, as are the warnings of a forecast that is not shown. Raises
     the `MortalError` that names what is wrong.
     """
     say, beside = say or _say_nothing, beside or Beside()
+    warned = [] if warned is None else warned
     check_runs_dir(Path(config.runs_dir))
     check_model(config)
     if config.compute.backend == "modal":
@@ -113,12 +113,8 @@ def check(
     check_rewards(config, train)
     say("measuring the prompts, and checking the training options with TRL")
     beside.go_on()
-    found, longest = check_training(config, train, held_out, [] if warned is None else warned)
-    expected = forecast(config, longest)
-    for line in lines_of(expected) if show else ():
-        show(line)
-    for warning in () if show else warnings_of(expected):
-        logger.warning("%s", warning)
+    found, longest = check_training(config, train, held_out, warned)
+    warned += report_forecast(forecast(config, longest), show)
     return found
 
 

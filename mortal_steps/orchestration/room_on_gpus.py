@@ -12,6 +12,8 @@ from mortal_steps.orchestration.forecast import Card, Forecast, gib
 from mortal_steps.orchestration.settling import find_context
 from mortal_steps.report.units import counted
 
+VLLM_SEQUENCES = 256
+"""Sequences that vLLM samples at once by default, at least."""
 FULL = 0.9
 """Part of a card above which a warning is due: what CUDA's allocator cannot use comes on top."""
 
@@ -20,16 +22,16 @@ def warnings_of(found: Forecast) -> tuple[str, ...]:
     """A sentence for each card that is nearly full, with the nearest settings that fit.
 
     Raises `ConfigError` for a card that is too small whatever the batch, and for an engine without
-    room for one sequence.
+    room for its weights.
     """
-    warnings = []
+    warnings: list[str] = []
     for card in _different(found.cards()):
         if card.static > card.gpu.memory:
             raise ConfigError(
                 f"{card.name}: {_static_in_words(card)}, which it does not have. "
                 f"{_what_fits(found, card)}"
             )
-        _check_cache(found, card)
+        warnings += (*_of_cache(found, card), *_preempting(found, card))
         if card.training is not None and card.most > FULL * card.gpu.memory:
             warnings.append(
                 f"{card.name}: the longest batch may take {gib(card.most)} GiB of it, and more "
@@ -53,18 +55,50 @@ def _static_in_words(card: Card) -> str:
     return " and ".join(parts)
 
 
-def _check_cache(found: Forecast, card: Card) -> None:
+def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
+    """That an engine has no room for the keys and values of one sequence. Raises `ConfigError` if
+    it has none for its weights."""
     config = found.placed
-    if engine_kind(config.rollout.engine or ALWAYS_THERE).memory_option is None:
+    options, named = config.rollout.engine_options, config.rollout.engine
+    if engine_kind(named or ALWAYS_THERE).memory_option is None:
         return
-    longest = min(config.model.max_model_len, find_context(config.model) or 1 << 30)
-    for engine in card.engines:
-        if engine.tokens < longest:
+    context = min(
+        config.model.max_model_len, find_context(config.model) or config.model.max_model_len
+    )
+    longest = options.get("max_model_len", context)
+    remedy = (
+        "Raise rollout.engine_options.gpu_memory_utilization, lower model.max_model_len, or give "
+        "it a GPU of its own"
+    )
+    for engine in dict.fromkeys(card.engines):
+        if engine.reserved < engine.weights:
             raise ConfigError(
-                f"{card.name}: with {gib(engine.reserved)} GiB of it, {config.rollout.engine} has "
-                f"room for the keys and values of {engine.tokens:,} tokens, and does not start "
-                f"without room for one sequence of {longest:,}. Lower model.max_model_len, raise "
-                "rollout.engine_options.gpu_memory_utilization, or give it a GPU of its own"
+                f"{card.name}: {named} gets {gib(engine.reserved)} GiB of it, and its weights take "
+                f"{gib(engine.weights)} GiB. {remedy}"
+            )
+        if engine.tokens < longest:
+            yield (
+                f"{card.name}: with {gib(engine.reserved)} GiB of it, {named} has room for the "
+                f"keys and values of about {engine.tokens:,} tokens, and does not start without "
+                f"room for one sequence of {longest:,}. {remedy}"
+            )
+
+
+def _preempting(found: Forecast, card: Card) -> Iterator[str]:
+    """That an engine cannot hold all sequences that it samples at once."""
+    config, training = found.config, found.config.training
+    prompts = -(-training.batch_size // config.num_shards)
+    at_once = config.rollout.engine_options.get("max_num_seqs", VLLM_SEQUENCES)
+    sequences = min(prompts * training.num_generations, at_once)
+    for engine in dict.fromkeys(card.engines):
+        fit = engine.tokens // (found.prompt + config.max_tokens)
+        if fit < sequences:
+            fewer = f"rollout.engine_options.max_num_seqs = {fit}, " if fit else ""
+            yield (
+                f"{card.name}: {config.rollout.engine} has room for {fit} of the {sequences} "
+                "sequences of full length that it samples at once. It preempts some that grow as "
+                "long, and a shard that is sampled again may then differ. Set "
+                f"{fewer}a lower rollout.max_tokens, or more memory"
             )
 
 
@@ -89,7 +123,7 @@ def _other_settings(
     training, rollout = config.training, config.rollout
     kind = engine_kind(rollout.engine or ALWAYS_THERE)
     if placement.shares and kind.memory_option is not None:
-        for share in (0.25, 0.2, 0.15, 0.1):
+        for share in (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1):
             options = {**rollout.engine_options, kind.memory_option: share}
             yield (
                 "share",

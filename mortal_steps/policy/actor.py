@@ -22,11 +22,12 @@ from pathlib import Path
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE
 from mortal_steps.config.trackers import IMPORTED_BY_TRL
+from mortal_steps.config.weight_sync import IN_PLACE, RELOAD
 from mortal_steps.data.kept import open_problems
 from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ActorStateError
 from mortal_steps.models.hub import is_hub_model, model_folder
-from mortal_steps.policy import journal
+from mortal_steps.policy import gpu, journal
 from mortal_steps.policy.algorithms import algorithm_of
 from mortal_steps.policy.journal import JournalEntry
 from mortal_steps.policy.library_warnings import LibraryWarnings
@@ -182,6 +183,7 @@ class Actor:
         )
         held = self._memory.hold(step)
         self._publisher.settle()
+        gpu.empty_cache()  # engines may start only now
         if step == 0:
             prompt_lengths.check_at_start(self._store, self._config, held.stepper.tokenizer)
         return ActorReady(
@@ -212,6 +214,9 @@ class Actor:
         with self._warned.collecting():
             result = self._memory.take(entry) if result is None else self._answer(entry, result)
         self._memory.records.forget()
+        rollout = self._config.rollout
+        if rollout.sleep_while_training or (rollout.weight_sync or RELOAD) not in IN_PLACE:
+            gpu.empty_cache()
         busy_s = time.perf_counter() - started
         timing = replace(result.timing, busy_s=busy_s, background=self._clock.take())
         return replace(result, timing=timing, warnings=self._warned.take())

@@ -14,8 +14,15 @@ def has_bfloat16() -> bool:
     `compute.devices` asks the same before a run begins.
     """
     if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(is_torch_bf16_gpu_available())
+
+
+def empty_cache() -> None:
+    """Give back what torch's allocator holds of the GPU without using it, for an engine that wakes
+    or starts there."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def why_unused() -> str | None:

@@ -15,7 +15,15 @@ from typing import Any
 LIBRARIES = ("trl", "transformers", "peft")
 DEPRECATIONS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning)
 """They are about calls in the code of these libraries and of this one."""
-NOT_NEWS = ("deprecated", "use_cache", "lr value before scheduler", "PAD/BOS/EOS tokens")
+ON_ONE_GPU = "already on multiple devices"
+"""What transformers says of a model that was loaded onto the one GPU that trains it."""
+NOT_NEWS = (
+    "deprecated",
+    "use_cache",
+    "lr value before scheduler",
+    "PAD/BOS/EOS tokens",
+    ON_ONE_GPU,
+)
 """Parts of messages about what these libraries do of themselves."""
 FIRST_OF_ONE = "[RANK 0] "
 """What accelerate puts before the messages of TRL's trainers."""

@@ -173,7 +173,10 @@ class Sharing:
                 digest.result()
             if not self._settings:  # the same for all versions
                 self._settings = _settings_of(policy)
-            files = {**self._settings, PROBE_FILE: weights.probe_of(policy, probe, tensors)}
+            files = {
+                **self._settings,
+                PROBE_FILE: weights.probe_of(probe, policy.score(probe), tensors),
+            }
             digests = {name: digest_of_bytes(content) for name, content in files.items()}
             return files, {**digests, SAFE_WEIGHTS_NAME: digest.result()}
 

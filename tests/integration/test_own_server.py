@@ -310,6 +310,31 @@ def test_a_server_that_was_begun_and_is_killed_is_started_again(tmp_path, monkey
         assert living_server(server_home()).process != first.process
 
 
+def test_a_server_that_was_killed_is_started_at_its_port_by_whoever_comes_first(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
+    for set_by_answering in ("PREFECT_API_URL", "PREFECT_RESULTS_LOCAL_STORAGE_PATH"):
+        monkeypatch.setenv(set_by_answering, "")
+    with begun_server(0, any_port=True, keep=False, say=print) as begun:
+
+        def killed():
+            first = living_server(server_home()).process
+            assert first.kill()
+            wait_until(lambda: not first.lives(), "it was not killed")
+
+        killed()
+        with begun_server(0, any_port=False, keep=False, say=print) as other:
+            assert other.server.api_url == begun.server.api_url
+            killed()
+            with (
+                begun_server(free_port(), any_port=False, keep=False, say=print) as elsewhere,
+                pytest.raises(ServerError, match="was killed, and another command") as told,
+            ):
+                begun.answering()
+            assert elsewhere.server.api_url in str(told.value)
+
+
 def test_a_folder_that_is_deleted_is_told_and_its_server_ends_with_its_users(tmp_path, monkeypatch):
     monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path / "state"))
     for set_by_answering in ("PREFECT_API_URL", "PREFECT_RESULTS_LOCAL_STORAGE_PATH"):

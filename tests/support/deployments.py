@@ -48,8 +48,6 @@ class Prefect:
             env={**self.env, "PREFECT_WORKER_QUERY_SECONDS": "1"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            # A shell starts background jobs with SIGINT ignored, and children inherit that.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     @contextlib.contextmanager

@@ -42,7 +42,7 @@ class OneWorker:
     """A worker in this process."""
 
     def __init__(self, spec: WorkerSpec) -> None:
-        os.environ.update(spec.threading())  # before the worker imports what reads it
+        os.environ.update({**spec.defaults, **os.environ, **spec.threading()})  # read at import
         logger.info("process %d is a %s", os.getpid(), spec.factory)
         module, _, name = spec.factory.partition(":")
         self._worker = getattr(importlib.import_module(module), name)(**spec.kwargs)

@@ -69,14 +69,17 @@ def publish(
     hashed: dict[str, str] = {}
     with store.committing_folder(path_of(version), hashed=hashed, sync=sync) as folder:
         hashed |= policy.export_weights(folder)
-        (folder / PROBE_FILE).write_bytes(probe_of(policy, probe, policy.published_digests()))
+        content = probe_of(probe, policy.score(probe), policy.published_digests())
+        (folder / PROBE_FILE).write_bytes(content)
     return _reference(store, version)
 
 
-def probe_of(policy: Policy, probe: Sequence[int], digests: Mapping[str, str]) -> bytes:
+def probe_of(
+    token_ids: Sequence[int], logprobs: Sequence[float], digests: Mapping[str, str]
+) -> bytes:
     """Content of the probe's file: what tells these weights from all others."""
-    scored = {"token_ids": list(probe), "logprobs": policy.score(probe), "tensors": dict(digests)}
-    return json.dumps(scored).encode()
+    content = {"token_ids": list(token_ids), "logprobs": logprobs, "tensors": digests}
+    return json.dumps(content).encode()
 
 
 def find(store: RunStore, version: PolicyVersion) -> WeightsRef | None:

@@ -40,9 +40,6 @@ class Engine(Protocol):
     """Name of the weights' type, such as `float32`."""
     max_model_len: int
     """Longest prompt plus completion, in tokens."""
-    on_cpu: bool = False
-    """Whether the engine computes on the CPU's cores. Threads that hash files beside it would then
-    slow it down."""
 
     def check(self, folder: Path) -> None:
         """Raise `EngineError` if the folder is known not to fit the model. Nothing is loaded or

@@ -66,7 +66,6 @@ class TransformersEngine(ComparesTensors):
             **rollout.engine_options,
         }
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.on_cpu = self._device == "cpu"
         self._base_path = model_path
         self._is_base = True
         self._leaves_out_padding = False

@@ -11,10 +11,10 @@ have odd random keys of 64 bits. All is multiplied and added modulo 2^64, twice,
 
 Integers can be added in any order. So the sums are the same on a CPU and on a GPU, for any number
 of threads and any chunks; and those of a tensor's parts, cut anywhere between rows, add up to its
-own. A part of which everything else is 0 has the sums of the whole less those of the rest, too.
+own. So do those of parts cut in any other way, each in a tensor that is 0 elsewhere.
 
-Two different tensors have the same sums by a chance of 2^-33 at most. Whoever wants to can make
-two such: this tells faults, not forgers. Files have digests of another kind (`store.digests`).
+Two different tensors have the same sums by a chance of about 2^-32 at most. Whoever wants to can
+make two such: this tells faults, not forgers. Files have digests of another kind (`store.digests`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def sums_of(tensor: torch.Tensor, first_row: int = 0) -> Sums | torch.Tensor:
 def read_sums(found: Sequence[Sums | torch.Tensor]) -> list[Sums]:
     """The numbers, of which all that are on a GPU come in one small copy."""
     there = [sums for sums in found if isinstance(sums, torch.Tensor)]
-    read = iter(torch.stack(there).tolist() if there else [])
+    read = iter(torch.stack([sums.to(there[0].device) for sums in there]).tolist() if there else [])
     return [tuple(next(read)) if isinstance(sums, torch.Tensor) else sums for sums in found]
 
 
@@ -153,6 +153,11 @@ def _memory_for(words: np.ndarray) -> np.ndarray:
     return memory[: words.size].reshape(words.shape)
 
 
+def _keys(seed: int, first: int, count: int) -> np.ndarray:
+    begin = first % NUM_KEYS
+    return _block(seed, first // NUM_KEYS)[begin : begin + count]
+
+
 def _keys_on(device: torch.device, seed: int, first: int, count: int) -> torch.Tensor:
     begin = first % NUM_KEYS
     return _block_on(device, seed, first // NUM_KEYS)[begin : begin + count]
@@ -161,11 +166,6 @@ def _keys_on(device: torch.device, seed: int, first: int, count: int) -> torch.T
 @functools.lru_cache(maxsize=64)
 def _block_on(device: torch.device, seed: int, block: int) -> torch.Tensor:
     return torch.from_numpy(_block(seed, block).view(np.int64)).to(device)
-
-
-def _keys(seed: int, first: int, count: int) -> np.ndarray:
-    begin = first % NUM_KEYS
-    return _block(seed, first // NUM_KEYS)[begin : begin + count]
 
 
 @functools.lru_cache(maxsize=64)

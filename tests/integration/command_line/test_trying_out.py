@@ -33,6 +33,17 @@ def test_a_model_that_is_built_answers_prompts_of_the_dataset(mortal, project):
     assert not (project / "runs" / ".models").exists(), "what was built for it is gone"
 
 
+def test_a_dry_run_checks_and_tells_and_makes_no_run(mortal, project):
+    code, output, errors = mortal("train", "tiny.toml", "--dry-run", "--run-id", "tried")
+    assert code == 0, errors
+    assert "placement  actor on the CPU, " in output
+    assert "(training.gradient_accumulation_steps = 1)" in output
+    assert "sampling   transformers in float32" in output
+    assert not [path for path in (project / "runs").iterdir() if path.name == "tried"]
+    code, _, errors = mortal("train", "tiny.toml", "--dry-run", "--set", "training.trl.beta=2")
+    assert code == 1 and "training.trl.beta" in errors
+
+
 def test_what_is_sampled_on_modal_is_not_sampled_here(mortal, project):
     code, _, errors = mortal("test-rollout", "tiny.toml", "--backend", "modal", "--prompt", "ab")
     assert code == 1 and "modal_app::test_rollout_fn" in errors

@@ -48,6 +48,9 @@ OF_GRPO = {
     "importance_sampling_level",
 }
 """What is drawn and RLOO has not."""
+PEFT_OF_MIXTURES: list[dict[str, Any]] = [{}, {"use_rslora": True}, {"bias": "all"}]
+PEFT = [*PEFT_OF_MIXTURES, {"use_dora": True}, {"init_lora_weights": "pissa"}]
+"""Options of its LoraConfig."""
 KILLED_IN = ["update", "update", "save_state", "export_weights"]
 
 
@@ -90,7 +93,14 @@ def draw(seed: int, number: int, architecture: str | None = None, algorithm: str
         schedule=schedule,
         model={"dtype": source.choice(["float32", "float32", "float32", "bfloat16"])},
         rollout=rollout,
-        training=_for(algorithm, _training(source, drawn, optimizer, schedule)),
+        training=_for(
+            algorithm,
+            _with_peft(
+                random.Random(f"{seed}-{number}-peft"),
+                drawn,
+                _training(source, drawn, optimizer, schedule),
+            ),
+        ),
         algorithm=own,
         num_steps=num_steps,
         save_steps=source.randint(1, 3),
@@ -142,6 +152,16 @@ def _training(
     if training["beta"] and not training.get("use_lora") and source.random() < 0.5:
         training["trl"] |= {"sync_ref_model": True, "ref_model_sync_steps": 2}
     return training
+
+
+def _with_peft(
+    source: random.Random, architecture: str, training: dict[str, Any]
+) -> dict[str, Any]:
+    """The same with options of PEFT's, where there is an adapter."""
+    if "lora" not in training:
+        return training
+    known = PEFT_OF_MIXTURES if architecture in MIXTURES else PEFT
+    return training | {"lora": training["lora"] | {"peft": source.choice(known)}}
 
 
 def _trl_options(source: random.Random, loss: str, optimizer: str, schedule: str) -> dict[str, Any]:

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from mortal_steps.compute.gpu_turns import GpuTurns
+from mortal_steps.compute.local_container import worker_environment
 from mortal_steps.compute.pool import Pool
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.system import gpus
 
 PATIENCE_S = 60.0
+
+ALLOCATED = "PYTORCH_ALLOC_CONF"
 
 
 class Gpu:
@@ -143,3 +146,25 @@ def test_an_engine_that_is_started_anew_for_each_version_is_alone_then(
     )
     assert specs["rollout"].starts_engine_in == expected
     assert specs["actor"].starts_engine_in == ()
+
+
+def test_the_actor_of_a_gpu_may_use_memory_again_unless_somebody_chose(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def environment(role: str, **env: str) -> dict[str, str]:
+        config = RunConfig(compute={"local": {"actor": {"env": env}}})
+        specs = worker_specs(
+            config, run_dir=Path("run"), fingerprint="", model_path="model", num_steps=1
+        )
+        return worker_environment(specs[role], {})
+
+    for name in (ALLOCATED, "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(gpus, "GPUS", ())
+    assert ALLOCATED not in environment("actor")
+    monkeypatch.setattr(gpus, "GPUS", (str(tmp_path),))
+    assert environment("actor")[ALLOCATED] == "expandable_segments:True"
+    assert ALLOCATED not in environment("rollout"), "vLLM cannot sleep with it"
+    assert environment("actor", **{ALLOCATED: "backend:native"})[ALLOCATED] == "backend:native"
+    monkeypatch.setenv(ALLOCATED, "max_split_size_mb:64")
+    assert environment("actor")[ALLOCATED] == "max_split_size_mb:64"

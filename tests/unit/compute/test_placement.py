@@ -1,17 +1,22 @@
 """Which worker is on which GPU, on machines that are made up."""
 
+import json
+import subprocess
+
 import pytest
 
+from mortal_steps.compute import devices
 from mortal_steps.compute.placement import (
     check_devices,
     find_placement,
     placed_config,
     sharing_gpus,
 )
-from mortal_steps.config import RunConfig
+from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.opening import as_begun
 from mortal_steps.orchestration.settling import settle
+from mortal_steps.system import gpus as of_system
 from tests.support.made_up_gpus import let_there_be, several
 
 
@@ -209,3 +214,28 @@ def test_a_micro_batch_on_a_gpu_has_at_most_eight_completions(monkeypatch, train
 def test_a_gpu_that_emulates_bfloat16_samples_in_float32(monkeypatch, native, dtype):
     let_there_be(monkeypatch, several(1, "Tesla T4", 14.6, bfloat16=native))
     assert settle(config()).rollout.dtype == dtype
+
+
+def test_torch_is_asked_once(monkeypatch, tmp_path):
+    asked = []
+
+    def run(command, **options):
+        asked.append((command[0], options["env"].get("CUDA_VISIBLE_DEVICES")))
+        found = [
+            {"name": "GPU", "memory": 24 * 2**30, "bfloat16": True, "uuid": f"u{number}"}
+            for number in range(3)
+        ]
+        return subprocess.CompletedProcess(command, 0, stdout=f"hello\n{json.dumps(found)}\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(of_system, "GPUS", (str(tmp_path),))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    devices._ask.cache_clear()
+    local = {"actor": {"devices": ["1"]}, "rollout": {"python": "sh", "devices": ["GPU-u2", "0"]}}
+    own = config().model_copy(update={"compute": ComputeConfig.model_validate({"local": local})})
+    settled = settle(own)
+    check_devices(settled)
+    assert addresses(find_placement(settled)) == ("1", ["GPU-u2", "0"])
+    assert settled.rollout.dtype == "bfloat16"
+    assert len(asked) == 1
+    devices._ask.cache_clear()

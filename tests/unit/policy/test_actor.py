@@ -6,6 +6,7 @@ import pytest
 
 from mortal_steps.errors import ActorStateError, CorruptFileError, EngineError, StoreError
 from mortal_steps.policy import journal
+from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.types import Completion, GeneratedShard
 from tests.support.damage import flip_a_byte
@@ -126,3 +127,34 @@ def test_an_empty_completion_is_named(run, actor):
     request = dataclasses.replace(request, rewards=[changed, request.rewards[1]])
     with pytest.raises(EngineError, match=r"p0-0 .*0 tokens .*0 logprobs"):
         actor.train_step(request=request)
+
+
+@pytest.mark.parametrize(
+    ("rollout", "emptied"),
+    [
+        ({"sleep_while_training": True}, [1, 1]),
+        ({"weight_sync": "checkpoint"}, [1, 1]),
+        ({}, [0, 0]),
+    ],
+)
+def test_the_gpu_is_free_of_the_actors_cache_when_an_engine_wakes_or_starts(
+    tmp_path, model_path, monkeypatch, rollout, emptied
+):
+    run = make_run(tmp_path / "run", make_config(rollout=rollout), model_path)
+    actor, calls = run.actor(), []
+    monkeypatch.setattr("mortal_steps.policy.gpu.empty_cache", lambda: calls.append("emptied"))
+    take = GRPOStepper.train_step
+    monkeypatch.setattr(
+        GRPOStepper,
+        "train_step",
+        lambda *args, **kw: (calls.append("trained"), take(*args, **kw))[1],
+    )
+    actor.prepare(step=0)
+    assert calls == ["emptied"]
+    for step, times in enumerate(emptied):
+        calls.clear()
+        actor.train_step(request=run.request(step))
+        assert calls == ["trained"] + ["emptied"] * times
+    calls.clear()
+    run.actor().prepare(step=2)  # which replays both
+    assert calls == ["trained", "trained", "emptied"]

@@ -1,10 +1,16 @@
 """A GPU that torch cannot use is told of; one that nobody asked for is not."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from trl import GRPOConfig
 
+from mortal_steps.compute import devices
+from mortal_steps.config import RunConfig
+from mortal_steps.policy.algorithms.stepping.options import our_options
 from mortal_steps.policy.algorithms.stepping.place import on_cpu_beside_gpu
-from mortal_steps.policy.gpu import why_unused
+from mortal_steps.policy.gpu import has_bfloat16, why_unused
 from mortal_steps.system import gpus
 
 
@@ -36,3 +42,18 @@ def test_nothing_is_told_of_a_gpu_that_is_hidden_or_missing(gpu_beside, monkeypa
     assert on_cpu_beside_gpu() is not None
     monkeypatch.setattr(gpus, "GPUS", ())
     assert on_cpu_beside_gpu() is None
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_gpu_that_emulates_bfloat16_trains_without_autocast(monkeypatch, native):
+    """As it samples: `compute.devices` asks torch the same."""
+
+    def supported(including_emulation=True):
+        return including_emulation or native
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+    assert has_bfloat16() == native
+    decided = our_options(RunConfig(), GRPOConfig, num_steps=1, output_dir=Path("unused"))
+    assert decided["bf16"] == native
+    assert "including_emulation=False" in devices.ASK

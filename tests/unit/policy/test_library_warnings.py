@@ -58,6 +58,7 @@ def test_deprecations_and_what_the_libraries_do_of_themselves_are_left_out(colle
         collected,
         lambda: warn_in("transformers.x", "use y", FutureWarning),
         lambda: warn_in("trl.x", "use y", DeprecationWarning),
+        lambda: transformers.warning("The model is already on multiple devices. Skipping the move"),
         lambda: transformers.warning("`torch_dtype` is deprecated! Use `dtype` instead!"),
         lambda: transformers.warning("`use_cache=True` is incompatible with checkpointing"),
     )

@@ -9,6 +9,7 @@ from mortal_steps.orchestration.opening import open_run
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from tests.support.bare_flow import project_config, unchecked
+from tests.support.made_up_gpus import let_there_be, several
 from tests.support.run_info import run_info
 
 
@@ -32,6 +33,29 @@ def test_a_run_keeps_the_threads_and_shards_that_it_began_with(tmp_path, monkeyp
     unset["compute"]["local"]["actor"]["threads"] = 1
     with pytest.raises(StoreError, match=r"compute.local.actor.threads was 3, now 1"):
         open_run(type(config).model_validate(unset))
+
+
+def test_a_run_is_placed_anew_on_each_machine_and_keeps_what_decides_bits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(preflight, "check", unchecked)
+    config = project_config(tmp_path)
+    unset = config.model_dump()
+    unset["rollout"]["num_shards"] = unset["rollout"]["num_rollout_workers"] = None
+    config = type(config).model_validate(unset)
+    let_there_be(monkeypatch, several(3))
+    begun = open_run(config)
+    local = begun.config.compute.local
+    assert (local.actor.devices, local.rollout.devices) == (("0",), ("1", "2"))
+    accumulation = begun.config.training.gradient_accumulation_steps
+    assert (begun.config.num_shards, accumulation) == (2, config.training.rows // 8)
+    recorded = (tmp_path / "runs" / "run" / "config.toml").read_text()
+    assert f"gradient_accumulation_steps = {accumulation}" in recorded
+    assert 'devices = ["0"]' not in recorded
+    let_there_be(monkeypatch, [])
+    again = open_run(config)
+    assert again.config.compute.local.rollout.devices == ()
+    assert again.config.num_shards == 2
+    assert again.config.training.gradient_accumulation_steps == accumulation
 
 
 def test_a_step_that_is_done_holds_nothing_of_killed_writes(tmp_path):

@@ -1,0 +1,120 @@
+"""Cards that are too small for a run, and what is said of them."""
+
+import re
+
+import pytest
+
+from mortal_steps.config import RunConfig
+from mortal_steps.config.loader import override_config
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.forecast import forecast
+from mortal_steps.orchestration.room_on_gpus import warnings_of
+from mortal_steps.orchestration.settling import settle
+from tests.support.gpu_setups import LARGE, PROMPT, RTX, SMALL
+from tests.support.made_up_gpus import SHAPES, let_there_be, several
+
+MANY_ROWS = {"batch_size": 16, "num_generations": 4, "gradient_accumulation_steps": 1}
+
+
+@pytest.fixture(autouse=True)
+def models(monkeypatch):
+    monkeypatch.chdir(SHAPES)
+
+
+def settled(name=SMALL, **tables):
+    values = {"model": {"name_or_path": name}, "rollout": {"engine": "vllm"}} | tables
+    return settle(RunConfig.model_validate(values))
+
+
+def warnings(config):
+    return warnings_of(forecast(config, PROMPT))
+
+
+def test_each_setting_that_is_named_fits(monkeypatch):
+    let_there_be(monkeypatch, several(1, *RTX))
+    config = settled(training=MANY_ROWS)
+    (warning,) = warnings(config)
+    assert warning.startswith(
+        "GPU 0, NVIDIA GeForce RTX 4090, 23.5 GiB: the longest batch may take"
+    )
+    *settings, larger = warning.partition("What fits: ")[2].split("; or ")
+    assert larger.startswith("a GPU with ")
+    assert [setting.partition(" = ")[0] for setting in settings] == [
+        "rollout.sleep_while_training",
+        "training.gradient_accumulation_steps",
+        "training.max_completion_length",
+        "training.use_lora",
+    ]
+    assert "training.gradient_accumulation_steps = 4" in settings, "the nearest, and no other"
+    for setting in settings:
+        changed = override_config(config, re.sub(r" = (\S+)", r"=\1", setting).split(" with "))
+        assert not warnings(changed), setting
+
+
+def test_a_card_without_room_for_the_optimizer_is_refused(monkeypatch):
+    let_there_be(monkeypatch, several(2, "NVIDIA A100-SXM4-80GB", 79.2))
+    with pytest.raises(ConfigError, match=r"GPU 0.*optimizer take 113\.5 GiB.*training\.use_lora"):
+        warnings(settled(LARGE))
+    lora = {"training": {"use_lora": True}}
+    assert not warnings(settled(LARGE, **lora))
+
+
+def test_an_engine_without_room_for_its_weights_is_refused(monkeypatch):
+    let_there_be(monkeypatch, several(1, *RTX))
+    lora = {"training": {"use_lora": True}}
+    model = {"name_or_path": LARGE, "dtype": "bfloat16"}
+    with pytest.raises(ConfigError, match=r"vllm gets 7\.0 GiB .* weights take 14\.2 GiB"):
+        warnings(settled(model=model, **lora))
+
+
+def test_an_engine_without_room_for_one_sequence_is_warned_of(monkeypatch):
+    let_there_be(monkeypatch, several(1, *RTX))
+    rollout = {"engine": "vllm", "engine_options": {"gpu_memory_utilization": 0.107}}
+    told = warnings(settled(rollout=rollout))
+    assert "does not start without room for one sequence of 16,384" in told[0]
+    rollout["engine_options"]["max_model_len"] = 2048
+    assert not any("does not start" in each for each in warnings(settled(rollout=rollout)))
+
+
+def test_an_engine_that_would_preempt_is_warned_of(monkeypatch):
+    let_there_be(monkeypatch, several(2, *RTX))
+    lora = {"use_lora": True, "batch_size": 32, "num_generations": 8}
+    model = {"name_or_path": LARGE, "dtype": "bfloat16"}
+    (warning,) = warnings(settled(model=model, training=lora))
+    assert warning.startswith("GPU 1, ") and "room for 94 of the 256 sequences" in warning
+    assert "max_num_seqs = 94" in warning
+    rollout = {"engine": "vllm", "engine_options": {"max_num_seqs": 94}}
+    assert not warnings(settled(model=model, training=lora, rollout=rollout))
+
+
+@pytest.mark.parametrize(
+    ("optim", "share"), [("adamw_torch", 1), ("adamw_8bit", 0.25), ("lion_32bit", 0.5), ("sgd", 0)]
+)
+def test_what_the_optimizer_keeps_is_counted(monkeypatch, optim, share):
+    let_there_be(monkeypatch, several(1, *RTX))
+    usual, chosen = (
+        forecast(settled(training={"trl": trl}), PROMPT).cards()[0].training.optimizer
+        for trl in ({}, {"optim": optim})
+    )
+    assert chosen == usual * share
+
+
+def test_a_sleeping_engine_and_training_need_memory_in_turn(monkeypatch):
+    let_there_be(monkeypatch, several(1, *RTX))
+    awake, asleep = (
+        forecast(settled(rollout={"engine": "vllm", "sleep_while_training": sleeps}), PROMPT)
+        for sleeps in (False, True)
+    )
+    assert asleep.cards()[0].most < awake.cards()[0].most
+
+
+def test_a_model_of_unknown_sizes_is_warned_of(monkeypatch, tmp_path):
+    let_there_be(monkeypatch, several(1))
+    (tmp_path / "config.json").write_text('{"n_embd": 768}')
+    (warning,) = warnings(settled(str(tmp_path)))
+    assert "not known" in warning
+
+
+def test_without_a_gpu_nothing_is_estimated(monkeypatch):
+    let_there_be(monkeypatch, [])
+    assert warnings(settled(LARGE)) == ()
