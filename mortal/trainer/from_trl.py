@@ -103,6 +103,12 @@ def translated(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
     _check_once(found, others, kind)
     found["algorithm"] = found["algorithm"] or _algorithm_of(kind)
     values = {name: _plain(getattr(args, name), name) for name in options_of(kind)}
+    holds_out = any(key.startswith("data.eval_") for key, _ in flat(found["config"] or {}))
+    if values["eval_strategy"] != "no" and found["eval_dataset"] is None and not holds_out:
+        raise ConfigError(
+            f"args.eval_strategy = {values['eval_strategy']!r} needs an eval_dataset; give one, or "
+            "leave eval_strategy out"
+        )
     return _with_options(found, values, chosen=_chosen(args, kind), is_whole=True)
 
 

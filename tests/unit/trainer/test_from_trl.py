@@ -215,6 +215,7 @@ def test_what_args_decides_is_not_given_beside_it(name):
             "TRL's options ask for 0.5",
         ),
         ({"args": GRPO(max_completion_length=None)}, "name a length in tokens"),
+        ({"args": GRPO(eval_strategy="steps")}, "'steps' needs an eval_dataset"),
         ({"tokenizer": 1}, "it is called processing_class"),
         ({"reward_processing_classes": [None, None]}, "2 entries for 1 reward_funcs"),
         ({"config": {"rewards.terms": []}}, "in config and in reward_funcs"),
