@@ -112,7 +112,7 @@ class _Runs:
                 cwd=ROOT,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])},
+                env={**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
             )
         logs = LogFollower(self.folder / "runs" / run_id / "logs")
         seen: dict[str, int] = {}
