@@ -11,7 +11,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-saving bench-dataset bench-resume bench-engine-restart bench-sampling bench-store bench-weights bench-digests bench-startup bench-modal-latency bench-rewards bench-rewards-parallel bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs prefect-sql picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-saving bench-dataset bench-resume bench-engine-restart bench-sampling bench-store bench-weights bench-digests bench-startup bench-modal-latency bench-rewards bench-rewards-parallel bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -149,17 +149,26 @@ bench-planted-faults: venv  ## Faults between trainer and sampler: stock TRL tra
 bench-parity: venv  ## 200 drawn configurations: stock TRL, the actor, the actor killed (SEED=, COUNT=, ALGORITHM=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --algorithm $(or $(ALGORITHM),grpo)
 
-gpu-check:  ## Does this machine's GPU keep the promises? (WHEELS=build/wheels: no network, its own torch; VLLM_PYTHON=)
+GPU_CHECK = -m benchmarks.gpu_check $(PARTS) $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON)) $(if $(OUTPUT),--output $(OUTPUT))
+WHEELS_FOR = --quiet --no-deps --only-binary=:all: --python-version $(or $(FOR),3.12) $(foreach n,17 24 26 27 28 31 34,--platform manylinux_2_$(n)_x86_64) --platform manylinux2014_x86_64
+
+gpu-check:  ## Does this machine's GPU keep the promises? (PARTS=, OUTPUT=, VLLM_PYTHON=; WHEELS=build/wheels: no network, its own torch; docs/gpu-check.md)
 ifdef WHEELS
 	$(PYTHON) -m pip install --quiet --no-index --no-deps --upgrade --target build/gpu/site-packages $(WHEELS)/*.whl
-	PYTHONPATH=.:build/gpu/site-packages $(PYTHON) -m benchmarks.gpu_check $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
+	mkdir -p build/names && for name in flows tasks deployments; do ln -sfn ../../$$name build/names/mortal_$$name; done
+	PYTHONPATH=$(CURDIR):$(CURDIR)/build/names:$(CURDIR)/build/gpu/site-packages:$(PYTHONPATH) $(PYTHON) $(GPU_CHECK)
 else
 	$(MAKE) venv
-	$(BIN)/python -m benchmarks.gpu_check $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
+	$(BIN)/python $(GPU_CHECK)
 endif
 
 gpu-wheels: venv  ## Fetch the wheels for WHEELS=build/wheels (FOR=3.12: the Python there)
-	$(BIN)/pip download --quiet --no-deps --only-binary=:all: --python-version $(or $(FOR),3.12) --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 --platform manylinux_2_17_x86_64 --dest build/wheels --constraint requirements/constraints.txt --requirement requirements/gpu-check.txt
+	$(BIN)/pip download $(WHEELS_FOR) --dest build/wheels --constraint requirements/constraints.txt --requirement requirements/gpu-check.txt
+
+gpu-vllm: venv  ## Fetch vLLM's CUDA build for a Hopper GPU without network, in two parcels of less than 64 MiB (FOR=3.12)
+	$(BIN)/pip download $(WHEELS_FOR) --dest build/vllm --constraint requirements/vllm-gpu.constraints.txt vllm
+	$(BIN)/python -m benchmarks.gpu_check.parcels pack build/vllm/vllm-*.whl build/vllm
+	$(BIN)/pip download $(WHEELS_FOR) --dest build/vllm/2 --constraint requirements/vllm-gpu.constraints.txt --requirement requirements/gpu-vllm.txt
 
 modal-smoke: venv  ## Two steps on Modal itself, for some cents; skipped without a token
 	$(BIN)/python -m benchmarks.modal_smoke

@@ -11,10 +11,9 @@ The names are imported where they are first used: the `mortal` command, too, imp
 import importlib as _importlib
 from typing import TYPE_CHECKING
 
-from mortal_steps import __version__
-
 if TYPE_CHECKING:
     from mortal.trainer import Distributed, GPUConfig, MortalTrainer, SingleNode, TrainingResult
+    from mortal_steps import __version__
 
 __all__ = [
     "Distributed",
@@ -29,7 +28,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'mortal' has no attribute {name!r}")
-    return getattr(_importlib.import_module("mortal.trainer"), name)
+    module = "mortal_steps" if name == "__version__" else "mortal.trainer"
+    return getattr(_importlib.import_module(module), name)
 
 
 def __dir__() -> list[str]:

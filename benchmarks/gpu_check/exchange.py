@@ -111,7 +111,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     config = _config(job)
     store = RunStore(folder / "run")
     keep_problems(store, [Problem(id="a", prompt="abcdefgh")], [])
-    policy, publisher = Policy(model, tokenizer), Publisher(store, config, BackgroundClock())
+    policy: Any = Policy(model, tokenizer)
+    publisher = Publisher(store, config, BackgroundClock())
     answers = _Worker(job["worker_python"], store.root, config, folder / "model")
     for number in range(ROUNDS):
         with torch.no_grad():

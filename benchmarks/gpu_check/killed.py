@@ -73,7 +73,9 @@ def check(folder: Path, options: Options) -> Iterator[Checked]:
         runs = _Runs(folder, options, list(SHOTS))
         run, alone = runs.drive("killed"), seen["alone"]
         one, other = (each.manifest.final for each in (alone, run))
-        is_same = bool(one and other) and one.weights_sha256 == other.weights_sha256
+        is_same = (
+            one is not None and other is not None and one.weights_sha256 == other.weights_sha256
+        )
         told = ", ".join(runs.hit) or "nobody"
         words = f"killed {told}: sha256 {'equal' if is_same else 'DIFFERENT'}"
         metrics = run.metrics() == alone.metrics()
@@ -112,7 +114,7 @@ class _Runs:
                 cwd=ROOT,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])},
+                env={**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"},
             )
         logs = LogFollower(self.folder / "runs" / run_id / "logs")
         seen: dict[str, int] = {}

@@ -113,7 +113,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
             },
         }
     )
-    stepper = algorithm_of(config).stepper(
+    stepper: Any = algorithm_of(config).stepper(
         config, model_path=str(model), num_steps=ROUNDS + 1, output_dir=folder / "logs"
     )
     stepper.begin()
