@@ -44,6 +44,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
     from mortal_steps.policy.model_files.adapter_base import AdapterBase
     from mortal_steps.policy.model_files.writing import save_adapter
+    from mortal_steps.store import RunStore
 
     base = AutoModelForCausalLM.from_pretrained(folder / "model", dtype="float32")
     torch.manual_seed(1)
@@ -52,8 +53,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.02)
-    (folder / "adapter").mkdir()
-    save_adapter(model, folder / "adapter", AdapterBase(name="base"))
+    with RunStore(folder).committing_folder("adapter") as into:
+        save_adapter(model, into, AdapterBase(name="base"))
     return {}
 
 
