@@ -165,19 +165,6 @@ class ComputeConfig(Section):
     local: LocalConfig = LocalConfig()
     modal: Annotated[ModalConfig, Affects.NOTHING] = ModalConfig()
 
-    @model_validator(mode="after")
-    def _gpus_are_of_the_mode(self) -> Self:
-        """Whoever names a GPU means to get it."""
-        default = ModalConfig()
-        others = {"distributed": ("gpu", "vllm_mode"), "single_node": ("actor", "rollout")}
-        for option in others[self.mode]:
-            if getattr(self.modal, option) != getattr(default, option):
-                raise ValueError(
-                    f"modal.{option} does nothing where compute.mode is {self.mode!r}; "
-                    + ("set actor and rollout" if self.mode == "distributed" else "set modal.gpu")
-                )
-        return self
-
     @property
     def scores_in_a_container(self) -> bool:
         """Whether rewards run in a container of their own, on Modal."""

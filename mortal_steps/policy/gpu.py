@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-from transformers.utils import is_torch_bf16_gpu_available
-
 from mortal_steps.system.gpus import expects_gpu
 
 
@@ -13,6 +10,9 @@ def has_bfloat16() -> bool:
 
     `compute.devices` asks the same before a run begins.
     """
+    import torch
+    from transformers.utils import is_torch_bf16_gpu_available
+
     if torch.cuda.is_available():
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(is_torch_bf16_gpu_available())
@@ -21,6 +21,8 @@ def has_bfloat16() -> bool:
 def empty_cache() -> None:
     """Give back what torch's allocator holds of the GPU without using it, for an engine that wakes
     or starts there."""
+    import torch
+
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
@@ -28,6 +30,8 @@ def empty_cache() -> None:
 def why_unused() -> str | None:
     """Why torch cannot use this machine's GPU, in torch's words; None if it can, if there is none,
     and where this process shall see none."""
+    import torch
+
     if torch.cuda.is_available() or not expects_gpu():
         return None
     try:

@@ -134,6 +134,11 @@ def test_who_shares_no_gpu_need_not_sleep(monkeypatch):
 @pytest.mark.parametrize(
     ("compute", "message"),
     [
+        ({"modal": {"gpu": "H100"}}, r"modal\.gpu does nothing where .* set actor and rollout"),
+        (
+            {"mode": "single_node", "modal": {"actor": "H100"}},
+            r"modal\.actor does nothing where .* is 'single_node'; set compute\.modal\.gpu",
+        ),
         ({"modal": {"actor": "H100:2"}}, r"modal\.actor = 'H100:2': .* Write 'H100'"),
         (
             {"modal": {"rollout": "H100:8"}},

@@ -78,14 +78,6 @@ def test_documented_defaults():
         ),
         ({"compute": {"modal": {"rates": {"A1": 0.1}}}}, "rates: .*has no GPU 'A1'; did you mean"),
         (
-            {"compute": {"modal": {"gpu": "H100"}}},
-            r"compute: .*modal.gpu does nothing where compute.mode is 'distributed'; set actor and",
-        ),
-        (
-            {"compute": {"mode": "single_node", "modal": {"actor": "H100"}}},
-            r"compute: .*modal.actor does nothing where .* is 'single_node'; set modal.gpu",
-        ),
-        (
             {"compute": {"mode": "single_node", "modal": {"vllm_mode": "server"}}},
             r"compute.modal: .*vllm_mode = 'server' gives .* set gpu = 'A100-80GB:2', or vllm_mode",
         ),
