@@ -132,7 +132,6 @@ def test_rows_are_a_file_that_is_named_after_them():
         ([{"prompt": "1", "image": Image.new("1", (1, 1))}], "MORTAL trains on text alone"),
         ([{"prompt": [{"role": "user", "content": [Image.new("1", (1, 1))]}]}], "text alone"),
     ],
-    ids=str,
 )
 def test_what_is_no_dataset_is_refused(dataset, said):
     with pytest.raises(DataError, match=said):
