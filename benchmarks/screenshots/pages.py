@@ -43,23 +43,23 @@ def _zoom_in(page: Page) -> None:
 
 
 PICTURES = (
-    Picture(name="run", address=lambda n: f"{n.ui_url}/runs/flow-run/{n.flow_run_id}"),
+    Picture(name="run", address=lambda n: f"{n.ui_url}/v2/runs/flow-run/{n.flow_run_id}"),
     Picture(
         name="segment",
-        address=lambda n: f"{n.ui_url}/runs/flow-run/{n.segment_id}",
+        address=lambda n: f"{n.ui_url}/v2/runs/flow-run/{n.segment_id}",
         before=_zoom_in,
     ),
     Picture(
         name="stage",
-        address=lambda n: f"{n.ui_url}/runs?tab=task-runs&tag=stage:train_step",
+        address=lambda n: f"{n.ui_url}/v2/runs?tab=task-runs&task-run-search=train_step",
     ),
-    Picture(name="report", address=lambda n: f"{n.ui_url}/artifacts/artifact/{n.report_id}"),
-    Picture(name="deployments", address=lambda n: f"{n.ui_url}/deployments"),
+    Picture(name="report", address=lambda n: f"{n.ui_url}/v2/artifacts/artifact/{n.report_id}"),
+    Picture(name="deployments", address=lambda n: f"{n.ui_url}/v2/deployments"),
     Picture(
         name="run-form",
-        address=lambda n: f"{n.ui_url}/deployments/deployment/{n.deployment_id}/run",
+        address=lambda n: f"{n.ui_url}/v2/deployments/deployment/{n.deployment_id}/run",
     ),
-    Picture(name="automations", address=lambda n: f"{n.ui_url}/automations"),
+    Picture(name="automations", address=lambda n: f"{n.ui_url}/v2/automations"),
     Picture(name="notification", address=lambda n: n.receiver_url, part="main"),
     Picture(name="report-html", address=lambda n: (n.run_dir / "report.html").as_uri(), whole=True),
 )
