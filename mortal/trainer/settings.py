@@ -140,6 +140,7 @@ def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig
         _check_free(key, decided)
         keys[key] = value
     config = parse_config(_nested(keys), origin=ORIGIN)
+    config.compute.check_mode()
     if config.training.trl and config.algorithm.type in CONFIGS:
         check_names(config.training.trl, CONFIGS[config.algorithm.type])
     return config

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mortal_steps.compute.devices import Gpu, devices_of, gpus_of_role, named
-from mortal_steps.config import ModalConfig, RoleConfig, RunConfig
+from mortal_steps.config import RoleConfig, RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.config.gpus import gpu_count, memory_of, modal_gpu
 from mortal_steps.errors import ConfigError
@@ -194,7 +194,7 @@ def check_devices(config: RunConfig) -> None:
     more than one GPU for the actor, and for GPUs on Modal that would do nothing. Warn of GPUs of
     this machine that do nothing."""
     if config.compute.backend == "modal":
-        _check_mode(config)
+        config.compute.check_mode()
         find_placement(config)
         return  # where `devices` are of no account
     local = config.compute.local
@@ -222,21 +222,6 @@ def check_devices(config: RunConfig) -> None:
         _check_sleep(found)
     for warning in _of_idle_gpus(config, found):
         logger.warning("%s", warning)
-
-
-def _check_mode(config: RunConfig) -> None:
-    """Raise `ConfigError` for a GPU on Modal that is named for the other mode: whoever names one
-    means to get it."""
-    default, mode = ModalConfig(), config.compute.mode
-    of_others, own = {
-        "distributed": (("gpu", "vllm_mode"), "actor and rollout"),
-        "single_node": (("actor", "rollout"), "compute.modal.gpu"),
-    }[mode]
-    for option in of_others:
-        if getattr(config.compute.modal, option) != getattr(default, option):
-            raise ConfigError(
-                f"compute.modal.{option} does nothing where compute.mode is {mode!r}; set {own}"
-            )
 
 
 def _of_idle_gpus(config: RunConfig, found: Placement) -> Iterator[str]:

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from mortal_steps.config.gpus import gpu_count, modal_gpu
 from mortal_steps.config.marks import ANYTHING, Affects, Decides
 from mortal_steps.config.section import LocalPath, Section
+from mortal_steps.errors import ConfigError
 
 REWARD_CPU = 1.0
 """Cores that a container for rewards reserves on Modal."""
@@ -164,6 +165,22 @@ class ComputeConfig(Section):
     one rollout worker take turns on one machine."""
     local: LocalConfig = LocalConfig()
     modal: Annotated[ModalConfig, Affects.NOTHING] = ModalConfig()
+
+    def check_mode(self) -> None:
+        """Raise `ConfigError` for a GPU on Modal that is named for the other mode: whoever names
+        one means to get it. A run's own file is not asked, since it names the defaults of the
+        version that wrote it."""
+        default = ModalConfig()
+        others, own = {
+            "distributed": (("gpu", "vllm_mode"), "compute.modal.actor and rollout"),
+            "single_node": (("actor", "rollout"), "compute.modal.gpu"),
+        }[self.mode]
+        for option in others:
+            if getattr(self.modal, option) != getattr(default, option):
+                raise ConfigError(
+                    f"compute.modal.{option} does nothing where compute.mode is {self.mode!r}; "
+                    f"set {own}"
+                )
 
     @property
     def scores_in_a_container(self) -> bool:

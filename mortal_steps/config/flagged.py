@@ -42,9 +42,12 @@ def flagged_config(
                 )
             write_key(values, key, value)
     if path is None:
-        return parse_config(without_file(values), origin="the command line")
-    said = overridden or any(_given(flags))
-    return parse_config(values, origin=f"{path} and the command line" if said else str(path))
+        config = parse_config(without_file(values), origin="the command line")
+    else:
+        said = overridden or any(_given(flags))
+        config = parse_config(values, origin=f"{path} and the command line" if said else str(path))
+    config.compute.check_mode()
+    return config
 
 
 def written(flag: Flag, given: Any) -> str:

@@ -40,7 +40,9 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
 
     Raises `ConfigError` that names the key, the value and the remedy.
     """
-    return _overridden(read_toml(path), overrides, origin=str(path))
+    config = _overridden(read_toml(path), overrides, origin=str(path))
+    config.compute.check_mode()
+    return config
 
 
 def load_stored_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
