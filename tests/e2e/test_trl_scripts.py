@@ -1,79 +1,8 @@
 """Scripts for TRL, with two lines changed: the import, and the name of the class."""
 
-import json
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
+from tests.support.ported_scripts import LORA, adapted, ran, updates
 
-import pytest
-
-from mortal_steps.config.model import NewModelConfig
-from mortal_steps.policy.starting_model.new_model import build_model
-from mortal_steps.runs.run import list_runs
-
-SCRIPTS = Path(__file__).parent / "trl_scripts"
-SHAPE = NewModelConfig(
-    hidden_size=32, num_layers=1, intermediate_size=32, max_position_embeddings=64
-)
-ROWS = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(4) for b in range(4)]
-SIZES = (
-    *("--model_name_or_path", "model", "--max_completion_length", "8", "--bf16", "False"),
-    *("--per_device_train_batch_size", "2", "--num_generations", "4", "--max_steps", "4"),
-    *("--steps_per_generation", "4", "--gradient_accumulation_steps", "2"),
-)
-GSPO = (
-    *(*SIZES, "--output_dir", "gspo", "--importance_sampling_level", "sequence"),
-    *("--epsilon", "3e-4", "--epsilon_high", "4e-4", "--loss_type", "grpo", "--beta", "0.0"),
-    *("--eval_strategy", "steps", "--eval_steps", "2", "--log_completions"),
-)
-LORA = (*SIZES, "--output_dir", "lora", "--use_peft", "--lora_r", "4", "--lora_alpha", "8")
-
-
-def as_mortals(script):
-    """The script with the two lines changed."""
-    trainer = re.search(r"\w+Trainer(?=\()", script).group()
-    imported = re.search(rf"from trl import .*\b{trainer}\b.*", script).group()
-    others = re.sub(rf", {trainer}\b", "", imported)
-    changed = script.replace(imported, f"from mortal import MortalTrainer\n{others}")
-    return changed.replace(f"{trainer}(", "MortalTrainer(")
-
-
-@pytest.fixture
-def ran(tmp_path, server):
-    """Runs a script; its only run, its output, and its folder."""
-    build_model(tmp_path / "model", SHAPE, seed=1)
-    (tmp_path / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
-
-    def run(name, output_dir, *arguments):
-        changed = as_mortals((SCRIPTS / f"{name}.py").read_text())
-        (tmp_path / "script.py").write_text(changed)
-        env = {"PREFECT_API_URL": server.api_url, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        finished = subprocess.run(
-            [sys.executable, "script.py", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, **env},
-            capture_output=True,
-            text=True,
-        )
-        assert finished.returncode == 0, finished.stdout + finished.stderr
-        (found,) = list_runs(tmp_path / output_dir)
-        assert found.is_complete()
-        return found, finished.stdout + finished.stderr, tmp_path / output_dir
-
-    return run
-
-
-def updates(run):
-    """Optimizer updates, which TRL's `max_steps` counts."""
-    return run.metrics()[-1]["optimizer_steps"]
-
-
-def adapted(run):
-    """Layers that have an adapter in the trained model."""
-    saved = run.store.path(run.manifest.final.path) / "adapter_config.json"
-    return set(json.loads(saved.read_text())["target_modules"])
+__all__ = ["ran"]
 
 
 def test_the_quick_start(ran):
@@ -84,33 +13,8 @@ def test_the_quick_start(ran):
     assert "logging_steps changes nothing" in said
 
 
-def test_gspo_with_its_command_line(ran):
-    run, said, folder = ran("gspo", "gspo", *GSPO)
-    training = run.config.training
-    assert training.trl["importance_sampling_level"] == "sequence"
-    assert (training.batch_size, training.max_steps, updates(run)) == (2, 2, 4)
-    assert run.config.evaluation.eval_steps == 1
-    assert (folder / "model.safetensors").exists()
-    assert "log_completions changes nothing" in said
-
-
-def test_rloo_with_an_adapter_on_the_usual_layers(ran):
-    run, _, _ = ran("rloo", "rloo")
-    assert run.config.algorithm.type == "rloo"
-    assert (run.config.training.beta, updates(run)) == (0.05, 4)
-    assert adapted(run) == {"q_proj", "v_proj"}
-
-
 def test_a_lora_script_with_the_command_lines_adapter(ran):
     run, _, _ = ran("gspo", "lora", *LORA)
     lora = run.config.training.lora
     assert run.config.training.use_lora and (lora.r, lora.alpha, updates(run)) == (4, 8, 4)
     assert adapted(run) == {"q_proj", "v_proj"}
-
-
-def test_the_cells_of_a_notebook(ran):
-    run, said, folder = ran("notebook", "notebook-GRPO")
-    assert len(run.metrics()) == len(ROWS) / 2
-    assert re.search(r"\d+\.\d seconds used for training", said)
-    assert adapted(run) == {"q_proj", "v_proj"}
-    assert (folder / "model.safetensors").exists()  # the adapter merged in

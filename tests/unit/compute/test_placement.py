@@ -134,7 +134,7 @@ def test_who_shares_no_gpu_need_not_sleep(monkeypatch):
 @pytest.mark.parametrize(
     ("compute", "message"),
     [
-        ({"modal": {"gpu": "H100"}}, r"modal\.gpu does nothing where .* set compute\.modal\.actor and rollout"),
+        ({"modal": {"gpu": "H100"}}, r"modal\.gpu does nothing where .*modal\.actor and rollout"),
         (
             {"mode": "single_node", "modal": {"actor": "H100"}},
             r"modal\.actor does nothing where .* is 'single_node'; set compute\.modal\.gpu",
