@@ -1,7 +1,6 @@
 """What is no fault of the run's: its flow run is Crashed, and so comes back by itself."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from prefect.client.orchestration import get_client
@@ -10,19 +9,16 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Pending
 
 from mortal_flows.grpo_train import grpo_train
-from mortal_steps.runs.run import find_run
-from tests.support.command import Mortal, wait_for_step
-from tests.support.deployments import PATIENCE_S, tiny_config
+from tests.support.deployments import tiny_config
 from tests.support.disk import mounted
 from tests.support.project import write_project
 from tests.support.undisturbed import begun
 
 
 @pytest.fixture
-def disk(tmp_path, request):
-    folder, megabytes = getattr(request, "param", ("runs", 4))
+def disk(tmp_path):
     try:
-        with mounted(tmp_path / folder, megabytes=megabytes) as disk:
+        with mounted(tmp_path / "runs", megabytes=4) as disk:
             yield disk
     except PermissionError as error:
         pytest.skip(str(error))
@@ -53,24 +49,3 @@ def test_a_full_disk_crashes_the_flow_run(server, tmp_path, monkeypatch, disk):
         state = asyncio.run(attempted(config))
     assert state.type == "CRASHED"
     assert "the disk is full" in state.message
-
-
-@pytest.mark.parametrize("disk", [("state", 24)], indirect=True)
-def test_a_full_state_folder_costs_a_run_nothing_but_its_history(tmp_path, disk, monkeypatch):
-    """The command says so in a line, and ends soon."""
-    write_project(tmp_path)
-    monkeypatch.setenv("MORTAL_STATE_DIR", str(disk.folder))
-    mortal = Mortal(tmp_path, "")
-    training = mortal.start("train", "tiny.toml", "--run-id", "full", "--port", "0")
-    wait_for_step(mortal, "full", 2)
-    with ThreadPoolExecutor() as beside:
-        reading = beside.submit(training.communicate, timeout=PATIENCE_S)
-        disk.stay_full(lambda: not reading.done())
-    said, _ = reading.result()
-    assert training.returncode == 1
-    assert find_run(tmp_path / "runs", "full").is_complete()
-    assert "Traceback" not in said
-    last = " ".join(said[said.rindex("error: ") :].split())
-    assert "run full has completed: `mortal show full`" in last
-    assert f"The disk that holds {disk.folder}/prefect is full (" in last
-    assert "set MORTAL_STATE_DIR to a folder on another disk" in last
