@@ -212,6 +212,7 @@ def held_tensors(
     found = published.matching(digests) | dict.fromkeys(torn, False)
     rest = comparable.intersection(published.shapes) - found.keys()
     if rest:
+        published.reread |= rest
         answers = _answers(llm, published.given)
         found |= {name: same for name, same in answers.items() if name in rest}
     return found

@@ -165,8 +165,10 @@ def test_tensors_that_wait_for_others_are_compared_with_those(published, monkeyp
 def test_without_digests_everything_is_read(llm):
     comparable = comparable_tensors(llm, GIVEN)
     llm.asked.clear()
-    found = held_tensors(llm, PublishedTensors(given=GIVEN), comparable)
+    published = PublishedTensors(given=GIVEN)
+    found = held_tensors(llm, published, comparable)
     assert found == dict.fromkeys(comparable, True)
+    assert not published.by_digest(found)
     assert llm.asked == ["compared"]
 
 
