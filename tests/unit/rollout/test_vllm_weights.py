@@ -172,6 +172,20 @@ def test_without_digests_everything_is_read(llm):
     assert llm.asked == ["compared"]
 
 
+@pytest.mark.parametrize(
+    "error", [RuntimeError("CUDA error: unspecified launch failure"), torch.OutOfMemoryError("no")]
+)
+def test_what_the_gpu_raises_is_no_answer(error, published):
+    def refuse(*given, **options):
+        raise error
+
+    llm = SimpleNamespace(collective_rpc=refuse)
+    with pytest.raises(type(error)):
+        comparable_tensors(llm, GIVEN)
+    with pytest.raises(type(error)):
+        held_tensors(llm, published, frozenset(GIVEN))
+
+
 def test_an_engine_that_cannot_be_asked_has_nothing_that_can_be_compared(caplog):
     llm = SimpleNamespace(collective_rpc=lambda *given, **options: 1 / 0)
     assert comparable_tensors(llm, GIVEN) == frozenset()
