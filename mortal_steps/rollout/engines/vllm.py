@@ -151,7 +151,7 @@ class VllmEngine(Engine):
 
         given = published.given
         if isinstance(given, str) and is_adapter(Path(given)):
-            return self._adapters.compare(self._llm, given)
+            return self._adapters.compare(self._llm, published)
         if published.shapes.keys() - self._shapes.keys():
             # The model that was read calls them otherwise.
             self._comparable |= vllm_weights.comparable_tensors(self._llm, given)

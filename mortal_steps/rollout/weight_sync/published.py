@@ -32,6 +32,9 @@ class PublishedTensors:
     """Names of those that an engine compared with what was read here again, since their digest did
     not tell: what was damaged here was compared with itself."""
 
+    is_whole: bool = False
+    """An engine sets it where it has compared all that it computes with, though not by name."""
+
     @functools.cached_property
     def shapes(self) -> TensorShapes:
         """Shape of each tensor by its name; raises `EngineError`."""

@@ -129,9 +129,7 @@ def test_a_damaged_segment_is_refused_and_not_sampled_with(worker, v1, where, bi
         assert worker._loaded is None
 
 
-def test_damage_is_refused_where_no_digest_of_a_tensor_tells(
-    store, worker, model_b, monkeypatch
-):
+def test_damage_is_refused_where_no_digest_of_a_tensor_tells(store, worker, model_b, monkeypatch):
     monkeypatch.setattr(tiny_model, "tensor_digests", lambda tensors: {})
     weights = share(store, publish(store, 1, model_b))[1]
     damage(weights, START + 200_000)
