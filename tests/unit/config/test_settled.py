@@ -22,6 +22,13 @@ def test_what_was_edited_is_named_though_a_default_of_the_run_does_not_go_with_i
     assert not any("None" in each for each in found)
 
 
+def test_no_evaluation_is_the_same_run_whether_it_is_said_or_follows_from_the_data():
+    never, default = {"evaluation": {"eval_steps": 0}}, RunConfig()
+    assert parse_config(never).fingerprint() == default.fingerprint()
+    held_out = {"data": {"eval_samples": 2}}
+    assert parse_config({**never, **held_out}).fingerprint() != parse_config(held_out).fingerprint()
+
+
 def test_the_fingerprint_is_of_numbers_not_of_places():
     begun = RunConfig().settled(cores=2)
     same = [
