@@ -57,8 +57,17 @@ class ResultFolder(LocalFileSystem):
                 "disk",
                 self.basepath,
                 error.strerror,
-                f"{shutil.disk_usage(str(self.basepath)).free:,}",
+                _free_bytes(Path(str(self.basepath))),
             )
+
+
+def _free_bytes(folder: Path) -> str:
+    """How many are free there, or where it would be made; a disk that fails does not say."""
+    try:
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+        return f"{shutil.disk_usage(there).free:,}"
+    except OSError:
+        return "?"
 
 
 def use_result_folder() -> None:

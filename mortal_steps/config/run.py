@@ -324,6 +324,8 @@ class RunConfig(Section):
         accumulation = {"gradient_accumulation_steps": self.training.accumulation_steps}
         training = self.training.model_copy(update=accumulation)
         changes = {"rollout": rollout, "rewards": rewards, "training": training}
+        if self.evaluation.eval_steps is None and not self.data.holds_out:
+            changes["evaluation"] = self.evaluation.model_copy(update={"eval_steps": 0})
         meant = self.model_copy(update=changes)
         return identity_of(meant, meant.model_dump(mode="json"))
 

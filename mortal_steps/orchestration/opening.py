@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from mortal_steps.compute.placement import placed_config
 from mortal_steps.config import RunConfig
 from mortal_steps.config.run import NAME
@@ -120,7 +122,11 @@ def changes(begun: RunConfig, config: RunConfig) -> list[str]:
     Both configurations are as this code reads them, so a key that is newer than the run has the
     same default in both.
     """
-    return list(differences(begun.identity(), as_begun(config, begun).identity()))
+    try:
+        return list(differences(begun.identity(), as_begun(config, begun).identity()))
+    except ValidationError:  # what a default came to does not go with what was edited
+        found = list(differences(begun.identity(), follow_as_before(config, begun).identity()))
+        return [each for each in found if not each.endswith("now None")] or found
 
 
 def accept_changed_rewards(config: RunConfig) -> RunConfig:

@@ -149,11 +149,20 @@ def is_disk_error(error: BaseException) -> bool:
     return _error_number(error) in FULL_DISK | FAULTY_DISK
 
 
-def is_write_error(error: BaseException) -> bool:
-    """Whether the system refused to write, for whatever reason, also where a library says so."""
+def is_write_error(error: BaseException, *folders: Path) -> bool:
+    """Whether the system refused to write to one of the folders, for whatever reason, also
+    where a library says so. What it refuses to read elsewhere is another matter."""
     if isinstance(error, (ConnectionError, TimeoutError)):
         return False
+    if isinstance(error, OSError) and error.filename is not None and not is_disk_error(error):
+        named = [Path(os.fsdecode(name)) for name in (error.filename, error.filename2) if name]
+        return any(_are_on_one_path(name, folder) for folder in folders for name in named)
     return _error_number(error) is not None
+
+
+def _are_on_one_path(one: Path, other: Path) -> bool:
+    one, other = one.absolute(), other.absolute()
+    return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def _error_number(error: BaseException) -> int | None:

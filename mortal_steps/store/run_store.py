@@ -109,7 +109,7 @@ class RunStore(RecordStore):
                     replace_folder(beside, target)
         except BaseException as error:
             shutil.rmtree(beside, ignore_errors=True)
-            if is_write_error(error):
+            if is_write_error(error, beside, target):
                 raise failed_write(target, error) from error
             raise
         self._verified.forget(target)

@@ -6,13 +6,19 @@ call of the process that used it, and serves a new one. So the call is repeated 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from mortal_steps.errors import UnusableProcessError
 
-FAULT = "CUDA error"
-"""What the message of such an error of torch or vLLM contains; torch's type for it is
-`AcceleratorError`, but not everywhere."""
+FAULTS = (
+    "CUDA error",
+    "Triton Error [CUDA]",
+    "illegal memory access",
+    "unspecified launch failure",
+    "CUDNN_STATUS_EXECUTION_FAILED",
+)
+"""What the message of such an error of torch, Triton or vLLM contains, one of these; torch's type
+for it is `AcceleratorError`, but not everywhere."""
 NO_FAULTS = (
     "out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
@@ -35,7 +41,11 @@ def ends_process(error: BaseException) -> bool:
 
 def _is_fault(message: str) -> bool:
     said = message.casefold()
-    return FAULT.casefold() in said and not any(text.casefold() in said for text in NO_FAULTS)
+
+    def has_one(texts: Iterable[str]) -> bool:
+        return any(text.casefold() in said for text in texts)
+
+    return has_one(FAULTS) and not has_one(NO_FAULTS)
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:

@@ -21,6 +21,8 @@ def pieces_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     if content.device.type == "cpu":
         yield content
         return
+    if not len(content):
+        return
     size = min(PIECE_BYTES, len(content))
     memory = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
     yield from copied(content, memory, _recorded)

@@ -118,6 +118,7 @@ class VllmEngine(Engine):
             return
         self._check_shapes(tensor_shapes(folder), folder)
 
+    @supervised
     def load(self, folder: Path) -> None:
         """Replace the weights, or the adapter beside those of the start, and forget what was
         computed with the old ones."""
@@ -130,6 +131,7 @@ class VllmEngine(Engine):
             self._adapters.load(self._llm, folder)
         self._reset_prefix_cache()
 
+    @supervised
     def load_tensors(self, tensors: Mapping[str, Any]) -> None:
         """Replace the weights, and forget what was computed with the old ones."""
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
@@ -149,7 +151,7 @@ class VllmEngine(Engine):
 
         given = published.given
         if isinstance(given, str) and is_adapter(Path(given)):
-            return self._adapters.compare(self._llm, given)
+            return self._adapters.compare(self._llm, published)
         if published.shapes.keys() - self._shapes.keys():
             # The model that was read calls them otherwise.
             self._comparable |= vllm_weights.comparable_tensors(self._llm, given)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from mortal_steps.errors import EngineError
 from mortal_steps.rollout.engines.adapter_files import ADAPTER_WEIGHTS, adapter_digest
 from mortal_steps.rollout.engines.vllm_library import told_by
+from mortal_steps.rollout.weight_sync.published import PublishedTensors
 
 if TYPE_CHECKING:  # vLLM sets the environment that torch reads when it is imported
     import torch
@@ -58,11 +59,14 @@ class VllmAdapters:
         if before is not None:
             llm.llm_engine.remove_lora(before.lora_int_id)
 
-    def compare(self, llm: Any, folder: str) -> dict[str, bool]:
-        """The modules of which vLLM's kernels do not read the folder's tensors."""
+    def compare(self, llm: Any, published: PublishedTensors) -> dict[str, bool]:
+        """The modules of which vLLM's kernels do not read the folder's tensors. What it computes
+        with is compared as a whole where no module is left out, and the base is not quantized."""
         number = self.request.lora_int_id if self.request else 0
-        answers = llm.collective_rpc("differing_tensors", args=(folder, number))
-        return {name: False for names in answers for name in names}
+        answers = llm.collective_rpc("differing_tensors", args=(published.given, number))
+        is_quantized = llm.llm_engine.model_config.quantization is not None
+        published.is_whole = not is_quantized and not any(left_out for _, left_out in answers)
+        return {name: False for names, _ in answers for name in names}
 
     def forget(self) -> None:
         """Compute without an adapter."""
@@ -74,8 +78,9 @@ class AdapterWitness:
 
     model_runner: Any
 
-    def differing_tensors(self, folder: str, number: int) -> list[str]:
-        """Names of modules whose tensors under `number` are not those in the adapter's folder.
+    def differing_tensors(self, folder: str, number: int) -> tuple[list[str], bool]:
+        """Names of modules whose tensors under `number` are not those in the adapter's folder, and
+        whether there are modules that are not compared.
 
         Of linear layers, which are all that have adapters in most models; what vLLM keeps of fused
         experts, for one, the probe alone speaks for.
@@ -84,19 +89,20 @@ class AdapterWitness:
 
         manager = self.model_runner.lora_manager._adapter_manager
         if number not in manager.lora_index_to_id:
-            return ["all of it"]
+            return ["all of it"], False
         slot = manager.lora_index_to_id.index(number)
         wanted = _read(Path(folder), manager)
-        other = []
+        other, left_out = [], False
         for name, layer in manager.modules.items():
             parts = manager.packed_modules.get(name, [name])
             pairs = [wanted.pop(part, None) for part in parts]
             if not isinstance(layer, BaseLinearLayerWithLoRA):
+                left_out |= any(pairs)
                 continue
             held = [(a[slot, 0], b[slot, 0]) for a, b in _stacks(layer)]
             if not _same(_own_share(layer, pairs), held):
                 other.append(name)
-        return sorted([*other, *wanted])
+        return sorted([*other, *wanted]), left_out
 
 
 def _read(folder: Path, manager: Any) -> dict[str, Pair]:

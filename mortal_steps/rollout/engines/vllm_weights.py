@@ -39,6 +39,7 @@ from mortal_steps.rollout.weight_sync.tensor_digests import (
     read_sums,
     sums_of,
 )
+from mortal_steps.system.faults import ends_process
 
 logger = logging.getLogger(__name__)
 
@@ -182,7 +183,8 @@ def comparable_tensors(llm: Any, given: Given) -> frozenset[str]:
     """Names of the tensors that can be compared, asked of an engine that has just read them."""
     try:
         return frozenset(name for name, same in _answers(llm, given).items() if same)
-    except Exception:
+    except Exception as error:
+        _raise_if_of_gpu(error)
         # A layer whose weights have been packed takes no others; what it raises is its own.
         logger.warning(
             "vLLM's tensors cannot be compared with published ones; the probe's log-probabilities "
@@ -190,6 +192,12 @@ def comparable_tensors(llm: Any, given: Given) -> frozenset[str]:
             exc_info=True,
         )
         return frozenset()
+
+
+def _raise_if_of_gpu(error: Exception) -> None:
+    """Raise a fault of the GPU, or lack of its memory, anew: neither is the model's own."""
+    if ends_process(error) or isinstance(error, torch.OutOfMemoryError):
+        raise error
 
 
 def held_tensors(
@@ -203,7 +211,8 @@ def held_tensors(
     }
     try:
         digests, torn = _digests(llm, forms)
-    except Exception:  # what a `load_weights` raises that looks at values is its own
+    except Exception as error:  # what a `load_weights` raises that looks at values is its own
+        _raise_if_of_gpu(error)
         logger.warning(
             "vLLM's tensors are compared one by one: its model loads none without content",
             exc_info=True,
@@ -212,6 +221,7 @@ def held_tensors(
     found = published.matching(digests) | dict.fromkeys(torn, False)
     rest = comparable.intersection(published.shapes) - found.keys()
     if rest:
+        published.reread |= rest
         answers = _answers(llm, published.given)
         found |= {name: same for name, same in answers.items() if name in rest}
     return found

@@ -3,7 +3,7 @@
 Three checks guard against sampling with other weights than those asked for, which no metric shows:
 
 1. The folder: every file has the digest that was recorded when the version was published. It is
-   hashed beside loading, unless all tensors in it are compared.
+   hashed beside loading, unless the digests of all tensors in it are compared.
 2. The tensors: those that the engine holds have the digests of those that the actor had
    (`Engine.compare`), however little the log-probabilities differ.
 3. The canary: the engine's logprobs of a fixed probe equal the actor's, written beside the weights.
@@ -59,15 +59,16 @@ def load_weights(
     with store.verifying_folder(weights.path, weights.sha256, but=layouts) as folder:
         engine.check(folder)
         sync.load(engine, folder)
-        found = engine.compare(published_in(folder))
+        published = published_in(folder)
+        found = engine.compare(published)
         check_held(found, str(folder))
-    if not all(is_compared(layout, found) for layout in layouts.values()):
+    by_digest = published.by_digest(found)
+    if not all(is_compared(layout, by_digest) for layout in layouts.values()):
         store.verify_folder(weights.path, weights.sha256)
     if compared is not None and not is_adapter(folder):
         compared.tell(found, layouts.values())
-    proven = bool(layouts) and all(is_compared(layout, found) for layout in layouts.values())
-    if is_adapter(folder):  # of which an engine compares all tensors or none
-        proven = type(engine).compare is not Engine.compare
+    by_name = bool(layouts) and all(is_compared(layout, found) for layout in layouts.values())
+    proven = by_name or published.is_whole
     check_probe_in(engine, folder, tolerance, proven=proven)
 
 
@@ -88,7 +89,8 @@ def published_digests(probe: bytes) -> dict[str, str]:
 
 
 def is_compared(layout: Layout, found: Collection[str]) -> bool:
-    """Whether these are names of all tensors in a file: it need not be hashed then."""
+    """Whether these are names of all tensors in a file. It need not be hashed where they are of
+    those whose digest was met."""
     return all(place.name in found for place in layout.places)
 
 

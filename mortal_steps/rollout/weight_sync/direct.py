@@ -3,7 +3,7 @@
 The actor announces where (`WeightsRef.segment`). What lies there is a version's whole folder: its
 manifest has the digest that was published, the files have those of the manifest. What the engine
 holds, once it has copied the tensors, must have the digests of those that the actor had; where it
-cannot compare all of them, the file in memory is hashed.
+cannot compare all of their digests, the file in memory is hashed.
 
 A version that is not in memory (any more) is read from its folder: after a resume, or where the
 actor was restarted, or for a worker that comes late.
@@ -110,7 +110,8 @@ def _load(
             raise
         logger.warning("the engine failed to load %s; reading its folder", origin, exc_info=True)
         return 0
-    if not proven and digest_of_bytes(shared.payload, alone=True) != digest:
+    is_hashed = is_compared(layout, published.by_digest(found))
+    if not is_hashed and digest_of_bytes(shared.payload, alone=True) != digest:
         raise _damaged(origin)
     if compared is not None:
         compared.tell(found, [layout])

@@ -8,7 +8,7 @@ would be in another type, or where no digest was published.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,12 @@ class PublishedTensors:
     """The folder, or the tensors by name."""
     digests: Mapping[str, str] = field(default_factory=dict)
     """By name; `tensor_digests` computes them."""
+    reread: set[str] = field(default_factory=set)
+    """Names of those that an engine compared with what was read here again, since their digest did
+    not tell: what was damaged here was compared with itself."""
+
+    is_whole: bool = False
+    """An engine sets it where it has compared all that it computes with, though not by name."""
 
     @functools.cached_property
     def shapes(self) -> TensorShapes:
@@ -55,8 +61,13 @@ class PublishedTensors:
             for name in held
             if self.digests.get(name, "").partition(":")[0] != held[name].partition(":")[0]
         }
+        self.reread |= others.keys()
         cast = ((name, tensor.to(others[name])) for name, tensor in self._read(others))
         return same | {name: held[name] == digest for name, digest in tensor_digests(cast).items()}
+
+    def by_digest(self, found: Mapping[str, bool]) -> Set[str]:
+        """Of what was compared, the names of the tensors whose published digest was met."""
+        return found.keys() - self.reread
 
     def _read(self, names: Mapping[str, torch.dtype]) -> Iterator[tuple[str, torch.Tensor]]:
         from mortal_steps.rollout.engines.held_tensors import tensors_in

@@ -8,6 +8,25 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.loader import parse_config
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.engine_checks import check_adapter
+from mortal_steps.orchestration.opening import changes
+
+
+def test_what_was_edited_is_named_though_a_default_of_the_run_does_not_go_with_it():
+    eight = {"training": {"batch_size": 8, "num_generations": 4}}
+    begun = parse_config(eight).settled(cores=2, on_gpu=True)
+    assert begun.training.gradient_accumulation_steps == 4
+    assert not changes(begun, parse_config(eight))
+    edited = {"training": {"batch_size": 3, "num_generations": 3}}
+    found = changes(begun, parse_config(edited))
+    assert "training.batch_size was 8, now 3" in found
+    assert not any("None" in each for each in found)
+
+
+def test_no_evaluation_is_the_same_run_whether_it_is_said_or_follows_from_the_data():
+    never, default = {"evaluation": {"eval_steps": 0}}, RunConfig()
+    assert parse_config(never).fingerprint() == default.fingerprint()
+    held_out = {"data": {"eval_samples": 2}}
+    assert parse_config({**never, **held_out}).fingerprint() != parse_config(held_out).fingerprint()
 
 
 def test_the_fingerprint_is_of_numbers_not_of_places():

@@ -57,6 +57,11 @@ def test_every_type_of_tensor_is_written_as_the_library_writes_it(tmp_path):
     assert digest == digest_of_tensors(tensors) == digest_of_file(tmp_path / "theirs")
 
 
+def test_a_tensor_without_elements_has_no_pieces_on_a_gpu():
+    assert not list(pieces_of(torch.empty(0, 4, device="meta")))  # which is not the CPU either
+    copy_into(torch.empty(0, 4), torch.empty(0, 4, device="meta"))
+
+
 def test_a_checkpoint_links_the_published_file_only_where_it_is_the_same(tmp_path):
     for family, alike in {"qwen3": True, "mixtral": False}.items():
         model = model_of(family)

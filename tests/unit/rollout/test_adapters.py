@@ -5,6 +5,7 @@ import pytest
 
 from mortal_steps.config import RolloutConfig
 from mortal_steps.errors import CorruptFileError, EngineError, WeightsMismatchError
+from mortal_steps.rollout.weight_sync import canary
 from mortal_steps.rollout.weight_sync.base import weight_sync
 from mortal_steps.rollout.weight_sync.canary import load_weights
 from mortal_steps.store import RunStore
@@ -83,6 +84,17 @@ def test_a_flipped_bit_is_refused_before_it_is_loaded(engine, model_a, tmp_path)
     flip_a_byte(store.path("weights/v0/adapter_model.safetensors"))
     with pytest.raises(CorruptFileError, match=r"adapter_model\.safetensors is damaged"):
         sync(store, engine, version)
+
+
+def test_an_adapter_is_proven_where_its_tensors_were_compared(published, engine, monkeypatch):
+    """And not where the engine only could have compared some."""
+    store, versions, _ = published
+    found = []
+    monkeypatch.setattr(canary, "check_probe_in", lambda *_, proven: found.append(proven))
+    sync(store, engine, versions[1])
+    monkeypatch.setattr(engine, "compare", lambda published: {})
+    sync(store, engine, versions[1])
+    assert found == [True, False]
 
 
 def test_an_adapter_of_another_model_is_refused(engine, other_shape, tmp_path):

@@ -18,6 +18,7 @@ from mortal_steps.store import RunStore
 from mortal_steps.store.segments import SHARED_MEMORY, START, remove_segments
 from mortal_steps.types import SegmentRef
 from tests.support.damage import flip_a_byte
+from tests.support.rollout import tiny_model
 from tests.support.rollout.cases import PARAMS, PROMPTS_IDS, seeds
 from tests.support.rollout.tiny_model import publish, share
 
@@ -126,6 +127,14 @@ def test_a_damaged_segment_is_refused_and_not_sampled_with(worker, v1, where, bi
             worker.sync_weights(weights=v1)
         assert len(str(refused.value)) < 500
         assert worker._loaded is None
+
+
+def test_damage_is_refused_where_no_digest_of_a_tensor_tells(store, worker, model_b, monkeypatch):
+    monkeypatch.setattr(tiny_model, "tensor_digests", lambda tensors: {})
+    weights = share(store, publish(store, 1, model_b))[1]
+    damage(weights, START + 200_000)
+    with pytest.raises(CorruptFileError, match=weights.segment.name):
+        worker.sync_weights(weights=weights)
 
 
 def test_other_files_than_were_published_are_refused(store, worker, v1, model_a):

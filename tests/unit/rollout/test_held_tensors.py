@@ -21,6 +21,7 @@ from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from mortal_steps.store import RunStore
 from mortal_steps.store.tensor_layout import layout_of
 from tests.support.parity.models import build
+from tests.support.rollout import tiny_model
 from tests.support.rollout.tiny_model import publish
 
 NAME = "model.safetensors"
@@ -96,6 +97,22 @@ def test_tensors_are_read_where_no_digest_tells(published, model_a, tmp_path):
         found = engine.compare(PublishedTensors(given=given, digests=digests))
         assert found == {other: other != name for other in tensors}
         engine.load(model_a)
+
+
+@pytest.mark.parametrize("why", ["another type", "no digest"])
+def test_a_damaged_file_is_refused_where_no_digest_tells(why, model_a, tmp_path, monkeypatch):
+    """Its tensors were compared with themselves."""
+    if why == "no digest":
+        monkeypatch.setattr(tiny_model, "tensor_digests", lambda tensors: {})
+    store = RunStore(tmp_path)
+    weights = publish(store, 1, model_a)
+    engine = engine_of(model_a, dtype="bfloat16" if why == "another type" else "float32")
+    tensors = load_file(model_a / NAME)
+    tensors["model.layers.0.mlp.down_proj.weight"][0, 0] *= 1.01
+    save_file(tensors, store.path(weights.path) / NAME, metadata={"format": "pt"})
+    sync = weight_sync(RolloutConfig(engine="transformers"))
+    with pytest.raises(CorruptFileError, match=r"model\.safetensors is damaged"):
+        load_weights(store, engine, sync, weights, tolerance=0.1)
 
 
 @pytest.mark.parametrize("other", ["missing", "type", "shape", "strides"])

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from mortal_steps.rollout.engines.vllm_adapter import VllmAdapters
 from mortal_steps.rollout.engines.vllm_weights import Witness, comparable_tensors, held_tensors
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
@@ -165,9 +166,42 @@ def test_tensors_that_wait_for_others_are_compared_with_those(published, monkeyp
 def test_without_digests_everything_is_read(llm):
     comparable = comparable_tensors(llm, GIVEN)
     llm.asked.clear()
-    found = held_tensors(llm, PublishedTensors(given=GIVEN), comparable)
+    published = PublishedTensors(given=GIVEN)
+    found = held_tensors(llm, published, comparable)
     assert found == dict.fromkeys(comparable, True)
+    assert not published.by_digest(found)
     assert llm.asked == ["compared"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "quantization", "whole"),
+    [
+        ([([], False), ([], False)], None, True),
+        ([([], False), ([], True)], None, False),
+        ([([], False)], "fp8", False),
+    ],
+)
+def test_an_adapter_is_compared_as_a_whole_where_nothing_is_left_out(answers, quantization, whole):
+    config = SimpleNamespace(quantization=quantization)
+    llm = SimpleNamespace(llm_engine=SimpleNamespace(model_config=config))
+    llm.collective_rpc = lambda method, args: answers
+    published = PublishedTensors(given="weights/v1")
+    assert VllmAdapters().compare(llm, published) == {}
+    assert published.is_whole == whole
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("CUDA error: unspecified launch failure"), torch.OutOfMemoryError("no")]
+)
+def test_what_the_gpu_raises_is_no_answer(error, published):
+    def refuse(*given, **options):
+        raise error
+
+    llm = SimpleNamespace(collective_rpc=refuse)
+    with pytest.raises(type(error)):
+        comparable_tensors(llm, GIVEN)
+    with pytest.raises(type(error)):
+        held_tensors(llm, published, frozenset(GIVEN))
 
 
 def test_an_engine_that_cannot_be_asked_has_nothing_that_can_be_compared(caplog):

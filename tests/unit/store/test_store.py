@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -129,6 +130,26 @@ def test_a_failed_write_names_the_file_and_leaves_nothing(tmp_path):
     with pytest.raises(StoreError, match=r"cannot write .*target"):
         write_atomically(tmp_path / "target", b"x")
     assert os.listdir(tmp_path) == ["target"]
+
+
+def test_a_file_elsewhere_that_cannot_be_read_is_named_and_not_the_folder(tmp_path):
+    store = RunStore(tmp_path)
+    with (
+        pytest.raises(FileNotFoundError, match=r"no such\.json"),
+        store.committing_folder("models/w") as folder,
+    ):
+        shutil.copy(tmp_path / "no such.json", folder)
+    with (
+        pytest.raises(StoreError, match=r"cannot write .*models/w"),
+        store.committing_folder("models/w") as folder,
+    ):
+        (folder / "missing" / "file").write_bytes(b"")
+    (tmp_path / "file").write_bytes(b"")
+    with (
+        pytest.raises(StoreError, match=r"cannot write .*file/w"),
+        store.committing_folder("file/w"),
+    ):
+        pass
 
 
 def test_a_linked_file_goes_its_own_way_and_is_copied_where_it_cannot_be_linked(tmp_path):

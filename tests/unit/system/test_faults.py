@@ -15,6 +15,8 @@ from mortal_steps.system.faults import ends_process
         RuntimeError("CUDA error: unspecified launch failure"),
         RuntimeError("Worker failed with error 'CUDA error: an illegal memory access'"),
         RuntimeError("CUDA Error: invalid argument at /workspace/csrc/cumem_allocator.cpp:90"),
+        RuntimeError("Triton Error [CUDA]: an illegal memory access was encountered"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
         UnusableProcessError("vLLM does not wake up"),
     ],
 )
@@ -30,6 +32,7 @@ def test_a_fault_of_the_gpu_ends_the_process(error):
     [
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
         torch.AcceleratorError("CUDA error: out of memory"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         torch.AcceleratorError("CUDA error: no kernel image is available for execution"),
         EngineError("CUDA error: as a text of its own"),
