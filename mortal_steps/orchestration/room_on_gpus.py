@@ -8,7 +8,7 @@ from mortal_steps.compute.placement import Placement
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.forecast import Card, Forecast, gib
+from mortal_steps.orchestration.forecast import Card, Forecast, gib, rows_per_shard
 from mortal_steps.orchestration.settling import find_context
 from mortal_steps.report.units import counted
 
@@ -32,7 +32,7 @@ def warnings_of(found: Forecast) -> tuple[str, ...]:
                 f"{_what_fits(found, card)}"
             )
         warnings += (*_of_cache(found, card), *_preempting(found, card))
-        if card.training is not None and card.most > FULL * card.gpu.memory:
+        if card.depends_on_batch and card.most > FULL * card.gpu.memory:
             warnings.append(
                 f"{card.name}: the longest batch may take {gib(card.most)} GiB of it, and more "
                 f"than {FULL:.0%} may not be usable. {_what_fits(found, card)}"
@@ -50,7 +50,7 @@ def _static_in_words(card: Card) -> str:
     if card.training is not None:
         parts.append(f"weights, gradients and optimizer take {gib(card.training.static)} GiB")
     if card.engines:
-        taken = sum(engine.reserved for engine in card.engines)
+        taken = sum(engine.fixed for engine in card.engines)
         parts.append(f"{counted(len(card.engines), 'rollout worker')} {gib(taken)} GiB")
     return " and ".join(parts)
 
@@ -65,7 +65,7 @@ def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
     context = min(
         config.model.max_model_len, find_context(config.model) or config.model.max_model_len
     )
-    longest = options.get("max_model_len", context)
+    longest = _number(options.get("max_model_len"), context)
     remedy = (
         "Raise rollout.engine_options.gpu_memory_utilization, lower model.max_model_len, or give "
         "it a GPU of its own"
@@ -84,12 +84,18 @@ def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
             )
 
 
+def _number(value: object, usual: int) -> int:
+    """An engine's option, unless it is given in a way that the engine alone knows."""
+    return value if type(value) is int and value > 0 else usual
+
+
 def _preempting(found: Forecast, card: Card) -> Iterator[str]:
     """That an engine cannot hold all sequences that it samples at once."""
-    config, training = found.config, found.config.training
-    prompts = -(-training.batch_size // config.num_shards)
-    at_once = config.rollout.engine_options.get("max_num_seqs", VLLM_SEQUENCES)
-    sequences = min(prompts * training.num_generations, at_once)
+    config = found.config
+    if engine_kind(config.rollout.engine or ALWAYS_THERE).memory_option is None:
+        return
+    at_once = _number(config.rollout.engine_options.get("max_num_seqs"), VLLM_SEQUENCES)
+    sequences = min(rows_per_shard(config), at_once)
     for engine in dict.fromkeys(card.engines):
         fit = engine.tokens // (found.prompt + config.max_tokens)
         if fit < sequences:
@@ -109,7 +115,7 @@ def _what_fits(found: Forecast, card: Card) -> str:
             config=config, placement=found.placement, shape=found.shape, prompt=found.prompt
         )
         if kind not in fitting and all(
-            each.most <= FULL * each.gpu.memory for each in other.cards() if each.training
+            each.most <= FULL * each.gpu.memory for each in other.cards() if each.depends_on_batch
         ):
             fitting[kind] = text
     larger = f"a GPU with {gib(card.most / FULL)} GiB"
@@ -136,6 +142,10 @@ def _other_settings(
                 "rollout.sleep_while_training = true",
                 _with(config, rollout=rollout.model_copy(update={"sleep_while_training": True})),
             )
+    if kind.memory_option is None:  # its keys and values are those of a shard
+        for count in range(config.num_shards + 1, training.batch_size + 1):
+            changed = rollout.model_copy(update={"num_shards": count})
+            yield "shards", f"rollout.num_shards = {count}", _with(config, rollout=changed)
     if not training.gradient_checkpointing:
         changed = training.model_copy(update={"gradient_checkpointing": True})
         yield (

@@ -87,6 +87,33 @@ def test_an_engine_that_would_preempt_is_warned_of(monkeypatch):
     assert not warnings(settled(model=model, training=lora, rollout=rollout))
 
 
+def test_only_an_engine_that_preempts_is_said_to(monkeypatch):
+    let_there_be(monkeypatch, several(2, *RTX))
+    training = {"batch_size": 64, "num_generations": 8, "max_completion_length": 8192}
+    tables = {"training": training | {"use_lora": True}}
+    assert "preempts" in " ".join(warnings(settled(**tables)))
+    found = warnings(settled(**tables, rollout={"engine": "transformers"}))
+    assert found and "preempts" not in " ".join(found)
+
+
+def test_the_rows_of_an_engine_are_those_of_whole_groups(monkeypatch):
+    let_there_be(monkeypatch, several(2))
+    training = {"batch_size": 3, "num_generations": 4}
+    found = forecast(
+        settled(training=training, rollout={"engine": "transformers", "num_shards": 2}), PROMPT
+    )
+    whole = settled(
+        training=training | {"batch_size": 2}, rollout={"engine": "transformers", "num_shards": 1}
+    )
+    assert found.cards()[1].engines == forecast(whole, PROMPT).cards()[1].engines
+
+
+def test_an_option_in_words_is_left_to_the_engine(monkeypatch):
+    let_there_be(monkeypatch, several(1, *RTX))
+    options = {"max_model_len": "8k", "max_num_seqs": "64"}
+    assert not warnings(settled(rollout={"engine": "vllm", "engine_options": options}))
+
+
 @pytest.mark.parametrize(
     ("optim", "share"), [("adamw_torch", 1), ("adamw_8bit", 0.25), ("lion_32bit", 0.5), ("sgd", 0)]
 )
@@ -106,6 +133,16 @@ def test_a_sleeping_engine_and_training_need_memory_in_turn(monkeypatch):
         for sleeps in (False, True)
     )
     assert asleep.cards()[0].most < awake.cards()[0].most
+
+
+def test_a_batch_that_does_not_fit_beside_an_engine_is_no_reason_to_refuse(monkeypatch):
+    let_there_be(monkeypatch, several(1))
+    training = {"batch_size": 32, "num_generations": 8, "max_completion_length": 4096}
+    config = settled(training=training, rollout={"engine": "transformers", "num_shards": 1})
+    (warning,) = warnings(config)
+    assert "the longest batch may take" in warning
+    shards = re.search(r"rollout\.num_shards = (\d+)", warning)
+    assert not warnings(override_config(config, [f"rollout.num_shards={shards[1]}"]))
 
 
 def test_a_model_of_unknown_sizes_is_warned_of(monkeypatch, tmp_path):
