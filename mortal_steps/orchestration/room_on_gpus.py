@@ -22,15 +22,19 @@ def warnings_of(found: Forecast) -> tuple[str, ...]:
     """A sentence for each card that is nearly full, with the nearest settings that fit.
 
     Raises `ConfigError` for a card that is too small whatever the batch, and for an engine without
-    room for its weights.
+    room for its weights; where the size of the model is a guess, that is a warning as well.
     """
     warnings: list[str] = []
     for card in _different(found.cards()):
         if card.static > card.gpu.memory:
-            raise ConfigError(
-                f"{card.name}: {_static_in_words(card)}, which it does not have. "
-                f"{_what_fits(found, card)}"
+            warnings.append(
+                _refused(
+                    found,
+                    f"{card.name}: {_static_in_words(card)}, which it does not have. "
+                    f"{_what_fits(found, card)}",
+                )
             )
+            continue
         warnings += (*_of_cache(found, card), *_preempting(found, card))
         if card.depends_on_batch and card.most > FULL * card.gpu.memory:
             warnings.append(
@@ -43,6 +47,13 @@ def warnings_of(found: Forecast) -> tuple[str, ...]:
             "does not use the usual names"
         )
     return tuple(warnings)
+
+
+def _refused(found: Forecast, problem: str) -> str:
+    """Raise `ConfigError`; a warning instead if the size of the model is a guess."""
+    if found.shape is not None and found.shape.counted:
+        raise ConfigError(problem)
+    return f"{problem}. This is a guess: the weights are not here yet, and were not counted"
 
 
 def _static_in_words(card: Card) -> str:
@@ -72,11 +83,12 @@ def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
     )
     for engine in dict.fromkeys(card.engines):
         if engine.reserved < engine.weights:
-            raise ConfigError(
+            yield _refused(
+                found,
                 f"{card.name}: {named} gets {gib(engine.reserved)} GiB of it, and its weights take "
-                f"{gib(engine.weights)} GiB. {remedy}"
+                f"{gib(engine.weights)} GiB. {remedy}",
             )
-        if engine.tokens < longest:
+        elif engine.tokens < longest:
             yield (
                 f"{card.name}: with {gib(engine.reserved)} GiB of it, {named} has room for the "
                 f"keys and values of about {engine.tokens:,} tokens, and does not start without "
