@@ -19,6 +19,8 @@ from mortal_steps.models.local_folder import read_type, weight_files
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 """All weights, or which file holds which of them."""
+TRAINING_ARGS = "training_args.bin"
+"""What transformers' trainers save beside weights."""
 GATED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text")
 """Values of `model_type` for decoders whose parameters follow from their sizes: their MLPs have
 three matrices."""
@@ -151,12 +153,17 @@ def count_parameters(folder: Path) -> int:
     """Parameters in the safetensors files of a folder; 0 if there are none, or not yet all."""
     from safetensors import safe_open  # Imported where used: takes a moment.
 
-    found, files, index = 0, weight_files(folder), folder / INDEX
-    if index.exists():
-        listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        if not {path.name for path in files}.issuperset(listed):
+    found, files = 0, {path.name: path for path in weight_files(folder)}
+    files.pop(TRAINING_ARGS, None)
+    if WHOLE in files:  # as transformers chooses
+        files = {WHOLE: files[WHOLE]}
+    elif (folder / INDEX).exists():
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        listed = set(index["weight_map"].values())
+        if not listed <= files.keys():
             return 0
-    for path in files:
+        files = {name: files[name] for name in listed}
+    for path in files.values():
         if path.suffix != ".safetensors":
             return 0
         with safe_open(path, framework="numpy") as file:

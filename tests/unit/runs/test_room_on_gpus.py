@@ -117,7 +117,20 @@ def test_an_option_in_words_is_left_to_the_engine(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("optim", "share"), [("adamw_torch", 1), ("adamw_8bit", 0.25), ("lion_32bit", 0.5), ("sgd", 0)]
+    ("optim", "share"),
+    [
+        ("adamw_torch", 1),
+        ("adamw_8bit", 0.25),
+        ("adamw_torch_4bit", 0.125),
+        ("paged_adamw_32bit", 0),
+        ("lion_32bit", 0.5),
+        ("lion_8bit", 0.125),
+        ("rmsprop", 0.5),
+        ("adagrad", 0.5),
+        ("galore_adamw_8bit", 0),
+        ("lomo", 0),
+        ("sgd", 0),
+    ],
 )
 def test_what_the_optimizer_keeps_is_counted(monkeypatch, optim, share):
     let_there_be(monkeypatch, several(1, *RTX))
