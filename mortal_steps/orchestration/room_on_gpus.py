@@ -53,7 +53,7 @@ def _refused(found: Forecast, problem: str) -> str:
     """Raise `ConfigError`; a warning instead if the size of the model is a guess."""
     if found.shape is not None and found.shape.counted:
         raise ConfigError(problem)
-    return f"{problem}. This is a guess: the weights are not here yet, and were not counted"
+    return f"{problem}. This is a guess: the model's parameters could not be counted here"
 
 
 def _static_in_words(card: Card) -> str:
@@ -138,6 +138,11 @@ def _other_settings(
     config: RunConfig, placement: Placement
 ) -> Iterator[tuple[str, str, RunConfig]]:
     """Settings that need less memory, each kind from the nearest on."""
+    yield from _of_sampling(config, placement)
+    yield from _of_training(config)
+
+
+def _of_sampling(config: RunConfig, placement: Placement) -> Iterator[tuple[str, str, RunConfig]]:
     training, rollout = config.training, config.rollout
     kind = engine_kind(rollout.engine or ALWAYS_THERE)
     if placement.shares and kind.memory_option is not None:
@@ -158,6 +163,10 @@ def _other_settings(
         for count in range(config.num_shards + 1, training.batch_size + 1):
             changed = rollout.model_copy(update={"num_shards": count})
             yield "shards", f"rollout.num_shards = {count}", _with(config, rollout=changed)
+
+
+def _of_training(config: RunConfig) -> Iterator[tuple[str, str, RunConfig]]:
+    training = config.training
     if not training.gradient_checkpointing:
         changed = training.model_copy(update={"gradient_checkpointing": True})
         yield (
