@@ -121,13 +121,13 @@ def _weights(config: RunConfig, shape: ModelShape, weight: int) -> int:
 
 
 def _of_optimizer(training: TrainingConfig, size: int) -> int:
-    """Bytes that the optimizer keeps for a parameter."""
+    """Bytes that the optimizer keeps for a parameter; 0 for one of which too little is known."""
     name = str(training.trl.get("optim", "adamw"))
+    moments = {"adam": 2, "lion": 1, "rmsprop": 1, "adagrad": 1}
+    kept = next((count for start, count in moments.items() if name.startswith(start)), 0)
     if "8bit" in name:
-        return 2
-    if name.startswith(("sgd", "adafactor")):  # adafactor's are sums over rows and columns
-        return 0
-    return size if "lion" in name else 2 * size
+        return kept
+    return kept // 2 if "4bit" in name else kept * size
 
 
 def trained_parameters(training: TrainingConfig, shape: ModelShape) -> int:

@@ -17,8 +17,13 @@ from mortal_steps.config.training import USUAL_LAYERS, LoraConfig
 from mortal_steps.models.hub import find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_type, weight_files
 
-INDEX = "model.safetensors.index.json"
-"""Which file holds which weights, beside several of them."""
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+"""All weights, or which file holds which of them."""
+TRAINING_ARGS = "training_args.bin"
+"""What transformers' trainers save beside weights."""
+GATED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text")
+"""Values of `model_type` for decoders whose parameters follow from their sizes: their MLPs have
+three matrices."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +43,8 @@ class ModelShape:
     tied: bool
     """Whether the output embeddings are the input embeddings."""
     parameters: int
+    counted: bool = True
+    """Whether `parameters` is their number, rather than a guess at it."""
     dtype: str | None = None
     """Type that the weights were saved in, if config.json tells it."""
 
@@ -101,12 +108,14 @@ def read_shape(path: Path) -> ModelShape | None:
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
         text = settings.get("text_config", settings)
-        return _shape(text, path)
-    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        tied = text.get("tie_word_embeddings", settings.get("tie_word_embeddings", True))
+        return _shape(text, path, tied=bool(tied))
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, ArithmeticError):
         return None
 
 
-def _shape(text: dict[str, Any], path: Path) -> ModelShape:
+def _shape(text: dict[str, Any], path: Path, *, tied: bool) -> ModelShape:
+    """Raises `ValueError` for sizes that are no positive integers."""
     hidden, heads = text["hidden_size"], text["num_attention_heads"]
     head = text.get("head_dim") or hidden // heads
     experts = text.get("num_experts") or text.get("num_local_experts") or 0
@@ -119,12 +128,17 @@ def _shape(text: dict[str, Any], path: Path) -> ModelShape:
         keys=(text.get("num_key_value_heads") or heads) * head,
         mlp=width * (text.get("num_experts_per_tok", 1) if experts else 1),
         vocabulary=text["vocab_size"],
-        tied=bool(text.get("tie_word_embeddings", False)),
+        tied=tied,
         parameters=0,
         dtype=read_type(path),
     )
-    found = count_parameters(path.parent) or _by_shape(shape, width, experts)
-    return replace(shape, parameters=found)
+    sizes = (shape.hidden, shape.layers, shape.attention, shape.keys, shape.mlp, shape.vocabulary)
+    if not all(type(size) is int and size > 0 for size in sizes):
+        raise ValueError(f"{path}: a size is no positive integer")
+    if found := count_parameters(path.parent):
+        return replace(shape, parameters=found)
+    known = text.get("model_type") in GATED
+    return replace(shape, parameters=_by_shape(shape, width, experts), counted=known)
 
 
 def _by_shape(shape: ModelShape, width: int, experts: int) -> int:
@@ -139,12 +153,17 @@ def count_parameters(folder: Path) -> int:
     """Parameters in the safetensors files of a folder; 0 if there are none, or not yet all."""
     from safetensors import safe_open  # Imported where used: takes a moment.
 
-    found, files, index = 0, weight_files(folder), folder / INDEX
-    if index.exists():
-        listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        if not {path.name for path in files}.issuperset(listed):
+    found, files = 0, {path.name: path for path in weight_files(folder)}
+    files.pop(TRAINING_ARGS, None)
+    if WHOLE in files:  # as transformers chooses
+        files = {WHOLE: files[WHOLE]}
+    elif (folder / INDEX).exists():
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        listed = set(index["weight_map"].values())
+        if not listed <= files.keys():
             return 0
-    for path in files:
+        files = {name: files[name] for name in listed}
+    for path in files.values():
         if path.suffix != ".safetensors":
             return 0
         with safe_open(path, framework="numpy") as file:

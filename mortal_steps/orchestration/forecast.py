@@ -38,6 +38,8 @@ class EngineMemory:
     weights: int
     cache: int
     """Room for keys and values."""
+    fixed: int
+    """What it takes whatever a batch is like."""
     reserved: int
     """All that it takes."""
     tokens: int
@@ -56,6 +58,11 @@ class Card:
     """Bytes that are taken whatever a batch is like."""
     most: int
     """Bytes at the fullest moment."""
+
+    @property
+    def depends_on_batch(self) -> bool:
+        """Whether a smaller batch would take less of it."""
+        return self.most > self.static
 
     @property
     def name(self) -> str:
@@ -102,15 +109,16 @@ class Forecast:
         here = [gpus for gpus in self.placement.engines if gpu.uuid in {one.uuid for one in gpus}]
         found = [engine_memory(self.placed, shape, gpu, self.prompt) for _ in here]
         engines = [one for one in found if one is not None]
+        fixed = sum(one.fixed for one in engines)
         sampling = sum(one.reserved for one in engines)
         if training is None:
-            return Card(gpu=gpu, training=None, engines=engines, static=sampling, most=sampling)
+            return Card(gpu=gpu, training=None, engines=engines, static=fixed, most=sampling)
         static, most = training.static + CONTEXT, training.total + CONTEXT
         if config.rollout.sleep_while_training:  # the engines or the gradients, in turn
-            awake = static - training.gradients + sampling
-            static, most = max(static, awake), max(most, awake)
+            awake = static - training.gradients
+            static, most = max(static, awake + fixed), max(most, awake + sampling)
         else:
-            static, most = static + sampling, most + sampling
+            static, most = static + fixed, most + sampling
         return Card(gpu=gpu, training=training, engines=engines, static=static, most=most)
 
 
@@ -138,15 +146,29 @@ def engine_memory(
     if kind.memory_option is not None:
         reserved = round(float(options.get(kind.memory_option, VLLM_SHARE)) * gpu.memory)
         cache = max(0, round(reserved - weights - VLLM_OVERHEAD))
-        if fixed := options.get("kv_cache_memory_bytes"):
-            cache, reserved = int(fixed), round(int(fixed) + weights + VLLM_OVERHEAD)
+        if room := options.get("kv_cache_memory_bytes"):
+            cache, reserved = int(room), round(int(room) + weights + VLLM_OVERHEAD)
+        always = reserved
     elif kind.needs is None:
-        rows = -(-config.training.rows // config.num_shards)
+        rows = rows_per_shard(config)
         cache = rows * (prompt + config.max_tokens) * per_token
-        reserved = weights + cache + 3 * 4 * rows * shape.vocabulary + CONTEXT
+        always = weights + CONTEXT
+        reserved = always + cache + 3 * 4 * rows * shape.vocabulary
     else:
         return None
-    return EngineMemory(weights=weights, cache=cache, reserved=reserved, tokens=cache // per_token)
+    return EngineMemory(
+        weights=weights,
+        cache=cache,
+        fixed=always,
+        reserved=reserved,
+        tokens=cache // per_token,
+    )
+
+
+def rows_per_shard(config: RunConfig) -> int:
+    """Completions that an engine samples for a shard, at most: a shard has whole groups."""
+    training = config.training
+    return -(-training.batch_size // config.num_shards) * training.num_generations
 
 
 def gib(num_bytes: float) -> str:

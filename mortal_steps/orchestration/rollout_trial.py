@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import call_once
+from mortal_steps.compute.placement import placed_config
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.data.problem_files import dataset_fingerprint
@@ -65,15 +66,17 @@ def try_rollout(
         )
         if path != config.model.name_or_path:
             ref = store.write_record("problems.json", list(problems), list[Problem])
-            call_once(_spec(config, store, path, "actor"), "build_base_model", problems=ref)
-        spec = dataclasses.replace(_spec(config, store, path, "rollout"), factory=WORKER)
+            call_once(trial_spec(config, store, path, "actor"), "build_base_model", problems=ref)
+        spec = dataclasses.replace(trial_spec(config, store, path, "rollout"), factory=WORKER)
         sampled: SampledProblems = call_once(
             spec, "sample", problems=list(problems), num_generations=num_generations
         )
     return sampled
 
 
-def _spec(config: RunConfig, store: RunStore, model_path: str, role: Role) -> WorkerSpec:
+def trial_spec(config: RunConfig, store: RunStore, model_path: str, role: Role) -> WorkerSpec:
+    """A worker of the trial, on the GPU that a run would give it."""
+    placed = placed_config(config)
     return worker_specs(
-        config, run_dir=store.root, fingerprint="", model_path=model_path, num_steps=1
+        placed, run_dir=store.root, fingerprint="", model_path=model_path, num_steps=1
     )[role]

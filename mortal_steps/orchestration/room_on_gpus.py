@@ -8,7 +8,7 @@ from mortal_steps.compute.placement import Placement
 from mortal_steps.config import RunConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.forecast import Card, Forecast, gib
+from mortal_steps.orchestration.forecast import Card, Forecast, gib, rows_per_shard
 from mortal_steps.orchestration.settling import find_context
 from mortal_steps.report.units import counted
 
@@ -22,17 +22,21 @@ def warnings_of(found: Forecast) -> tuple[str, ...]:
     """A sentence for each card that is nearly full, with the nearest settings that fit.
 
     Raises `ConfigError` for a card that is too small whatever the batch, and for an engine without
-    room for its weights.
+    room for its weights; where the size of the model is a guess, that is a warning as well.
     """
     warnings: list[str] = []
     for card in _different(found.cards()):
         if card.static > card.gpu.memory:
-            raise ConfigError(
-                f"{card.name}: {_static_in_words(card)}, which it does not have. "
-                f"{_what_fits(found, card)}"
+            warnings.append(
+                _refused(
+                    found,
+                    f"{card.name}: {_static_in_words(card)}, which it does not have. "
+                    f"{_what_fits(found, card)}",
+                )
             )
+            continue
         warnings += (*_of_cache(found, card), *_preempting(found, card))
-        if card.training is not None and card.most > FULL * card.gpu.memory:
+        if card.depends_on_batch and card.most > FULL * card.gpu.memory:
             warnings.append(
                 f"{card.name}: the longest batch may take {gib(card.most)} GiB of it, and more "
                 f"than {FULL:.0%} may not be usable. {_what_fits(found, card)}"
@@ -45,12 +49,19 @@ def warnings_of(found: Forecast) -> tuple[str, ...]:
     return tuple(warnings)
 
 
+def _refused(found: Forecast, problem: str) -> str:
+    """Raise `ConfigError`; a warning instead if the size of the model is a guess."""
+    if found.shape is not None and found.shape.counted:
+        raise ConfigError(problem)
+    return f"{problem}. This is a guess: the model's parameters could not be counted here"
+
+
 def _static_in_words(card: Card) -> str:
     parts = []
     if card.training is not None:
         parts.append(f"weights, gradients and optimizer take {gib(card.training.static)} GiB")
     if card.engines:
-        taken = sum(engine.reserved for engine in card.engines)
+        taken = sum(engine.fixed for engine in card.engines)
         parts.append(f"{counted(len(card.engines), 'rollout worker')} {gib(taken)} GiB")
     return " and ".join(parts)
 
@@ -65,18 +76,19 @@ def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
     context = min(
         config.model.max_model_len, find_context(config.model) or config.model.max_model_len
     )
-    longest = options.get("max_model_len", context)
+    longest = _number(options.get("max_model_len"), context)
     remedy = (
         "Raise rollout.engine_options.gpu_memory_utilization, lower model.max_model_len, or give "
         "it a GPU of its own"
     )
     for engine in dict.fromkeys(card.engines):
         if engine.reserved < engine.weights:
-            raise ConfigError(
+            yield _refused(
+                found,
                 f"{card.name}: {named} gets {gib(engine.reserved)} GiB of it, and its weights take "
-                f"{gib(engine.weights)} GiB. {remedy}"
+                f"{gib(engine.weights)} GiB. {remedy}",
             )
-        if engine.tokens < longest:
+        elif engine.tokens < longest:
             yield (
                 f"{card.name}: with {gib(engine.reserved)} GiB of it, {named} has room for the "
                 f"keys and values of about {engine.tokens:,} tokens, and does not start without "
@@ -84,12 +96,18 @@ def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
             )
 
 
+def _number(value: object, usual: int) -> int:
+    """An engine's option, unless it is given in a way that the engine alone knows."""
+    return value if type(value) is int and value > 0 else usual
+
+
 def _preempting(found: Forecast, card: Card) -> Iterator[str]:
     """That an engine cannot hold all sequences that it samples at once."""
-    config, training = found.config, found.config.training
-    prompts = -(-training.batch_size // config.num_shards)
-    at_once = config.rollout.engine_options.get("max_num_seqs", VLLM_SEQUENCES)
-    sequences = min(prompts * training.num_generations, at_once)
+    config = found.config
+    if engine_kind(config.rollout.engine or ALWAYS_THERE).memory_option is None:
+        return
+    at_once = _number(config.rollout.engine_options.get("max_num_seqs"), VLLM_SEQUENCES)
+    sequences = min(rows_per_shard(config), at_once)
     for engine in dict.fromkeys(card.engines):
         fit = engine.tokens // (found.prompt + config.max_tokens)
         if fit < sequences:
@@ -109,7 +127,7 @@ def _what_fits(found: Forecast, card: Card) -> str:
             config=config, placement=found.placement, shape=found.shape, prompt=found.prompt
         )
         if kind not in fitting and all(
-            each.most <= FULL * each.gpu.memory for each in other.cards() if each.training
+            each.most <= FULL * each.gpu.memory for each in other.cards() if each.depends_on_batch
         ):
             fitting[kind] = text
     larger = f"a GPU with {gib(card.most / FULL)} GiB"
@@ -120,6 +138,11 @@ def _other_settings(
     config: RunConfig, placement: Placement
 ) -> Iterator[tuple[str, str, RunConfig]]:
     """Settings that need less memory, each kind from the nearest on."""
+    yield from _of_sampling(config, placement)
+    yield from _of_training(config)
+
+
+def _of_sampling(config: RunConfig, placement: Placement) -> Iterator[tuple[str, str, RunConfig]]:
     training, rollout = config.training, config.rollout
     kind = engine_kind(rollout.engine or ALWAYS_THERE)
     if placement.shares and kind.memory_option is not None:
@@ -136,6 +159,14 @@ def _other_settings(
                 "rollout.sleep_while_training = true",
                 _with(config, rollout=rollout.model_copy(update={"sleep_while_training": True})),
             )
+    if kind.memory_option is None:  # its keys and values are those of a shard
+        for count in range(config.num_shards + 1, training.batch_size + 1):
+            changed = rollout.model_copy(update={"num_shards": count})
+            yield "shards", f"rollout.num_shards = {count}", _with(config, rollout=changed)
+
+
+def _of_training(config: RunConfig) -> Iterator[tuple[str, str, RunConfig]]:
+    training = config.training
     if not training.gradient_checkpointing:
         changed = training.model_copy(update={"gradient_checkpointing": True})
         yield (

@@ -25,6 +25,7 @@ from typing import Any
 
 from mortal_steps.compute.base import CallKey, Compute, Role, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
+from mortal_steps.compute.placement import placed_config
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RunConfig
 from mortal_steps.data import dataset_fingerprint
@@ -245,7 +246,7 @@ def finished_specs(config: RunConfig, store: RunStore, run: Run) -> dict[Role, W
     """Workers that sample with a finished model, and score what it says, in a registry's `store`;
     `config` is one `with_model`."""
     specs = worker_specs(
-        config,
+        placed_config(config),
         run_dir=store.root.absolute(),
         fingerprint=run.info.fingerprint,
         model_path=config.model.name_or_path,

@@ -15,9 +15,14 @@ from mortal_steps.compute.placement import (
 from mortal_steps.config import ComputeConfig, RunConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.opening import as_begun
+from mortal_steps.orchestration.rollout_trial import trial_spec
 from mortal_steps.orchestration.settling import settle
+from mortal_steps.promotion.judging import finished_specs
+from mortal_steps.runs.run import Run
+from mortal_steps.store import RunStore
 from mortal_steps.system import gpus as of_system
 from tests.support.made_up_gpus import let_there_be, several
+from tests.support.run_info import run_info
 
 
 def config(*, actor=(), devices=(), **rollout):
@@ -67,6 +72,17 @@ def test_the_workers_get_the_devices_that_the_placement_says(monkeypatch):
     assert placed_config(placed) == placed
     let_there_be(monkeypatch, several(1))
     assert placed_config(config()).compute == config().compute  # it sees no other
+
+
+def test_a_model_is_tried_and_judged_on_the_gpus_of_its_rollout_workers(monkeypatch, tmp_path):
+    let_there_be(monkeypatch, several(3))
+    store = RunStore(tmp_path)
+    tried = trial_spec(config(), store, "model", "rollout")
+    judged = finished_specs(config(), store, Run(store, config(), run_info(tmp_path)))["rollout"]
+    for spec in (tried, judged):
+        assert spec.devices == ("1", "2") and spec.count == 2
+        assert "gpu_memory_utilization" not in spec.kwargs["config"].rollout.engine_options
+    assert trial_spec(config(), store, "model", "actor").devices == ("0",)
 
 
 def test_seven_devices_have_seven_workers(monkeypatch):

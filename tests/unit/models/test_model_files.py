@@ -1,14 +1,18 @@
 """A local model that is overwritten between two starts of a run is noticed."""
 
+import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from mortal_steps.config import ModelConfig, NewModelConfig, RunConfig
 from mortal_steps.errors import ModelError
 from mortal_steps.models import local_folder
 from mortal_steps.models.local_folder import check_folder, describe_model
+from mortal_steps.models.shape import count_parameters
 from mortal_steps.orchestration.opening import create_run, open_run
 from mortal_steps.runs.run import find_run
 from mortal_steps.types import FinalModel
@@ -92,3 +96,17 @@ def test_an_adapter_is_refused_with_the_way_to_a_model(tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(ModelError, match=r"is a PEFT adapter, .*merge_and_unload"):
         check_folder(tmp_path)
+
+
+def test_the_parameters_are_those_of_the_files_that_are_loaded(tmp_path):
+    for name in ("one", "two", "consolidated"):
+        save_file({name: np.zeros((2, 3), np.float32)}, tmp_path / f"{name}.safetensors")
+    (tmp_path / "training_args.bin").touch()
+    index = {"weight_map": {"one": "one.safetensors", "two": "two.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert count_parameters(tmp_path) == 12
+    (tmp_path / "two.safetensors").unlink()
+    assert count_parameters(tmp_path) == 0, "not all of them are here"
+    save_file({"all": np.zeros(15, np.float32)}, tmp_path / "model.safetensors")
+    (tmp_path / "pytorch_model.bin").touch()
+    assert count_parameters(tmp_path) == 15
