@@ -121,13 +121,18 @@ def _weights(config: RunConfig, shape: ModelShape, weight: int) -> int:
 
 
 def _of_optimizer(training: TrainingConfig, size: int) -> int:
-    """Bytes that the optimizer keeps for a parameter."""
+    """Bytes that the optimizer keeps for a parameter on the GPU, at least: 0 for one that is not
+    known here."""
     name = str(training.trl.get("optim", "adamw"))
-    if "8bit" in name:
-        return 2
-    if name.startswith(("sgd", "adafactor")):  # adafactor's are sums over rows and columns
+    if name.startswith("paged"):  # to the memory of the machine
         return 0
-    return size if "lion" in name else 2 * size
+    if "4bit" in name:
+        return 1
+    if "8bit" in name:
+        return 2 if "adam" in name else 1
+    if name.startswith(("lion", "rmsprop", "adagrad")):
+        return size
+    return 2 * size if name.startswith("adamw") else 0
 
 
 def trained_parameters(training: TrainingConfig, shape: ModelShape) -> int:
