@@ -190,7 +190,7 @@ def changed_keys(changes: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
     return keys
 
 
-OF_MODES: Mapping[str, Any] = {
+OF_MODES: dict[str, Any] = {
     **{
         f"compute.modal.{name}": getattr(ModalConfig(), name)
         for name in ("gpu", "vllm_mode", "actor", "rollout")
