@@ -52,7 +52,7 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
     run = _run(config)
     problems = None
     if data:
-        own = {"eval_source": None, "eval_split": None, "eval_samples": 0}
+        own = {"config": None, "eval_source": None, "eval_split": None, "eval_samples": 0}
         others = {**own, "eval_sets": dict[str, str](), **data}
         problems = read_held_out(run.config.data.model_copy(update=others), run.config.seed)
     gate = Gate(run, _registry(run), problems=problems)

@@ -17,7 +17,7 @@ from typing import Any
 
 from mortal.trainer.modes import Distributed, Mode, SingleNode
 from mortal.trainer.settings import KEYS, flat
-from mortal.trainer.trl_counts import IN_BATCHES, SIZES, STEPS, sizes_of, steps_of
+from mortal.trainer.trl_counts import IN_BATCHES, SIZES, STEPS, named_steps, sizes_of, steps_of
 from mortal_steps.config import RunConfig
 from mortal_steps.config.keys import keys_of
 from mortal_steps.config.marks import trl_option
@@ -206,7 +206,9 @@ def _with_options(
     if is_whole:
         keys |= steps_of(values, chosen, idle)
     else:
-        keys |= {IN_BATCHES[n]: values[n] for n in IN_BATCHES if n in values}
+        keys |= named_steps(values, idle)
+    if "vllm_mode" in values and "use_vllm" not in values:
+        idle["vllm_mode"] = "use_vllm is off"
     if "use_vllm" in values:
         found["mode"], engine = _mode(found["mode"], values)
         keys |= engine
@@ -226,7 +228,8 @@ def _with_options(
         else:
             keys[f"training.trl.{name}"] = values[name]
     said = tuple(f"{name} changes nothing: {reason}" for name, reason in idle.items())
-    return _placed(found, keys, {key for n in chosen if (key := _key(n))}), said
+    asked = {_key(n) for n in chosen if n != "eval_steps" or values.get("eval_strategy") != "no"}
+    return _placed(found, keys, asked), said
 
 
 def _mode(mode: Mode | None, values: Mapping[str, Any]) -> tuple[Mode, dict[str, Any]]:
@@ -289,14 +292,17 @@ def _plain(value: Any, name: str) -> Any:
     return value
 
 
-def _key(option: str) -> str | None:
-    return SAME.get(option) or OTHER.get(option)
+def _key(option: str) -> str:
+    return {**IN_BATCHES, **SAME, **OTHER}.get(option, f"training.trl.{option}")
 
 
 def _placed(found: dict[str, Any], keys: Mapping[str, Any], asked: set[str]) -> dict[str, Any]:
     """The parameters with these keys: those of parameters there, the others in `config`."""
     parameters = {key: name for name, key in KEYS.items()}
     own = dict(flat(found["config"] or {}))
+    for table in {key.rpartition(".")[0] for key in keys} & own.keys():
+        if isinstance(own[table], Mapping):
+            own |= {f"{table}.{name}": value for name, value in own.pop(table).items()}
     for key, value in keys.items():
         if (name := parameters.get(key)) is not None:
             if found[name] not in (None, value):

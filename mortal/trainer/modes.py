@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mortal_steps.config.gpus import gpu_count, modal_gpu
+from mortal_steps.config.run import ROLLOUT_WORKERS
 from mortal_steps.errors import ConfigError
 
 
@@ -88,8 +89,9 @@ class Distributed:
     """GPU of the actor's container on Modal."""
     rollout: GPU = "A10G"
     """GPU of each rollout worker's container on Modal."""
-    num_rollout_workers: int = 2
-    """Number of processes, or of containers on Modal, that sample."""
+    num_rollout_workers: int | None = None
+    """Number of processes, or of containers on Modal, that sample. None: two on Modal; on this
+    machine, see `rollout.num_rollout_workers`."""
     weight_sync_method: str | None = None
     """How rollout workers receive new weights: `reload`, `volume` or `checkpoint`; `direct`, which
     works on this machine only; or a method of your own as `module:name`. None: see
@@ -114,7 +116,7 @@ class Distributed:
 
     def containers(self) -> str:
         """What it takes on Modal, in words."""
-        workers = self.num_rollout_workers
+        workers = self.num_rollout_workers or ROLLOUT_WORKERS
         return f"the actor on {_name(self.actor)} and {workers} x {_name(self.rollout)}"
 
 

@@ -12,6 +12,7 @@ from mortal.trainer.objects.datasets import eval_keys, source_of
 from mortal.trainer.objects.models import lora_settings, model_settings, quantization_settings
 from mortal.trainer.objects.rewards import terms_of
 from mortal_steps.config import RunConfig, TrainingConfig
+from mortal_steps.config.compute import ModalConfig
 from mortal_steps.config.defaults import CODE_DATASET
 from mortal_steps.config.keys import keys_of
 from mortal_steps.config.loader import parse_config
@@ -175,7 +176,7 @@ def changed_keys(changes: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
         elif name == "eval_dataset":
             keys |= eval_keys(value, runs_dir)
         elif name == "mode":
-            keys |= checked_mode(value).settings()
+            keys |= OF_MODES | checked_mode(value).settings()
         elif name == "config":
             check_table(value)
             keys |= dict(flat(value))
@@ -187,6 +188,16 @@ def changed_keys(changes: Mapping[str, Any], runs_dir: str) -> dict[str, Any]:
                 "reward_funcs (with reward_weights), train_dataset, eval_dataset, mode and config"
             )
     return keys
+
+
+OF_MODES: dict[str, Any] = {
+    **{
+        f"compute.modal.{name}": getattr(ModalConfig(), name)
+        for name in ("gpu", "vllm_mode", "actor", "rollout")
+    },
+    "rollout.num_rollout_workers": None,
+}
+"""Keys that only one of the modes has, with their defaults, to which a fork goes back."""
 
 
 def overrides(keys: Mapping[str, Any]) -> list[str]:
@@ -216,6 +227,7 @@ def _check_free(key: str, decided: Mapping[str, Any]) -> None:
     if key in decided and key not in OF_DEFAULTS:
         name = "peft_config" if key.startswith("training.") else "mode"
         name = "quantization_config" if key == "model.quantization" else name
+        name = "mode, or use_vllm in args," if key == "rollout.engine" else name
         raise ConfigError(
             f"{ORIGIN}(config={{{key!r}: ...}}): the parameter {name} sets this key already "
             f"({decided[key]!r}); leave out one of the two"
@@ -243,5 +255,5 @@ def _nested(keys: Mapping[str, Any]) -> dict[str, Any]:
             table = table.setdefault(part, {})
             if not isinstance(table, dict):
                 raise ConfigError(f"{ORIGIN}: {key!r}: {part!r} is a value, not a section")
-        table[name] = value
+        table[name] = dict(value) if isinstance(value, Mapping) else value
     return nested

@@ -79,20 +79,33 @@ def steps_of(values: Mapping[str, Any], chosen: set[str], idle: dict[str, str]) 
     found: dict[str, Any] = {"training.max_steps": -1, "evaluation.eval_steps": 0}
     if values["max_steps"] > 0:
         found["training.max_steps"] = batches("max_steps", values["max_steps"])
-    if values["save_strategy"] != "steps":
-        idle["save_strategy"] = "checkpoints are what a run goes on from; see [checkpoints]"
-    elif "save_steps" in chosen:
+    check_strategies(values, idle)
+    if values["save_strategy"] == "steps" and "save_steps" in chosen:
         found["checkpoints.save_steps"] = batches("save_steps", values["save_steps"])
     if values["eval_strategy"] == "steps":
         every = values["eval_steps"] or values["logging_steps"]
         found["evaluation.eval_steps"] = batches("eval_steps", every)
         found["evaluation.on_start"] = values["eval_on_start"]
-    elif values["eval_strategy"] != "no":
+    return found
+
+
+def named_steps(values: Mapping[str, Any], idle: dict[str, str]) -> dict[str, Any]:
+    """The same for options that are given by name, which count batches already."""
+    check_strategies(values, idle)
+    found = {key: values[name] for name, key in IN_BATCHES.items() if name in values}
+    return found | ({"evaluation.eval_steps": 0} if values.get("eval_strategy") == "no" else {})
+
+
+def check_strategies(values: Mapping[str, Any], idle: dict[str, str]) -> None:
+    """Raise `ConfigError` for evaluations that do not follow steps. A `save_strategy` that does not
+    is added to `idle`."""
+    if values.get("save_strategy", "steps") != "steps":
+        idle["save_strategy"] = "checkpoints are what a run goes on from; see [checkpoints]"
+    if values.get("eval_strategy", "no") not in ("no", "steps"):
         raise ConfigError(
-            f"args.eval_strategy = {values['eval_strategy']!r}: evaluations follow steps; write "
+            f"eval_strategy = {values['eval_strategy']!r}: evaluations follow steps; write "
             "eval_strategy='steps' with eval_steps"
         )
-    return found
 
 
 def _exactly(count: int, part: int, counted: str, parts: str) -> int:

@@ -230,7 +230,12 @@ def _of_idle_gpus(config: RunConfig, found: Placement) -> Iterator[str]:
         return
     idle = f"GPU {', '.join(gpu.address for gpu in found.idle)}"
     does = "does nothing" if len(found.idle) == 1 else "do nothing"
-    if workers is not None:
+    if config.compute.mode == "single_node":
+        yield (
+            f"{idle} {does}: compute.mode = 'single_node' has one rollout worker. With "
+            "'distributed', which is mode=Distributed() in Python, each gets one"
+        )
+    elif workers is not None:
         names = "compute.local.rollout.devices names" if devices else "this machine has"
         yield (
             f"{idle} {does}: {names} more GPUs than rollout.num_rollout_workers = {workers} use. "

@@ -113,7 +113,10 @@ def _write(values: dict[str, Any], keys: list[str], value: Any, said: str) -> No
 
 
 def _parse_value(text: str) -> Any:
-    """A TOML value. Anything else is a plain string, so that quotes can be left out."""
+    """A TOML value, or None for `null`, which TOML lacks. Anything else is a plain string, so that
+    quotes can be left out."""
+    if text == "null":
+        return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import os
@@ -97,16 +98,22 @@ def saved(runs_dir: str, *objects: Any) -> Path:
 
 
 def _check_is_models_own(tokenizer: Any, name: str) -> None:
-    """Raise `ModelError` unless the tokenizer is the model's own, whatever it pads with: TRL pads
-    prompts on the left, and masks what it pads."""
+    """Raise `ModelError` unless the tokenizer is the model's own, whatever it pads with and cuts
+    off: TRL pads prompts on the left, and masks what it pads."""
     from transformers import AutoTokenizer
 
-    own = AutoTokenizer.from_pretrained(name)
-    own.padding_side = tokenizer.padding_side
-    if tokenizer.pad_token == tokenizer.eos_token:
-        own.pad_token = tokenizer.eos_token
+    own, used = AutoTokenizer.from_pretrained(name), copy.deepcopy(tokenizer)
+    own.padding_side, own.truncation_side = used.padding_side, used.truncation_side
+    if used.pad_token in own.get_vocab():
+        own.pad_token = used.pad_token
+    for one in (own, used):
+        for side in ("padding_side", "truncation_side"):  # saved if it was an argument
+            one.init_kwargs.pop(side, None)
+        if one.is_fast:  # it saves what the last call padded and cut off
+            one.backend_tokenizer.no_padding()
+            one.backend_tokenizer.no_truncation()
     with tempfile.TemporaryDirectory() as given, tempfile.TemporaryDirectory() as models:
-        tokenizer.save_pretrained(given)
+        used.save_pretrained(given)
         own.save_pretrained(models)
         if _digest(Path(given)) == _digest(Path(models)):
             return

@@ -73,14 +73,14 @@ def _read(config: DataConfig, seed: int, held_out: bool, key: str, source: str) 
     place = f"{key} = {source!r}"
     made = made_rows(source)
     if made:
-        _refuse_parts(config, held_out, place)
+        _refuse_parts(config, held_out, key, place)
         request = SourceRequest(
             task=made.task, options=config.options, seed=seed, held_out=held_out, place=place
         )
         return _make(made, request, key)
     path = Path(source).expanduser()
     if is_file(path):
-        _refuse_parts(config, held_out, place)
+        _refuse_parts(config, held_out, key, place)
         return read_file(path, place)
     # An evaluation source without a split of its own has the training rows' one.
     own_split = held_out and config.eval_split is not None
@@ -109,13 +109,13 @@ def _made_by_user(source: DatasetSource, request: SourceRequest) -> Iterator[Row
         raise DataError(f"{request.place} raises {type(error).__name__}: {error}") from error
 
 
-def _refuse_parts(config: DataConfig, held_out: bool, place: str) -> None:
-    """A single table has neither splits nor configurations."""
-    chosen = {
-        "data.config": config.config,
-        "data.split": None if config.split == "train" else config.split,
-        "data.eval_split": config.eval_split if held_out else None,
-    }
+def _refuse_parts(config: DataConfig, held_out: bool, key: str, place: str) -> None:
+    """A single table has neither splits nor configurations. What is chosen of `data.source` says
+    nothing about another source."""
+    chosen = {"data.eval_split": config.eval_split if held_out else None}
+    if key == "data.source":
+        split = None if config.split == "train" else config.split
+        chosen = {"data.config": config.config, "data.split": split, **chosen}
     for key, value in chosen.items():
         if value is not None:
             raise DataError(

@@ -37,3 +37,21 @@ def test_the_usual_layers_are_two_of_seven():
     few, all_of_them = memory({"target_modules": "peft-default"}, {}), memory({}, {})
     named = memory({"target_modules": ["q_proj", "v_proj"]}, {})
     assert few == named and few.optimizer < all_of_them.optimizer / 2
+
+
+@pytest.mark.parametrize(
+    ("optim", "size"),
+    [
+        ("adamw_torch_fused", 8),
+        ("adamw_8bit", 2),
+        ("lion_8bit", 1),
+        ("adamw_torch_4bit", 1),
+        ("paged_adamw_32bit", 0),
+        ("rmsprop", 4),
+        ("galore_adamw", 0),
+    ],
+)
+def test_an_optimizer_that_is_not_known_takes_nothing(optim, size):
+    values = {"model": {"dtype": "float32"}, "training": {"trl": {"optim": optim}}}
+    found = training_memory(parse_config(values), SEVEN_BILLION, prompt=200, autocast=True)
+    assert found.optimizer == size * SEVEN_BILLION.parameters

@@ -118,6 +118,13 @@ def test_idle_gpus_are_named(monkeypatch, caplog):
     assert "GPU 3 does nothing: an engine takes 2" in caplog.text
 
 
+def test_a_single_node_leaves_gpus_idle_whatever_the_number_of_workers(monkeypatch, caplog):
+    let_there_be(monkeypatch, several(4))
+    single = {"compute": ComputeConfig(mode="single_node")}
+    check_devices(config().model_copy(update=single))
+    assert "mode=Distributed()" in caplog.text and "num_rollout_workers" not in caplog.text
+
+
 def test_an_engine_on_several_gpus_needs_as_many(monkeypatch):
     let_there_be(monkeypatch, several(4))
     two = {"tensor_parallel_size": 2}

@@ -20,14 +20,14 @@ from mortal_steps.scores import reward_names, reward_weights
 ROOT = Path(__file__).parents[3]
 
 FINGERPRINTS = {
-    "ea3fd750b8e5a1f9de414d22342b6af2083e28e289dd58dd0a5129fa913feacc": {},
-    "f506ca8af8ff1a9d3d6f35d156bcbc3139b8ead4a73a75570cd663480635d36d": {
+    "9ee4693cad4077cc05473802ec437c1393f08f09cb7f8708a156e98d8a5e2388": {},
+    "4de6381402cc7910b77c82078d9f4010f0acf4e2a794ccbb43c8b4d7f400d83a": {
         "rewards": {"functions": ["a.b:c"], "weights": [0.5]}
     },
-    "0896e8ae529799a32dc6e035077f2a3841d8616dca6eebc41bd3968f363c130c": {
+    "750dbeed85875a19c2db9193b468857846685b7470bd01c20fc17f78ef58d7c8": {
         "rewards": {"functions": ["a.b:c", "rewards.py:d"]}
     },
-    "d91ca1becdabefbb9582c63cc283ab9a2b0bbd60f4a8fc3fe401049839441911": {
+    "a308c1c44419eee7a4fa3d1a244c82c4510d00443b21718e1b79dd3bb93d7d5d": {
         "rollout": {
             "engine": "vllm",
             "top_k": 5,
@@ -36,7 +36,7 @@ FINGERPRINTS = {
             "engine_options": {"seed": 1},
         }
     },
-    "dbde75b36fa1e1deef48e2eb5894c8bc5f0ee645b9d285eba756f9a9470392b1": {
+    "be182f51f626e0abcfc4759c0bc88b9942cd594f3a097182096eff782c748003": {
         "training": {
             "use_lora": True,
             "lora": {"r": 4},
@@ -44,7 +44,7 @@ FINGERPRINTS = {
             "trl": {"optim": "sgd", "vllm_importance_sampling_clip_max": math.inf},
         }
     },
-    "d7db878b47ad140a1f42eab14349af91f0101e1cfe0494e21289d4fcd74d0148": {
+    "42ae0feaec07d647299e2956d3c65d945350748a265d8a760f3e1ce77980b9c0": {
         "seed": 3,
         "model": {"new": {"hidden_size": 32}, "warm_start": {"steps": 2}},
     },
@@ -52,7 +52,7 @@ FINGERPRINTS = {
         "data": {"source": "x.jsonl", "on_long": "drop"},
         "evaluation": {"eval_steps": 2},
     },
-    "1d5003b181c7df47c8e53c87a3da7eeb447453b1c02b192c3ea63056ba6247d8": {
+    "11574c3319bc904c913e56492a3fe71839a0416603cf41638e9ac555748614ab": {
         "name": "other",
         "runs_dir": "/x",
         "compute": {
@@ -109,7 +109,7 @@ def test_fingerprints_are_what_they_were(fingerprint):
 def test_the_fingerprints_of_a_settled_and_of_a_shipped_configuration_are_the_same_too():
     settled = RunConfig().settled(cores=2, commit="0" * 40, engine="vllm", context=512)
     assert settled.fingerprint() == (
-        "25c12c49dfed6805f213156adcd30d028498030b2d5f42581d687824b13a3d7b"
+        "c5a2388b3070ba4e535b3f9232156d588c0bf8006509e27208543370e79e7b97"
     )
     assert load_config(ROOT / "deployments/configs/demo.toml").fingerprint() == (
         "93bc84ef41bdefd7393bc5c872b0cb754925b5a54408e7907dd46f90542b5623"

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from datasets import Dataset, DatasetDict
 
+from mortal_steps.config import DataConfig
+from mortal_steps.data.sources import read_rows
 from mortal_steps.errors import DataError
 from tests.support.rows import load, write_lines
 
@@ -249,3 +251,12 @@ def test_bad_input_is_named(name: str, letters: str) -> None:
         load(**{**prepare(), **keys})
     for part in expected:
         assert part in str(caught.value)
+
+
+def test_the_split_of_the_training_source_says_nothing_about_a_file_to_evaluate_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = rows_file({"prompt": "a"})["source"]
+    config = DataConfig(source="a/dataset", config="main", split="test", eval_source=table)
+    assert list(read_rows(config, 0, held_out="")) == [{"prompt": "a"}]

@@ -214,6 +214,24 @@ def test_what_args_decides_is_not_given_beside_it(name):
             {"args": GRPO(temperature=0.5), "config": {"rollout.temperature": 1.0}},
             "TRL's options ask for 0.5",
         ),
+        ({"args": GRPO(), "config": {"rollout.engine": "vllm"}}, "use_vllm in args, sets this key"),
+        (
+            {
+                "args": GRPO(eval_strategy="steps", eval_steps=10),
+                "eval_dataset": ROWS,
+                "config": {"evaluation.eval_steps": 5},
+            },
+            "TRL's options ask for 10",
+        ),
+        (
+            {"args": GRPO(save_steps=10), "config": {"checkpoints.save_steps": 5}},
+            "TRL's options ask for 10",
+        ),
+        (
+            {"args": GRPO(warmup_steps=10), "config": {"training.trl": {"warmup_steps": 5}}},
+            "TRL's options ask for 10",
+        ),
+        ({"eval_dataset": ROWS, "eval_strategy": "epoch"}, "evaluations follow steps"),
         ({"args": GRPO(max_completion_length=None)}, "name a length in tokens"),
         ({"args": GRPO(eval_strategy="steps")}, "'steps' needs an eval_dataset"),
         ({"tokenizer": 1}, "it is called processing_class"),
@@ -230,6 +248,14 @@ def test_what_is_given_twice_or_does_not_fit_is_refused(given, said):
 def test_config_has_the_last_word_on_what_args_leaves_at_its_default():
     config = config_of(GRPO(), config={"rollout.temperature": 0.5, "training.num_iterations": 2})
     assert (config.rollout.temperature, config.training.num_iterations) == (0.5, 2)
+
+
+def test_strategies_that_are_given_by_name_count(recwarn):
+    config = trainer_of(eval_dataset=ROWS, eval_strategy="no", save_strategy="no").config
+    assert config.evaluation.eval_steps == 0
+    trainer_of(vllm_mode="server")
+    said = " ".join(str(one.message) for one in recwarn)
+    assert "save_strategy changes nothing" in said and "vllm_mode changes nothing" in said
 
 
 def test_autocast_on_a_cpu_is_as_trl_has_it():

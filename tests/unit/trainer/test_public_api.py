@@ -48,7 +48,7 @@ MODES = {
     Distributed: {
         "actor": "A100-80GB",
         "rollout": "A10G",
-        "num_rollout_workers": 2,
+        "num_rollout_workers": None,
         "weight_sync_method": None,
         "sync_weights_every": 1,
     },

@@ -11,12 +11,13 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 from PIL import Image
+from transformers import AutoTokenizer
 
 from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode
 from mortal.rewards.functions import exact_match
 from mortal.trainer.objects import datasets
 from mortal.trainer.settings import changed_keys, overrides
-from mortal_steps.config.loader import load_config
+from mortal_steps.config.loader import dump_toml, load_config
 from mortal_steps.errors import (
     ConfigError,
     DataError,
@@ -24,6 +25,7 @@ from mortal_steps.errors import (
     RewardError,
     RunNotFoundError,
 )
+from tests.support.example_runs import tiny_model
 from tests.support.trainer_config import NEW, ROWS, config_of, scaled
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -65,6 +67,12 @@ def test_modes_are_keys(mode, expected):
     rollout = config.rollout
     found = (config.compute.mode, rollout.engine, config.num_rollout_workers, rollout.weight_sync)
     assert found == expected
+
+
+def test_the_number_of_workers_is_left_to_the_gpus_unless_the_mode_names_it():
+    assert config_of().rollout.num_rollout_workers is None
+    assert config_of(mode=Distributed(num_rollout_workers=3)).rollout.num_rollout_workers == 3
+    assert Distributed().containers() == "the actor on A100-80GB and 2 x A10G"
 
 
 def test_vllm_on_a_gpu_of_its_own_is_what_the_configuration_calls_a_server():
@@ -286,6 +294,19 @@ def test_what_is_no_tokenizer_is_refused():
         config_of(processing_class="model")
 
 
+def test_a_tokenizer_is_the_models_own_after_it_was_used(folder):
+    tiny_model(folder)
+    used = AutoTokenizer.from_pretrained("tiny", padding_side="left", truncation_side="left")
+    used.pad_token = used.convert_ids_to_tokens(5)
+    used(["a b c", "a"], padding=True, truncation=True, max_length=2)
+    before = used.backend_tokenizer.to_str()
+    config_of(config=None, model="tiny", processing_class=used)
+    assert used.backend_tokenizer.to_str() == before
+    used.add_tokens(["<another>"])
+    with pytest.raises(ModelError, match="not the tokenizer of"):
+        config_of(config=None, model="tiny", processing_class=used)
+
+
 def test_a_trainer_without_a_run_says_so():
     trainer = MortalTrainer(reward_funcs=scaled(1.0), train_dataset=ROWS)
     with pytest.raises(RunNotFoundError, match=r"call train\(\)"):
@@ -309,3 +330,24 @@ def test_changes_of_a_fork_are_read_as_the_command_lines(folder):
         changed_keys({"model": "other"}, "runs")
     with pytest.raises(ConfigError, match="mode = 'apart'"):
         changed_keys({"mode": "apart"}, "runs")
+
+
+def test_a_fork_in_another_mode_has_none_of_the_first_ones_keys(folder):
+    first = config_of(mode=SingleNode(gpu="H100"), backend="modal")
+    (folder / "c.toml").write_text(dump_toml(first))
+    keys = changed_keys({"mode": Distributed(actor="L4", num_rollout_workers=3)}, "runs")
+    forked = load_config(folder / "c.toml", overrides(keys))
+    forked.compute.check_mode()
+    assert (forked.compute.modal.actor, forked.num_rollout_workers) == ("L4", 3)
+    assert forked.rollout.weight_sync is None
+    (folder / "c.toml").write_text(dump_toml(forked))
+    again = load_config(folder / "c.toml", overrides(changed_keys({"mode": SingleNode()}, "runs")))
+    again.compute.check_mode()
+    assert again.num_rollout_workers == 1
+
+
+def test_options_in_a_table_are_left_as_they_were_given():
+    options = {"warmup_steps": 3}
+    config = config_of(config={**NEW, "training.trl": options, "training.trl.max_grad_norm": 2.0})
+    assert config.training.trl == {"warmup_steps": 3, "max_grad_norm": 2.0}
+    assert options == {"warmup_steps": 3}
