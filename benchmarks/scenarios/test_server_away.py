@@ -86,7 +86,7 @@ def test_a_run_that_completes_without_its_server_says_so(folder, killable):
     output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, output
     error = output[output.index("error: ") :]
-    assert "run untold has completed, but the Prefect server at" in error
+    assert "run untold has completed: `mortal show untold`" in error
     assert find_run(folder / "runs", "untold").is_complete()
     killable.start()
 
