@@ -14,9 +14,8 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import uvicorn
 
@@ -40,7 +39,7 @@ from mortal.server.files import (
     write_record,
 )
 from mortal.server.foreign_pages import OwnPagesOnly
-from mortal.server.tables import has_all_tables
+from mortal.server.tables import has_all_tables, is_empty, make_tables
 from mortal_steps.system.heavy_imports import heavy_imports
 from mortal_steps.system.processes import ProcessId
 
@@ -89,16 +88,14 @@ RETENTION = {
 }
 """Settings that the user may override."""
 
-BLOCKS_LATER = {
+COMPLETE = {
+    "PREFECT_SERVER_DATABASE_MIGRATE_ON_START": "false",
     "PREFECT_SERVER_REGISTER_BLOCKS_ON_START": "false",
-    # Otherwise Prefect would record that it has registered them.
-    "PREFECT_SERVER_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
 }
-"""With these settings Prefect does not register block types; mortal/server/blocks.py does so
-later."""
+"""Settings for a database that has all its tables and types of blocks. Without them, Prefect
+imports a hundred migrations to find nothing to do."""
 
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
-MIGRATES = "PREFECT_SERVER_DATABASE_MIGRATE_ON_START"
 
 
 def main() -> None:
@@ -175,32 +172,16 @@ class Wanted:
         return True
 
 
-class Serving(uvicorn.Server):
-    """uvicorn's server, which runs another coroutine, `beside`, at the same time."""
-
-    def __init__(
-        self, config: uvicorn.Config, beside: Callable[[], Coroutine[None, None, None]]
-    ) -> None:
-        super().__init__(config)
-        self._beside = beside
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """See `uvicorn.Server.serve`."""
-        beside = asyncio.create_task(self._beside())
-        try:
-            await super().serve(sockets)
-        finally:
-            beside.cancel()
-
-
 def _serve(
     listener: socket.socket, home: Path, address: str, database: str, wanted: Wanted
 ) -> None:
     origins = _origins(address)
     os.environ.pop(EARLIER_VARIABLE, None)
-    os.environ.update(SERVER_SETTINGS | BLOCKS_LATER)
-    if _prepare(database):  # otherwise Prefect imports a hundred migrations to find nothing to do
-        os.environ[MIGRATES] = "false"
+    os.environ.update(SERVER_SETTINGS)
+    path = sqlite_file(database)
+    tables = "some" if path is None else _tables(path)
+    if tables != "some":
+        os.environ.update(COMPLETE)
     os.environ.update(
         {
             "PREFECT_HOME": str(home),
@@ -216,10 +197,11 @@ def _serve(
         from prefect.server.api.server import create_app
         from prefect.settings import get_current_settings
 
-        from mortal.server.blocks import register_block_types
         from mortal.server.sqlite import use_waiting_sqlite
-    if sqlite_file(database) is not None:
+    if path is not None:
         use_waiting_sqlite(database)
+        if tables == "none":
+            asyncio.run(make_tables(path))
     with heavy_imports():  # create_app collects garbage, which may skip all that was imported
         app = create_app(final=True)
     api = get_current_settings().server.api
@@ -231,26 +213,23 @@ def _serve(
         ws_ping_timeout=api.websocket_ping_timeout,
         log_level="warning",
     )
-    server = Serving(config, register_block_types)
+    server = uvicorn.Server(config)
     wanted.serves(server)
     server.run(sockets=[listener])
 
 
-def _prepare(database: str) -> bool:
-    """Make the file of an SQLite database smaller if that is worth the time. Returns whether the
-    database has all of its tables."""
-    path = sqlite_file(database)
-    if path is None:
-        return False
+def _tables(path: Path) -> Literal["all", "some", "none"]:
+    """Make the file of an SQLite database smaller if that is worth the time, and give an empty one
+    the tables that were kept. Return which tables of the installed Prefect it has then."""
     try:
         give_back_space(path)
     except sqlite3.Error as error:  # for example a full disk; the server starts with the old file
         sys.stderr.write(f"{path} could not be made smaller: {error}\n")
     try:
-        return has_all_tables(path)
+        return "all" if has_all_tables(path) else "none" if is_empty(path) else "some"
     except sqlite3.Error as error:  # Prefect's migrations wait longer, and report more
         sys.stderr.write(f"{path} could not be checked, so Prefect migrates it: {error}\n")
-        return False
+        return "some"
 
 
 def _origins(address: str) -> list[str]:

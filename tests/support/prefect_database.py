@@ -1,36 +1,40 @@
-"""Prefect databases with all their tables: as `mortal` makes them, and as Prefect's migrations do,
-which takes some 9 s of a core and is done once."""
+"""Prefect databases with all their tables. Prefect's migrations take some 9 s of a core, so they
+run once for all tests, as they do once for all state directories of a user."""
 
 import fcntl
-import sqlite3
-from contextlib import closing
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
-import prefect
+from mortal.server.database import SQLITE, VARIABLE
+from mortal.server.tables import has_all_tables, kept_database
 
-from mortal.server.tables import has_all_tables, migrate
-from tests.support.paths import ROOT
-
-MIGRATED = ROOT / "build" / "tests" / f"prefect-{prefect.__version__}.db"
+MAKE = """
+import asyncio, sys
+from pathlib import Path
+from mortal.server.tables import make_tables
+asyncio.run(make_tables(Path(sys.argv[1])))
+"""
 
 
 def put_database(path: Path) -> None:
-    """An empty database at `path`; one that is there already stays."""
+    """Put an empty database at `path`; one that is there already stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
+    kept = kept_database()
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with kept.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            with tempfile.TemporaryDirectory() as home:
+                make(Path(home) / "prefect.db")
     assert has_all_tables(path)
 
 
-def migrated_database() -> Path:
-    """One that Prefect's migrations have made; to be read only."""
-    MIGRATED.parent.mkdir(parents=True, exist_ok=True)
-    with MIGRATED.with_suffix(".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not MIGRATED.exists():
-            unfinished = MIGRATED.with_suffix(".unfinished")
-            unfinished.unlink(missing_ok=True)
-            migrate(unfinished)
-            with closing(sqlite3.connect(unfinished)) as database:
-                database.execute("pragma wal_checkpoint(truncate)")  # all of it in the one file
-            unfinished.rename(MIGRATED)
-    return MIGRATED
+def make(path: Path) -> None:
+    """Make a database at `path` with Prefect's migrations, in a process of its own: Prefect reads
+    its settings when it is imported."""
+    settings = {"PREFECT_HOME": str(path.parent), VARIABLE: f"{SQLITE}:///{path.absolute()}"}
+    subprocess.run([sys.executable, "-c", MAKE, path], env={**os.environ, **settings}, check=True)
