@@ -11,7 +11,7 @@ export TOKENIZERS_PARALLELISM := false
 # Tests start some hundred processes, which would compile this project's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-saving bench-dataset bench-resume bench-engine-restart bench-sampling bench-store bench-weights bench-digests bench-startup bench-modal-latency bench-rewards bench-rewards-parallel bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
+.PHONY: help train train-spell train-code test test-fast test-postgres scenarios screenshots check pins docs fixture picture venv vllm-env chaos nights chaos-starts bench-overhead bench-long-run bench-vs-trl bench-learning bench-overlap bench-saving bench-dataset bench-resume bench-engine-restart bench-sampling bench-store bench-weights bench-digests bench-startup bench-modal-latency bench-rewards bench-rewards-parallel bench-reward-faults bench-planted-faults bench-parity gpu-check gpu-wheels gpu-vllm chaos-modal modal-vllm modal-smoke clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 18
@@ -62,6 +62,9 @@ pins: venv  ## Do the pinned versions fit each other on PyPI, for each Python an
 docs: venv  ## Write docs/configuration.md from the configuration's own descriptions
 	mkdir -p build
 	$(BIN)/python -m mortal_steps.config.reference > build/configuration.md && mv build/configuration.md docs/configuration.md
+
+fixture: venv  ## A run directory of this version, which later versions have to continue
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.support.begun_run
 
 picture: venv  ## Draw the README's picture: the demo, and the demo killed and resumed
 	$(BIN)/python -m benchmarks.killed_picture

@@ -178,9 +178,6 @@ def run_id(flow_run_id: UUID, config: RunConfig) -> str:
     """
     if config.run_id is not None:
         return config.run_id
-    earlier = f"{config.name}-{flow_run_id.hex[:8]}"
-    if flow_run_id.version == 4 and (Path(config.runs_dir) / earlier / IDENTITY_FILE).exists():
-        return earlier  # begun by a version of this code that took the first digits, here random
     return f"{config.id_prefix}-{_end(flow_run_id)}"
 
 

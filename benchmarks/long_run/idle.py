@@ -23,8 +23,10 @@ from mortal_steps.types import (
     TrainRequest,
     WeightsRef,
 )
+from mortal_steps.types.answers import TrainingPlace
 
 NOTHING = "0" * 64
+PLACE = TrainingPlace(device="cpu", precision="float32", threads=1)
 
 
 class IdleCompute:
@@ -56,7 +58,9 @@ class IdleCompute:
         pass
 
     def _prepare(self, step: int) -> ActorReady:
-        return ActorReady(step=step, state_id=NOTHING, weights=(_weights(step),), num_parameters=0)
+        return ActorReady(
+            step=step, state_id=NOTHING, weights=(_weights(step),), num_parameters=0, place=PLACE
+        )
 
     def _sync_weights(self, weights: WeightsRef) -> StageTiming:
         return StageTiming(stage="sync_weights", step=weights.version)
@@ -91,6 +95,8 @@ class IdleCompute:
             optimizer_steps=request.step + 1,
             batch_sha256=NOTHING,
             state_id=NOTHING,
+            history_id=NOTHING,
+            weights_digest=NOTHING,
             random_sha256=NOTHING,
             weights=_weights(request.step + 1) if request.publish else None,
             timing=StageTiming(stage="train_step", step=request.step),

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from mortal.server.database import DATABASE, own_sqlite
+from mortal.server.database import DATABASE
 from mortal_steps.errors import ServerError, StoreError
 from mortal_steps.store.files import failed_write, is_disk_error, lock_file, write_json, writing
 from mortal_steps.system.processes import ProcessId
@@ -117,7 +117,7 @@ def read_record(home: Path) -> ServerRecord | None:
             api_url=found["api_url"],
             process=process,
             keep=found["keep"],
-            database=found.get("database", own_sqlite(home)),  # older servers did not record it
+            database=found["database"],
         )
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None

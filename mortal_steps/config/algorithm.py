@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, SerializeAsAny
 
 from mortal_steps.config.kinds import of_its_kind
-from mortal_steps.config.marks import Affects, Later
+from mortal_steps.config.marks import Affects
 from mortal_steps.config.section import Section
 from mortal_steps.config.trl_trainers import answer_to
 
@@ -26,7 +26,7 @@ class AlgorithmConfig(Section, extra="allow"):
     `type`, and is imported where the actor works.
     """
 
-    type: Annotated[str, Affects.TRAINING | Affects.STATE, Later()] = "grpo"
+    type: Annotated[str, Affects.TRAINING | Affects.STATE] = "grpo"
     """`grpo`: GRPO and its relatives, as TRL has them; `training.loss_type` tells which. `rloo`:
     TRL's RLOO, with settings of its own (docs/algorithms.md). Or `module:Class` of your own."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from mortal_steps.config.marks import Affects, Later
+from mortal_steps.config.marks import Affects
 from mortal_steps.config.section import Options, Section
 
 SetName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.]*$")]
@@ -35,16 +35,14 @@ class DataConfig(Section):
     """Take the held-out problems from another source, which has the same forms as `source`."""
     eval_split: Annotated[str | None, Affects.SAMPLING] = None
     """Take the held-out problems from another split of `source` (or of `eval_source`)."""
-    eval_sets: Annotated[dict[SetName, str], Affects.SAMPLING, Later()] = Field(
-        default_factory=dict
-    )
+    eval_sets: Annotated[dict[SetName, str], Affects.SAMPLING] = Field(default_factory=dict)
     """Several sets of held-out problems by name, each from a source in the forms of `source`. An
     evaluation scores all of them: `reward` is the mean over all problems, and
     `eval_<name>_reward` that over one set. `eval_split` and `eval_samples` are about each set."""
     eval_samples: Annotated[int, Affects.SAMPLING] = Field(0, ge=0)
     """With `eval_source`, `eval_sets` or `eval_split`: use its first N rows (0: all). Without
     any of them: hold N rows of `source` out of training."""
-    on_long: Annotated[Literal["error", "drop"], Affects.SAMPLING, Later()] = "error"
+    on_long: Annotated[Literal["error", "drop"], Affects.SAMPLING] = "error"
     """What to do about rows whose prompt leaves no room for `rollout.max_tokens` in the model's
     context: `error` refuses to begin, `drop` leaves those rows out."""
     options: Annotated[Options, Affects.SAMPLING] = Field(default_factory=dict)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from mortal_steps.config.marks import Affects, Decides, Later
+from mortal_steps.config.marks import Affects, Decides
 from mortal_steps.config.reward_forms import checked
 from mortal_steps.config.section import Section
 
@@ -23,7 +23,7 @@ class EvaluationConfig(Section):
     """Also evaluate before the first step, unless there are no evaluations."""
     temperature: Annotated[float, Affects.SCORES] = Field(0.0, ge=0)
     """Sampling temperature of evaluations; 0 decodes greedily."""
-    functions: Annotated[tuple[str, ...] | None, Affects.SCORES, Later()] = None
+    functions: Annotated[tuple[str, ...] | None, Affects.SCORES] = None
     """Reward functions that score evaluations, each with weight 1; `mortal promote` compares models
     by them, too. Default: those of `[rewards]`."""
 

@@ -14,7 +14,6 @@ from mortal_steps.config.marks import (
     Affects,
     affects_of,
     affects_of_option,
-    is_later,
     trl_option,
     trl_options,
 )
@@ -71,18 +70,24 @@ def unmarked_keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def identity_of(
-    section: BaseModel, dumped: Mapping[str, Any], within: Affects = ANYTHING
+    section: BaseModel,
+    dumped: Mapping[str, Any],
+    within: Affects = ANYTHING,
+    *,
+    defaults: bool = True,
 ) -> dict[str, Any]:
-    """Those values in `dumped` whose keys affect anything at all."""
+    """Return the values in `dumped` whose keys affect anything at all; without `defaults`, those
+    that are not the key's default."""
     found: dict[str, Any] = {name: dumped[name] for name in section.model_extra or {}}
     for name, field in type(section).model_fields.items():
         value, marked = getattr(section, name), affects_of(field)
         affects = within if marked is None else within & marked
         if isinstance(value, BaseModel):
-            inner = identity_of(value, dumped[name], affects)
+            inner = identity_of(value, dumped[name], affects, defaults=defaults)
             if inner:
                 found[name] = inner
-        elif affects and not (is_later(field) and value == _default(field)):
+        # Each kind has its own `type` as the default, so that alone tells kinds apart.
+        elif affects and (defaults or name == "type" or value != _default(field)):
             found[name] = dumped[name]
     return found
 

@@ -14,7 +14,6 @@ from pydantic import BaseModel, ValidationError
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.algorithm import ALGORITHMS, AlgorithmConfig
-from mortal_steps.config.history import migrated, old_keys
 from mortal_steps.config.keys import keys_of, section_of, trl_options_decided
 from mortal_steps.config.kinds import named_class
 from mortal_steps.config.run import NAME
@@ -46,9 +45,8 @@ def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
 
 
 def load_stored_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
-    """The configuration in a run's config.toml, which an earlier version of this code may have
-    written."""
-    return _overridden(migrated(read_toml(path)), overrides, origin=str(path))
+    """The configuration in a run's config.toml."""
+    return _overridden(read_toml(path), overrides, origin=str(path))
 
 
 def _overridden(values: dict[str, Any], overrides: Iterable[str], origin: str) -> RunConfig:
@@ -58,11 +56,7 @@ def _overridden(values: dict[str, Any], overrides: Iterable[str], origin: str) -
 
 
 def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> RunConfig:
-    """Plain nested values as a `RunConfig`; raises `ConfigError`, also for keys that are out of
-    date."""
-    old = list(old_keys(values))
-    if old:
-        raise ConfigError("\n".join([f"{origin}:", *(f"  {line}" for line in old)]))
+    """Plain nested values as a `RunConfig`; raises `ConfigError`."""
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:

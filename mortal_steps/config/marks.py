@@ -45,12 +45,6 @@ class AffectsByOption:
 
 
 @dataclass(frozen=True)
-class Later:
-    """The key is newer than some runs: it is part of a fingerprint only if its value is not the
-    default."""
-
-
-@dataclass(frozen=True)
 class Trl:
     """The option of TRL that has this key's value."""
 
@@ -75,11 +69,6 @@ def affects_of_option(field: FieldInfo, option: str) -> Affects | None:
         if isinstance(mark, AffectsByOption) and option in mark.options:
             return mark.options[option]
     return affects_of(field)
-
-
-def is_later(field: FieldInfo) -> bool:
-    """Whether the key is marked as `Later`."""
-    return any(isinstance(mark, Later) for mark in field.metadata)
 
 
 def trl_option(field: FieldInfo) -> str | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from mortal_steps.config.marks import Affects, Later
+from mortal_steps.config.marks import Affects
 from mortal_steps.config.section import LocalPath, Options, Section
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -73,9 +73,9 @@ class ModelConfig(Section):
     """Data type of the weights, in training and in sampling. Keep float32 also on a GPU: matrices
     are multiplied in bfloat16 there anyway, and the weights themselves need float32 to take up
     small updates."""
-    quantization: Annotated[
-        Options, Affects.SAMPLING | Affects.TRAINING | Affects.STATE, Later()
-    ] = Field(default_factory=dict)
+    quantization: Annotated[Options, Affects.SAMPLING | Affects.TRAINING | Affects.STATE] = Field(
+        default_factory=dict
+    )
     """QLoRA: arguments of transformers' BitsAndBytesConfig, such as `load_in_4bit = true`, with
     which the actor loads the model below the adapter. Rollout workers receive the model that it
     computes with, dequantized and merged with the adapter."""

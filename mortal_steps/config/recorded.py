@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config.history import migrated
 from mortal_steps.config.toml_file import read_toml
 from mortal_steps.errors import ConfigError
 
@@ -35,9 +34,8 @@ class RecordedConfig:
 
 
 def read_recorded_config(path: Path) -> RecordedConfig:
-    """The shown settings of a config.toml, which an earlier version of this code may have written.
-    Raises `ConfigError` for a file that is not TOML."""
-    values = migrated(read_toml(path))
+    """The shown settings of a config.toml. Raises `ConfigError` for a file that is not TOML."""
+    values = read_toml(path)
     try:
         return _shown(values)
     except (KeyError, TypeError) as error:
@@ -53,5 +51,5 @@ def _shown(values: Mapping[str, Any]) -> RecordedConfig:
         temperature=values["rollout"]["temperature"],
         eval_temperature=values["evaluation"]["temperature"],
         backend=values["compute"]["backend"],
-        report_to=tuple(values["logging"].get("report_to", ())),  # older runs do not know it
+        report_to=tuple(values["logging"]["report_to"]),
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
 from mortal_steps.config.kinds import of_its_kind
-from mortal_steps.config.marks import Affects, Decides, Later
+from mortal_steps.config.marks import Affects, Decides
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.reward_forms import SANDBOX, checked, in_full
 from mortal_steps.config.section import Section
@@ -170,7 +170,7 @@ class RewardsConfig(Section):
     against the test cases of the dataset, and scores if nothing is named."""
     weights: Annotated[tuple[float, ...] | None, Affects.SCORES, Decides("reward_weights")] = None
     """Weight of each function's score in the sum; default: 1 each."""
-    terms: Annotated[tuple[Term, ...], Affects.SCORES, Later()] = ()
+    terms: Annotated[tuple[Term, ...], Affects.SCORES] = ()
     """The same in full, in place of `functions` and `weights`: tables `[[rewards.terms]]` with a
     `type`, a `weight`, a `name`, and the settings of that type. `type = "function"` has one,
     `function`; docs/rewards.md lists the others, docs/extending.md shows how to write one of your

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from mortal_steps.config.batch_sources import GENERATE, BatchSourceName
 from mortal_steps.config.engines import EngineName
-from mortal_steps.config.marks import Affects, Decides, Later, Trl
+from mortal_steps.config.marks import Affects, Decides, Trl
 from mortal_steps.config.section import Options, Section
 from mortal_steps.config.weight_sync import WeightSyncName
 
@@ -30,9 +30,7 @@ class RolloutConfig(Section):
     """Inference engine: `vllm`, `transformers` or, on this machine, an engine of your own, written
     as `module:name`. Default: vllm if it is installed for the rollout workers when the run begins
     (on Modal it is), otherwise transformers."""
-    dtype: Annotated[
-        SamplingType | Literal["auto"] | None, Affects.SAMPLING | Affects.STATE, Later()
-    ] = None
+    dtype: Annotated[SamplingType | Literal["auto"] | None, Affects.SAMPLING | Affects.STATE] = None
     """Data type that rollout workers sample in. The actor casts the weights to it once, when it
     publishes them; training, checkpoints and the final model keep `model.dtype`. Default (`auto`):
     bfloat16 where both the actor and the rollout workers of a new run have a GPU and float32
@@ -63,7 +61,7 @@ class RolloutConfig(Section):
     every token."""
     stop: Annotated[tuple[str, ...], Affects.SAMPLING] = ()
     """Strings that end a completion."""
-    seeds: Annotated[Literal["request", "engine"], Affects.SAMPLING, Later()] = "request"
+    seeds: Annotated[Literal["request", "engine"], Affects.SAMPLING] = "request"
     """What the random numbers of a completion depend on. `request`: each completion has a seed of
     its own, so that its tokens do not depend on what is sampled beside it. `engine`: one seed for
     all completions of a shard, which then repeats as a whole or not at all (vllm alone)."""
@@ -91,10 +89,10 @@ class RolloutConfig(Section):
     precision, times its log-probability (if that is below -1)."""
     engine_options: Annotated[Options, Affects.SAMPLING] = Field(default_factory=dict)
     """Additional keyword arguments for the engine (for vLLM: of `LLM(...)`)."""
-    source: Annotated[BatchSourceName, Affects.SAMPLING | Affects.SCORES, Later()] = GENERATE
+    source: Annotated[BatchSourceName, Affects.SAMPLING | Affects.SCORES] = GENERATE
     """Where the rollouts of each step come from. `generate`: the run's own rollout workers sample
     and its reward functions score; or a batch source of your own, written as `module:name`."""
-    source_options: Annotated[Options, Affects.SAMPLING | Affects.SCORES, Later()] = Field(
+    source_options: Annotated[Options, Affects.SAMPLING | Affects.SCORES] = Field(
         default_factory=dict
     )
     """Settings for a batch source of your own."""

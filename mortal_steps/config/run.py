@@ -17,7 +17,6 @@ from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
 from mortal_steps.config.engines import ALWAYS_THERE, engine_kind
 from mortal_steps.config.evaluation import EvaluationConfig
-from mortal_steps.config.history import migrated
 from mortal_steps.config.keys import identity_of, trl_options_decided
 from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.marks import Affects, Decides, Trl
@@ -63,11 +62,6 @@ class RunConfig(Section):
     compute: ComputeConfig = ComputeConfig()
     logging: Annotated[LoggingConfig, Affects.NOTHING] = LoggingConfig()
     alerts: Annotated[AlertsConfig, Affects.NOTHING] = AlertsConfig()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _under_present_names(cls, values: Any) -> Any:
-        return migrated(values) if isinstance(values, Mapping) else values
 
     @model_validator(mode="after")
     def _options_of_trl_have_one_place(self) -> Self:
@@ -317,8 +311,9 @@ class RunConfig(Section):
             place["threads"] = place["threads"] or threads[role]
         return RunConfig.model_validate(values)
 
-    def identity(self) -> dict[str, Any]:
-        """What decides the run's numbers: the keys that affect anything (`marks.Affects`)."""
+    def identity(self, *, defaults: bool = True) -> dict[str, Any]:
+        """What decides the run's numbers: the keys that affect anything (`marks.Affects`); without
+        `defaults`, those that have another value."""
         rollout = self.rollout.model_copy(update={"num_shards": self.num_shards})
         rewards = self.rewards.shortened()
         accumulation = {"gradient_accumulation_steps": self.training.accumulation_steps}
@@ -327,8 +322,12 @@ class RunConfig(Section):
         if self.evaluation.eval_steps is None and not self.data.holds_out:
             changes["evaluation"] = self.evaluation.model_copy(update={"eval_steps": 0})
         meant = self.model_copy(update=changes)
-        return identity_of(meant, meant.model_dump(mode="json"))
+        return identity_of(meant, meant.model_dump(mode="json"), defaults=defaults)
 
     def fingerprint(self) -> str:
-        """Digest of `identity()`, hexadecimal sha256."""
-        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
+        """Return the digest of what differs from the defaults in `identity()`, hexadecimal sha256.
+
+        A key that a later version adds, with a default, changes no fingerprint.
+        """
+        chosen = self.identity(defaults=False)
+        return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mortal_steps.config.marks import Affects, AffectsByOption, Decides, Later, Trl
+from mortal_steps.config.marks import Affects, AffectsByOption, Decides, Trl
 from mortal_steps.config.section import Options, Section
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
@@ -80,12 +80,10 @@ class LoraConfig(Section):
     """Layers that get an adapter: `all-linear`, `peft-default` (those that PEFT adapts in models of
     this type where it is given none), a list of their names, or, as a text, a regular expression
     that fits their whole paths."""
-    peft: Annotated[Options, Affects.TRAINING | Affects.STATE, Later()] = Field(
-        default_factory=dict
-    )
+    peft: Annotated[Options, Affects.TRAINING | Affects.STATE] = Field(default_factory=dict)
     """Any other option of PEFT's LoraConfig, such as `use_rslora`, `use_dora`, `modules_to_save`
     or `rank_pattern`. PEFT checks it itself."""
-    publish: Annotated[Published | None, Affects.SAMPLING | Affects.STATE, Later()] = None
+    publish: Annotated[Published | None, Affects.SAMPLING | Affects.STATE] = None
     """What the rollout workers receive. `adapter`: the adapter alone, which they compute beside its
     base; `merged`: the whole model, the adapter added to its weights. Default: adapter; merged for
     an engine of your own, and for what engines cannot compute beside a base, such as DoRA,
@@ -183,7 +181,7 @@ class TrainingConfig(Section):
     truncated importance sampling, as TRL does with vLLM. Default: on with the vllm engine and
     whenever the sampling weights may be older than the trained ones. RLOO has no such
     correction."""
-    deterministic: Annotated[bool, Affects.TRAINING, Later()] = True
+    deterministic: Annotated[bool, Affects.TRAINING] = True
     """Train with deterministic kernels on a GPU. Without them some operations are faster, but a run
     that is killed and resumed no longer ends with the same bits. On a CPU all kernels are
     deterministic."""

@@ -1,8 +1,7 @@
 """The problems of a run, in its directory: `data/train.parquet` and `data/eval.json`.
 
 Each evaluation samples the held-out problems whole, so they are one record; of the training
-problems a step reads its own. Runs that began in format 1 have them in a record, `data/train.json`,
-which is read as a whole.
+problems a step reads its own.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from mortal_steps.types import FileRef, Problem
 
 TRAIN_PROBLEMS = "data/train.parquet"
 EVAL_PROBLEMS = "data/eval.json"
-TRAIN_IN_FORMAT_1 = "data/train.json"
-PROBLEMS = (TRAIN_PROBLEMS, TRAIN_IN_FORMAT_1, EVAL_PROBLEMS)
+PROBLEMS = (TRAIN_PROBLEMS, EVAL_PROBLEMS)
 """Names of what a run may have."""
 
 
@@ -48,12 +46,9 @@ def find_train_problems(store: RunStore) -> Sequence[Problem]:
     """The training problems of a run that may have lost its identity. Raises `StoreError` if it has
     none."""
     path = store.path(TRAIN_PROBLEMS)
-    if path.exists():
-        return ProblemFile(path)
-    found = store.find_record(TRAIN_IN_FORMAT_1, list[Problem])
-    if found is None or not found[1]:
+    if not path.exists():
         raise StoreError(f"{path} holds no problems; read the data first")
-    return found[1]
+    return ProblemFile(path)
 
 
 def check_problem_file(store: RunStore, ref: FileRef) -> None:

@@ -84,7 +84,8 @@ class ForkFiles:
         self._saved = saved
         self._step = saved.step
         self._store = store
-        self._history_id: str | None = None
+        self._history_id = ""
+        """The parent's, once `take_state` has read it."""
 
     def take_state(self) -> None:
         """Link the checkpoint and the weights that sample the first steps, so that they stay here
@@ -148,8 +149,7 @@ class ForkFiles:
         return dataclasses.replace(
             state,
             state_id=journal.forked_state_id(state.state_id, state.fingerprint, fingerprint),
-            history_id=state.history_id
-            and journal.forked_state_id(state.history_id, state.fingerprint, fingerprint),
+            history_id=journal.forked_state_id(state.history_id, state.fingerprint, fingerprint),
             fingerprint=fingerprint,
             forked=True,
         )

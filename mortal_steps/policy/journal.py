@@ -127,29 +127,24 @@ def check_replay(recorded: StepResult, replayed: StepResult) -> None:
 
     Raises `ActorStateError` if the record belongs to another history.
     """
-    step, batches = recorded.step, history_of(recorded)
+    step, batches = recorded.step, recorded.history_id
     if batches != replayed.history_id or recorded.batch_sha256 != replayed.batch_sha256:
         raise ActorStateError(
-            f"replaying step {step} leads to history {str(replayed.history_id)[:12]}, its result "
+            f"replaying step {step} leads to history {replayed.history_id[:12]}, its result "
             f"is of {batches[:12]}; journal and results of this run do not belong together"
         )
-    if recorded.weights_digest not in (None, replayed.weights_digest):
+    if recorded.weights_digest != replayed.weights_digest:
         logger.warning(
             "replaying step %d on the same batch gave other weights than recorded (%s, not %s): "
             "other hardware, or other versions of the libraries. The run continues with these, "
             "but its bits are no longer the same; `mortal verify` names the step where they part",
             step,
-            str(replayed.weights_digest)[:12],
-            str(recorded.weights_digest)[:12],
+            replayed.weights_digest[:12],
+            recorded.weights_digest[:12],
         )
     if recorded.metrics != replayed.metrics:
         changed = dict(set(replayed.metrics.items()) - set(recorded.metrics.items()))
         logger.warning("replaying step %d gave other numbers than recorded: %s", step, changed)
-
-
-def history_of(result: StepResult) -> str:
-    """The chained id of the batches up to this step."""
-    return result.history_id or result.state_id
 
 
 def first_state_id(fingerprint: str) -> str:

@@ -158,24 +158,20 @@ class Memory:
             model_path=model_folder(self._model_path, self._config.model),
             num_steps=self._num_steps,
             output_dir=self._store.path("logs"),
-            autocast=recovery.autocast_of(self._store, self._config, state),
+            autocast=None if state is None else state.autocast,
             base=base_of(self._store, self._config, self._model_path),
         )
         if folder is None or state is None:
             stepper.begin()
             first = journal.first_state_id(self._fingerprint)
             return Held(stepper=stepper, step=0, state_id=first, history_id=first)
-        stepper.begin(
-            folder,
-            renewed_at=state.step if state.forked else None,
-            published_names=state.digests is None,
-        )
+        stepper.begin(folder, renewed_at=state.step if state.forked else None)
         checkpoints.check_restored(folder, state, stepper.digests())
         return Held(
             stepper=stepper,
             step=state.step,
             state_id=state.state_id,
-            history_id=state.history_id or state.state_id,
+            history_id=state.history_id,
         )
 
     def _remove_leftovers(self) -> None:

@@ -3,8 +3,6 @@
 full training           final/
 LoRA with merge_final   final-merged/
 LoRA without            merged/, made here from final/ and its base, and final/'s tokenizer
-
-Older code published merged models: of its runs it is weights/v<last>/, with the same bits.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.runs.starting_model import base_folder
 from mortal_steps.store.files import digest_file
-from mortal_steps.types import FinalModel, PolicyVersion
+from mortal_steps.types import FinalModel
 
 OF_AN_ADAPTER = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, "README.md")
 MERGED = "merged"
@@ -60,14 +58,7 @@ def _model_files(run: Run, final: FinalModel) -> Files:
     files = _files(run, final.path)
     if ADAPTER_CONFIG not in files:
         return files
-    merged = weights.find(run.store, PolicyVersion(run.info.num_steps))
-    if run.config.sampling_type is not None:
-        merged = None  # what was cast for sampling
-    if merged is None or ADAPTER_CONFIG in _files(run, merged.path):
-        path = _merged(run, final)
-    else:
-        path = merged.path
-    whole = _files(run, path)
+    whole = _files(run, _merged(run, final))
     beside = {name: files[name] for name in files if name not in OF_AN_ADAPTER}
     return {name: where for name, where in {**beside, **whole}.items() if name != PROBE_FILE}
 
@@ -85,7 +76,6 @@ def _merged(run: Run, final: FinalModel) -> str:
         export = Export(
             base=str(base_folder(run)),
             dtype=model.dtype,
-            published_names=False,
             trust_remote_code=model.trust_remote_code,
             quantization=model.quantization,
         )

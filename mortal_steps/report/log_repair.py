@@ -16,7 +16,7 @@ from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, TIMINGS
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.scores import reward_names
-from mortal_steps.store.shard_files import file_in_use, shard_file
+from mortal_steps.store.shard_files import shard_file
 from mortal_steps.types import RewardedShard, RewardRef, StepResult
 
 logger = logging.getLogger(__name__)
@@ -154,8 +154,7 @@ def _timings_of(run: Run, step: int) -> list[Row]:
 def _evaluation_of(run: Run, step: int) -> Row | None:
     num_shards = len(shard_bounds(run.info.num_eval_problems, run.config.num_shards))
     folder = f"evaluations/{step:06d}"
-    places = [shard_file(folder, "rewards", shard) for shard in range(num_shards)]
-    names = [file_in_use(run.store, place) for place in places]
+    names = [shard_file(folder, "rewards", shard) for shard in range(num_shards)]
     try:
         found = [run.store.find_record(name, RewardedShard) for name in names]
     except CorruptFileError:

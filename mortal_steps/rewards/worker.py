@@ -6,7 +6,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
@@ -18,7 +17,6 @@ from mortal_steps.rewards.scoring.tracks import tracks_of
 from mortal_steps.rewards.sources.record import check_files
 from mortal_steps.scores import reward_names, reward_weights, total_reward
 from mortal_steps.store import RunStore
-from mortal_steps.store.shard_files import file_in_use
 from mortal_steps.types import (
     Completion,
     FileRef,
@@ -128,7 +126,6 @@ class RewardWorker:
         are not those asked for.
         """
         started = time.perf_counter()
-        request = replace(request, output=file_in_use(self._store, request.output))
         generation = request.generation
         seconds: Mapping[str, float] = {}
         found = self._committed(request)

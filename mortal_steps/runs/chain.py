@@ -23,10 +23,9 @@ def first_ids(info: RunInfo) -> Ids:
     if parent is None:
         first = journal.first_state_id(own)
         return first, first
-    history_id = parent.history_id or parent.state_id
     return (
         journal.forked_state_id(parent.state_id, parent.fingerprint, own),
-        journal.forked_state_id(history_id, parent.fingerprint, own),
+        journal.forked_state_id(parent.history_id, parent.fingerprint, own),
     )
 
 
@@ -37,9 +36,9 @@ def broken_link(
     state_id, history_id = before
     batch, trained = result.batch_sha256, result.weights_digest
     history = journal.next_state_id(history_id, batch, fingerprint)
-    if history != journal.history_of(result) or (entry and entry.batch_sha256 != batch):
+    if history != result.history_id or (entry and entry.batch_sha256 != batch):
         return "does not follow from the step before it"
-    if trained is None or state_id is None:
+    if state_id is None:
         return None
     follows = journal.next_state_id(state_id, batch, fingerprint, trained)
     return None if follows == result.state_id else PARTS
@@ -49,7 +48,6 @@ def other_state(saved: CheckpointState, result: StepResult) -> str | None:
     """Why a checkpoint does not follow from a step: it holds another state than the step left."""
     if saved.state_id != result.state_id:
         return f"is of another state than step {result.step} led to"
-    held = (saved.digests or {}).get("weights")
-    if None not in (held, result.weights_digest) and held != result.weights_digest:
+    if saved.digests["weights"] != result.weights_digest:
         return f"holds other weights than step {result.step} left, whose state it says it is"
     return None

@@ -157,7 +157,7 @@ class RunCheck:
                 if before is not None:
                     yield from self._link(before, entry, result, info.fingerprint)
                 yield from self._saved_after(result)
-                before = (result.state_id, journal.history_of(result))
+                before = (result.state_id, result.history_id)
             elif before is not None and info is not None and entry is not None:
                 # What weights it left, only the result says.
                 batch = entry.batch_sha256

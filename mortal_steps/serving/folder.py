@@ -27,7 +27,6 @@ from typing import IO, Any
 
 from mortal_steps.errors import StoreError
 from mortal_steps.policy.model_files.exporting import Export, export_in_process
-from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run
 from mortal_steps.runs.starting_model import base_folder, tokenizer_files
@@ -138,11 +137,9 @@ def assemble(
 
 def _export(run: Run, saved: SavedModel, folder: Path) -> None:
     adapter, model = saved.kind == "adapter", run.config.model
-    old = not adapter and checkpoints.read_state(run.store, saved.path).digests is None
     export = Export(
         base=str(base_folder(run)) if adapter else None,
         dtype=model.dtype,
-        published_names=old,
         trust_remote_code=model.trust_remote_code,
         quantization=model.quantization if adapter else {},
     )

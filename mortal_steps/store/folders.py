@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.store.digests import BLAKE3
-from mortal_steps.store.files import digest_file, hidden_beside
+from mortal_steps.store.files import hidden_beside
 from mortal_steps.types.paths import check_below
 
 FOLDER_MANIFEST = "manifest.json"
@@ -41,19 +39,6 @@ def raise_damage(checks: Iterable[tuple[Path, str | None]]) -> None:
 def manifest_of(digests: Mapping[str, str]) -> bytes:
     """A manifest that lists these files and their digests."""
     return json.dumps({"files": digests}, indent=1, sort_keys=True).encode()
-
-
-def is_expected(folder: Path, content: bytes, files: Mapping[str, str], sha256: str) -> bool:
-    """Whether a manifest is the one with this digest, or stands for the same files: an older
-    version listed sha256, and its records still name that manifest where this one was written in
-    its place."""
-    if hashlib.sha256(content).hexdigest() == sha256:
-        return True
-    replaced = any(digest.startswith(BLAKE3) for digest in files.values())
-    if not replaced or not all((folder / name).is_file() for name in files):
-        return False
-    older = {name: digest_file(folder / name) for name in files}
-    return hashlib.sha256(manifest_of(older)).hexdigest() == sha256
 
 
 def files_below(folder: Path) -> list[str]:

@@ -6,13 +6,9 @@ from pathlib import Path
 
 from mortal_steps.errors import NewerFormatError
 
-FORMAT = 2
-"""Of what is written here. It grows when older code could no longer read, or would misread, what
-newer code writes; a new field with a default is no new format. What names none is of the first.
-
-1: every record is JSON. 2: completions and scores are columns; completions may have turns;
-training problems are a problem file (`data.problem_files`).
-"""
+FORMAT = 1
+"""The format of what is written here. It grows when older code could no longer read, or would
+misread, what newer code writes; a new field with a default is no new format."""
 
 
 def check_format(path: Path, written_in: int) -> None:

@@ -23,18 +23,16 @@ class StepResult:
     batch_sha256: str
     """Digest of the batch consumed."""
     state_id: str
-    """id(t+1) = sha256(id(t), batch digest, config fingerprint, weights digest); without the last
-    in a record that has none."""
+    """id(t+1) = sha256(id(t), batch digest, config fingerprint, weights digest)."""
     random_sha256: str
     """Digest of torch's random streams after the step."""
     weights: WeightsRef | None
     """The version published after the step, where one is due."""
     timing: StageTiming
-    weights_digest: str | None = None
-    """Digest of the trained weights after the step (of an adapter alone, where there is one); None
-    in records of versions that noted none."""
-    history_id: str | None = None
-    """Chained id of the batches alone; None in those records, whose `state_id` is that."""
+    weights_digest: str
+    """Digest of the trained weights after the step (of an adapter alone, where there is one)."""
+    history_id: str
+    """Chained id of the batches alone."""
     warnings: tuple[str, ...] = ()
     """What TRL and its libraries warned of for the first time; empty in the record."""
 
@@ -98,8 +96,7 @@ class ActorReady:
     first, each once."""
     num_parameters: int
     """Parameters of the model, frozen ones included."""
-    place: TrainingPlace | None = None
-    """None from an actor of an older version."""
+    place: TrainingPlace
     warnings: tuple[str, ...] = ()
     """What a user should know before the next step."""
     timing: StageTiming = field(default_factory=lambda: StageTiming(stage="start_workers", step=0))

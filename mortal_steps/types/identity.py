@@ -31,8 +31,8 @@ class Parent:
     """Chained id of the parent's state there."""
     fingerprint: str
     """The parent's."""
-    history_id: str | None = None
-    """Chained id of the batches that led there; None where its `state_id` is that."""
+    history_id: str
+    """Chained id of the batches that led there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,6 @@ from typing import Annotated
 
 from mortal_steps.types.marks import LeftOut, Terse
 from mortal_steps.types.paths import Below
-from mortal_steps.types.pickles import unpickle_older
 from mortal_steps.types.rollouts import PolicyVersion
 
 
@@ -45,8 +44,6 @@ class StageTiming(Terse):
     )
     """Seconds of work that threads did beside the stages, and so no part of `busy_s`, by what it
     was: of a checkpoint `write`, of a train step what has ended since the one before."""
-
-    __setstate__ = unpickle_older
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

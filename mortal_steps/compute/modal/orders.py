@@ -16,7 +16,6 @@ from mortal_steps.compute.modal.release import Release
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import MortalError
 from mortal_steps.types import FileRef
-from mortal_steps.types.pickles import unpickle_older
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,8 +68,6 @@ class Order:
     after: str = ""
     """Modal's id of the container that answered the worker's last call, if the asker knows it."""
 
-    __setstate__ = unpickle_older
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContainerTimes:
@@ -99,5 +96,3 @@ class Outcome:
     """What the order brought, where it has been committed."""
     is_committed: bool = True
     """Whether the Volume holds what the value refers to."""
-
-    __setstate__ = unpickle_older

@@ -31,13 +31,11 @@ class Stepper(Protocol):
         resume_from: Path | None = None,
         *,
         renewed_at: int | None = None,
-        published_names: bool = False,
     ) -> None:
         """Prepare to train, from the start or from a folder written by `save_state`.
 
         With `renewed_at`, a number of train steps, another configuration wrote the folder: what was
-        learned is taken from it, hyperparameters from this configuration. With `published_names` an
-        older version wrote it, which named tensors as transformers publishes them.
+        learned is taken from it, hyperparameters from this configuration.
         """
         ...
 

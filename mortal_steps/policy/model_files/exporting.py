@@ -26,9 +26,6 @@ class Export:
     base: str | None
     """Folder of the model that the adapter belongs to; None for full training."""
     dtype: str
-    published_names: bool
-    """Whether tensors have the names under which transformers publishes models, as in older
-    versions of MORTAL."""
     trust_remote_code: bool
     quantization: Mapping[str, Any] = field(default_factory=dict)
     """`model.quantization`: how the base was loaded that the adapter was trained on."""
@@ -56,7 +53,7 @@ def export_model(checkpoint: Path, folder: Path, export: Export) -> None:
     from transformers import AutoConfig, BitsAndBytesConfig, GenerationConfig
 
     from mortal_steps.models.model_class import trained_class
-    from mortal_steps.policy.model_files.restore import load_model, load_published_model
+    from mortal_steps.policy.model_files.restore import load_model
     from mortal_steps.policy.model_files.writing import save_model
 
     trusts = {"trust_remote_code": export.trust_remote_code}
@@ -82,7 +79,7 @@ def export_model(checkpoint: Path, folder: Path, export: Export) -> None:
         model = kind.from_config(config, dtype=export.dtype, **trusts)
     else:
         model = kind._from_config(config, dtype=export.dtype)
-    (load_published_model if export.published_names else load_model)(model, checkpoint)
+    load_model(model, checkpoint)
     if (checkpoint / "generation_config.json").exists():
         model.generation_config = GenerationConfig.from_pretrained(checkpoint)
     save_model(model, folder)

@@ -46,22 +46,6 @@ def load_model(model: PreTrainedModel, folder: Path) -> None:
         raise CheckpointMismatchError(f"{folder} does not hold {_some(missing)} of the model")
 
 
-def load_published_model(model: PreTrainedModel, folder: Path) -> None:
-    """Give the model the weights in `folder`, saved as transformers publishes models.
-
-    Raises `CheckpointMismatchError` unless every tensor has its own there.
-    """
-    # Typed as the model alone, whatever else it is asked to return.
-    loaded: Any = type(model).from_pretrained(folder, dtype=model.dtype, output_loading_info=True)
-    converted, report = loaded
-    strange = [*report["missing_keys"], *report["unexpected_keys"]]
-    if strange or report["mismatched_keys"]:
-        raise CheckpointMismatchError(
-            f"{folder} does not fit the model: {_some(strange or report['mismatched_keys'])}"
-        )
-    model.load_state_dict(converted.state_dict())
-
-
 def load_adapter(model: PeftModel, folder: Path) -> None:
     """Give the adapter the tensors in `folder`, in the types that it has. Raises
     `CheckpointMismatchError` unless it then is the one in `folder`."""

@@ -36,12 +36,12 @@ class CheckpointState:
     """Train steps done."""
     state_id: str
     """Chained id of the state."""
-    history_id: str | None = None
-    """Chained id of the batches that led to it; None in old ones, whose `state_id` is that."""
-    digests: dict[str, str] | None = None
-    """Digest of each part, `weights` among them; None in old ones."""
-    autocast: bool | None = None
-    """Whether training ran under bfloat16 autocast; None in old ones."""
+    history_id: str
+    """Chained id of the batches that led to it."""
+    digests: dict[str, str]
+    """Digest of each part, `weights` among them."""
+    autocast: bool
+    """Whether training ran under bfloat16 autocast."""
     optimizer_steps: int
     """Optimizer updates done."""
     fingerprint: str
@@ -129,10 +129,10 @@ def check_restored(folder: Path, state: CheckpointState, restored: Mapping[str, 
     """Compare the digests in a checkpoint with those of the state restored from it. Raises
     `CheckpointMismatchError`.
 
-    Older versions noted no digests. A fork has its own hyperparameters and schedule, and may have
-    parts that its parent did not have.
+    A fork has its own hyperparameters and schedule, and may have parts that its parent did not
+    have.
     """
-    saved = state.digests or {}
+    saved = state.digests
     compared = [part for part in restored if not (state.forked and part == "schedule")]
     other = [part for part in compared if part in saved and saved[part] != restored[part]]
     if other:

@@ -8,7 +8,6 @@ from mortal_steps.config import RunConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk import checkpoints, weights
-from mortal_steps.policy.on_disk.checkpoints import CheckpointState
 from mortal_steps.schedule import sampling_version
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import CONFIG_FILE, read_identity
@@ -62,20 +61,6 @@ def furthest(store: RunStore, config: RunConfig, step: int) -> int:
         if earlier < version:
             return furthest(store, config, earlier)
     return reached
-
-
-def autocast_of(store: RunStore, config: RunConfig, state: CheckpointState | None) -> bool | None:
-    """Whether the run has been trained with bfloat16 autocast; None if it begins now.
-
-    Runs that older versions began continue as they were: on a GPU, those used autocast for bfloat16
-    weights only.
-    """
-    if state is not None and state.autocast is not None:
-        return state.autocast
-    first = journal.find_result(store, 0) if state is None else None
-    if state is None and (first is None or first.weights_digest is not None):
-        return None
-    return None if config.model.dtype == "bfloat16" else False
 
 
 def _replayable(store: RunStore, step: int) -> int:

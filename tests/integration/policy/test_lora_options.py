@@ -131,7 +131,6 @@ def test_a_killed_run_of_a_quantized_model_ends_with_the_same_bits_and_a_whole_m
     export = Export(
         base=untied,
         dtype="float32",
-        published_names=False,
         trust_remote_code=False,
         quantization=quantization,
     )

@@ -1,6 +1,6 @@
-"""A run goes on under newer code: by its own fingerprint, from files of the first format.
+"""A run goes on under newer code, by its own fingerprint.
 
-`begun_in_format_1.tar.gz` is a project whose run was begun by the first version of MORTAL and
+`begun_in_0_1_0.tar.gz` (`make fixture`) is a project whose run was begun by version 0.1.0 and
 killed in its fourth step of six. `ended.json` in it says how that version ended the same run, on
 the machine that made it. Another CPU may round otherwise, so what is compared with it everywhere is
 what does not depend on the CPU: which problems each step has, and that the chain of states goes on
@@ -33,7 +33,7 @@ from mortal_steps.types import GeneratedShard, Problem
 from tests.support.bare_flow import go_on
 from tests.support.damage import flip_a_byte
 
-ARCHIVE = Path(__file__).with_name("begun_in_format_1.tar.gz")
+ARCHIVE = Path(__file__).with_name("begun_in_0_1_0.tar.gz")
 SETTINGS = "tiny.toml"
 KNOWN = 4
 """Steps that were taken before the kill."""
@@ -55,7 +55,11 @@ def unpacked(folder, patch):
 def know_another_key(patch):
     """Let configurations have one key more, with a default, than when the run began."""
     known = RunConfig.identity
-    patch.setattr(RunConfig, "identity", lambda config: {**known(config), "newer": {"key": 1}})
+
+    def with_another(config, *, defaults=True):
+        return {**known(config, defaults=defaults), "newer": {"key": 1}}
+
+    patch.setattr(RunConfig, "identity", with_another)
 
 
 def logprobs_of(run):
@@ -126,26 +130,14 @@ def test_it_goes_on_to_its_end_though_there_is_another_key_by_now(gone_on):
     assert checkpoints.read_state(run.store, saved.path).fingerprint == run.info.fingerprint
 
 
-def test_its_steps_stay_as_they_were_written_and_new_ones_are_columns(gone_on):
-    run, _ = gone_on
-    kinds = [
-        {path.suffix for path, _ in shard_files(run.store.path(f"steps/{step:06d}"))}
-        for step in range(6)
-    ]
-    assert kinds == [{".json"}] * KNOWN + [{".parquet"}] * (6 - KNOWN)
-
-
 @pytest.mark.parametrize("how", ["damaged", "lost"])
-def test_completions_of_the_first_format_are_made_again_as_they_were(
-    rounds_alike, begun, patch, how
-):
+def test_completions_that_were_lost_are_made_again_as_they_were(rounds_alike, begun, patch, how):
     """The journal names them by their digest, and so does the chain of states."""
     run = find_run(Path("runs").absolute(), "run")
     for path, _ in shard_files(run.store.path("steps/000002")):
         if path.stem in ("generations-0", "rewards-1"):
             flip_a_byte(path) if how == "damaged" else path.unlink()
     go_on(resumed())
-    assert run.store.path("steps/000002/generations-0.json").exists()
     assert states_of(run, KNOWN) == begun.state_ids[:KNOWN]
     assert whole(find_run(Path("runs").absolute(), "run"))
 

@@ -16,7 +16,7 @@ from mortal.cli import app
 from mortal_steps.errors import ConfigError, EngineError, StoreError
 from tests.support.paths import ROOT
 
-ARCHIVE = ROOT / "tests/integration/runs/begun_in_format_1.tar.gz"
+ARCHIVE = ROOT / "tests/integration/runs/begun_in_0_1_0.tar.gz"
 PROMPT = "abc="
 TOKENS = 4
 """The run's own number."""

@@ -24,7 +24,6 @@ def test_a_checkpoint_is_exported_to_the_weights_published_after_its_step(
     export = Export(
         base=model_path if setup == "lora" else None,
         dtype=run.config.model.dtype,
-        published_names=False,
         trust_remote_code=False,
     )
     export_model(saved, tmp_path / "exported", export)

@@ -10,7 +10,7 @@ from mortal_steps.config import RunConfig
 from mortal_steps.config.algorithm import ALGORITHMS
 from mortal_steps.config.keys import affected_by, keys_of, trl_options_decided, unmarked_keys
 from mortal_steps.config.kinds import named_class
-from mortal_steps.config.loader import dump_toml, load_config, load_stored_config, parse_config
+from mortal_steps.config.loader import dump_toml, load_config, parse_config
 from mortal_steps.config.marks import Affects
 from mortal_steps.config.rewards import KINDS, RewardsConfig
 from mortal_steps.config.section import Section
@@ -20,14 +20,14 @@ from mortal_steps.scores import reward_names, reward_weights
 ROOT = Path(__file__).parents[3]
 
 FINGERPRINTS = {
-    "9ee4693cad4077cc05473802ec437c1393f08f09cb7f8708a156e98d8a5e2388": {},
-    "4de6381402cc7910b77c82078d9f4010f0acf4e2a794ccbb43c8b4d7f400d83a": {
+    "dc1a56ee1c97941d992ba7ac17d155440ac07a8dcee6ff220bb25abb04b93334": {},
+    "e703343fa03dda4848684f98f53d7df6bdeef4a043493b64cf95824850d9df5d": {
         "rewards": {"functions": ["a.b:c"], "weights": [0.5]}
     },
-    "750dbeed85875a19c2db9193b468857846685b7470bd01c20fc17f78ef58d7c8": {
+    "3df9b1548d86241eff76f54d11007c4c7901b339d9e3a43389f5680c1a3dd6df": {
         "rewards": {"functions": ["a.b:c", "rewards.py:d"]}
     },
-    "a308c1c44419eee7a4fa3d1a244c82c4510d00443b21718e1b79dd3bb93d7d5d": {
+    "277551659e5cc1f47da6a5647910e90b11e50cca396638dfc049f9d55e4d411c": {
         "rollout": {
             "engine": "vllm",
             "top_k": 5,
@@ -36,7 +36,7 @@ FINGERPRINTS = {
             "engine_options": {"seed": 1},
         }
     },
-    "be182f51f626e0abcfc4759c0bc88b9942cd594f3a097182096eff782c748003": {
+    "535b3d266b59ac39291bfeb67a4a47874fc7ef456f498a8d26c0af4611cf50ec": {
         "training": {
             "use_lora": True,
             "lora": {"r": 4},
@@ -44,15 +44,15 @@ FINGERPRINTS = {
             "trl": {"optim": "sgd", "vllm_importance_sampling_clip_max": math.inf},
         }
     },
-    "42ae0feaec07d647299e2956d3c65d945350748a265d8a760f3e1ce77980b9c0": {
+    "f511a7ede40a95e3b3063272b1f8e33b5faef836788b9499e2460a8fe7b23fae": {
         "seed": 3,
         "model": {"new": {"hidden_size": 32}, "warm_start": {"steps": 2}},
     },
-    "d6424ec8fcd54cc887b4f1ae286f80deb21ea36a44509865151837d8708acf9d": {
+    "6066b1478ca69caa6968728b9468a985f383547d4d268a6081cd9daf46fdb41c": {
         "data": {"source": "x.jsonl", "on_long": "drop"},
         "evaluation": {"eval_steps": 2},
     },
-    "11574c3319bc904c913e56492a3fe71839a0416603cf41638e9ac555748614ab": {
+    "958983607ac3d37a7821f4745d7c48cd011921831aac53d973bf0008e215a058": {
         "name": "other",
         "runs_dir": "/x",
         "compute": {
@@ -65,41 +65,6 @@ FINGERPRINTS = {
 }
 """Each of what it is of. Runs that have begun cannot go on where one of them changes."""
 
-LATER = {
-    "data.eval_sets",
-    "data.on_long",
-    "evaluation.functions",
-    "model.quantization",
-    "rewards.terms",
-    "rollout.dtype",
-    "rollout.seeds",
-    "rollout.source",
-    "rollout.source_options",
-    "training.deterministic",
-    "training.lora.peft",
-    "training.lora.publish",
-}
-"""Keys that are part of a fingerprint only where they say something."""
-
-OLD = """
-[rollout]
-weight_sync_method = "volume"
-[rewards]
-functions = ["a.b:c"]
-rehearse = false
-[compute]
-mode = "single_node"
-[compute.modal]
-deadline_s = 60.0
-gpu = "A100:2"
-vllm_mode = "serve"
-[logging]
-server_patience_s = 5.0
-artifact_steps = 2
-use_wandb = false
-wandb_project = "mine"
-"""
-
 
 @pytest.mark.parametrize("fingerprint", FINGERPRINTS)
 def test_fingerprints_are_what_they_were(fingerprint):
@@ -109,10 +74,10 @@ def test_fingerprints_are_what_they_were(fingerprint):
 def test_the_fingerprints_of_a_settled_and_of_a_shipped_configuration_are_the_same_too():
     settled = RunConfig().settled(cores=2, commit="0" * 40, engine="vllm", context=512)
     assert settled.fingerprint() == (
-        "c5a2388b3070ba4e535b3f9232156d588c0bf8006509e27208543370e79e7b97"
+        "c1a17a6a79a766c1af0b701564cb425adfb4c172bf191e5d773aa022a17d20dc"
     )
     assert load_config(ROOT / "deployments/configs/demo.toml").fingerprint() == (
-        "93bc84ef41bdefd7393bc5c872b0cb754925b5a54408e7907dd46f90542b5623"
+        "8564146d9673f486d99848d018a502e7bb890e9f85f70c859420e1bc648394f2"
     )
 
 
@@ -164,11 +129,18 @@ def test_only_keys_that_affect_something_are_in_the_identity():
         value = found
         for part in key.split("."):
             value = value.get(part, "absent") if isinstance(value, dict) else "absent"
-        later = key in LATER
         optional = key.startswith(("model.new.", "model.warm_start."))  # tables that are not there
-        expected = affected_by(RunConfig, key) and not later and not optional
+        expected = affected_by(RunConfig, key) and not optional
         assert (value != "absent") == bool(expected), key
     assert found["algorithm"] == {"type": "m:A", "x": 1}
+
+
+def test_a_key_with_its_default_is_not_in_the_fingerprint():
+    """So a key that a later version adds, with a default, changes none."""
+    chosen = RunConfig(seed=3, training={"beta": 0.5}).identity(defaults=False)
+    assert (chosen["seed"], chosen["training"]["beta"]) == (3, 0.5)
+    assert not chosen.keys() & {"data", "model"}
+    assert "learning_rate" not in chosen["training"]
 
 
 def test_trl_options_name_the_keys_that_decide_them():
@@ -179,43 +151,6 @@ def test_trl_options_name_the_keys_that_decide_them():
     assert decided["temperature"] == "rollout.temperature"
     with pytest.raises(ConfigError, match=r"training\.trl\.loss_type is set by training\.loss_ty"):
         parse_config({"training": {"trl": {"loss_type": "grpo"}}})
-
-
-def test_old_keys_are_told_the_new_ones(tmp_path):
-    (tmp_path / "mine.toml").write_text(OLD)
-    with pytest.raises(ConfigError) as caught:
-        load_config(tmp_path / "mine.toml")
-    said = str(caught.value)
-    for sentence in (
-        "rollout.weight_sync_method is now rollout.weight_sync;",
-        "rewards.rehearse is now rewards.dry_run;",
-        "compute.modal.deadline_s is now compute.modal.call_timeout_s;",
-        "logging.server_patience_s is now logging.server_timeout_s;",
-        "logging.use_wandb: write logging.report_to = ['wandb']",
-        "logging.wandb_project: write logging.project",
-        "logging.artifact_steps: the report is written after evaluations",
-    ):
-        assert sentence in said
-    with pytest.raises(ConfigError, match=r"rewards\.rehearse is now rewards\.dry_run"):
-        load_config(ROOT / "deployments/configs/demo.toml", ["rewards.rehearse=false"])
-
-
-def test_a_configuration_that_earlier_code_wrote_is_read(tmp_path):
-    (tmp_path / "config.toml").write_text(OLD)
-    config = load_stored_config(tmp_path / "config.toml")
-    assert config.rollout.weight_sync == "volume"
-    assert config.rewards.dry_run is False
-    assert (config.compute.modal.call_timeout_s, config.compute.modal.vllm_mode) == (60.0, "server")
-    assert config.logging.server_timeout_s == 5.0
-    (tmp_path / "config.toml").write_text(dump_toml(config))
-    assert load_config(tmp_path / "config.toml") == config
-    with pytest.raises(ConfigError, match=r"rewards\.rehearse is now"):
-        load_stored_config(tmp_path / "config.toml", ["rewards.rehearse=true"])
-
-
-def test_parameters_of_a_flow_run_that_began_earlier_are_read():
-    began = {"rewards": {"functions": ["a:b"], "rehearse": False}, "logging": {"use_wandb": False}}
-    assert RunConfig.model_validate(began).rewards.dry_run is False
 
 
 def test_terms_are_the_long_form_of_functions_and_weights():

@@ -51,9 +51,7 @@ def test_what_cannot_be_imported_is_named_with_its_key(tmp_path, monkeypatch):
     assert import_named("whole_here:There", "rollout.source").__name__ == "There"
 
 
-def test_a_source_of_ones_own_belongs_to_the_fingerprint_and_the_default_does_not():
-    """Runs begun before there were sources keep their fingerprint."""
-    assert "source" not in parse_config({}).identity()["rollout"]
+def test_a_source_of_ones_own_belongs_to_the_fingerprint():
     fed = parse_config({"rollout": {"source": "replay:Replay", "source_options": {"run": "a"}}})
     other = parse_config({"rollout": {"source": "replay:Replay", "source_options": {"run": "b"}}})
     assert len({one.fingerprint() for one in (parse_config({}), fed, other)}) == 3

@@ -25,7 +25,6 @@ def test_without_gpus_it_is_the_models(monkeypatch):
         assert (settled.rollout.dtype, settled.sampling_type) == (None, None)
         assert settled.sampled_model == settled.model
     assert not config(rollout={"engine": "transformers"}).corrects_importance
-    assert "dtype" not in config().identity()["rollout"]
 
 
 def test_on_gpus_float32_is_sampled_in_bfloat16(on_gpus, caplog):

@@ -90,7 +90,6 @@ def test_what_a_lora_run_publishes_is_settled_when_it_begins(engine, published):
     assert begun.training.lora.publish == published
     assert begun.training.publishes_adapter == (published == "adapter")
     assert config.settled_like(begun) == begun
-    assert "publish" not in RunConfig().settled(cores=2).identity()["training"]["lora"]
 
 
 @pytest.mark.parametrize("engine", ["transformers", "vllm"])
@@ -121,17 +120,6 @@ def test_what_engines_cannot_compute_beside_a_base_is_merged(engine, training, m
             check_adapter(parse_config({**lora, "rollout": {"engine": engine}}))
 
 
-def test_a_lora_run_that_began_without_a_word_of_it_publishes_whole_models():
-    """Its recorded configuration has no such key, and its fingerprint knows of none."""
-    config = parse_config({"training": {"use_lora": True}})
-    assert not config.training.publishes_adapter
-    begun = parse_config({"training": {"use_lora": True}, "rollout": {"engine": "transformers"}})
-    again = config.settled_like(begun)
-    assert not again.training.publishes_adapter
-    assert again.training.lora.publish is None
-    assert "publish" not in again.identity()["training"]["lora"]
-
-
 def test_room_is_made_for_adapters_where_they_travel():
     lora = {"use_lora": True, "lora": {"r": 17}}
     config = parse_config({"rollout": {"engine": "vllm"}, "training": lora}).settled(cores=2)
@@ -157,12 +145,7 @@ def test_engine_and_max_tokens_are_settled_when_a_run_begins():
     settled = RunConfig().settled(cores=2, engine="transformers", context=512)
     assert (settled.rollout.engine, settled.rollout.max_tokens) == ("transformers", 256)
     assert RunConfig().settled_like(settled).rollout == settled.rollout
-    chosen = {"engine": "vllm", "max_tokens": 8000}  # also what older runs have in config.toml
+    chosen = {"engine": "vllm", "max_tokens": 8000}
     before = parse_config({"rollout": chosen}).settled(cores=2, context=512)
     assert {key: getattr(before.rollout, key) for key in chosen} == chosen
     assert RunConfig().settled_like(before).fingerprint() == before.fingerprint()
-
-
-def test_runs_begun_without_the_key_on_long_keep_their_fingerprint():
-    assert "on_long" not in RunConfig().identity()["data"]
-    assert parse_config({"data": {"on_long": "drop"}}).identity()["data"]["on_long"] == "drop"

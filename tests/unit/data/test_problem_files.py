@@ -17,11 +17,8 @@ from hypothesis import strategies as st
 from mortal_steps.config import DataConfig
 from mortal_steps.data import dataset_fingerprint, get_batch
 from mortal_steps.data.kept import (
-    TRAIN_IN_FORMAT_1,
     check_problem_file,
-    find_train_problems,
     keep_problems,
-    open_problems,
 )
 from mortal_steps.data.problem_files import ProblemFile, write_problems
 from mortal_steps.data.problem_writer import ROWS_PER_GROUP, ProblemWriter
@@ -239,13 +236,6 @@ def test_a_step_reads_the_same_problems_from_a_file_as_from_a_list() -> None:
     for step in (0, 1, 400):  # the last one in the second epoch
         batch = get_batch(found, config, batch_size=9, step=step, seed=3)
         assert batch == get_batch(problems, config, batch_size=9, step=step, seed=3)
-
-
-def test_a_run_of_the_first_format_has_its_problems_in_a_record(tmp_path: Path) -> None:
-    store, problems = RunStore(tmp_path / "run"), many()
-    ref = store.write_record(TRAIN_IN_FORMAT_1, problems, list[Problem])
-    check_problem_file(store, ref)
-    assert open_problems(store, ref) == find_train_problems(store) == problems
 
 
 def test_a_kept_file_is_linked_and_a_changed_one_noticed(tmp_path: Path) -> None:

@@ -31,17 +31,6 @@ def test_a_run_id_of_the_configuration_stays():
     assert settings(uuid4(), RunConfig(run_id="mine"), None, ()).run_id == "mine"
 
 
-def test_a_retry_finds_the_run_that_an_earlier_version_of_this_code_began(tmp_path):
-    flow_run_id = uuid4()
-    config = RunConfig(name="demo", runs_dir=str(tmp_path))
-    begun = tmp_path / f"demo-{str(flow_run_id)[:8]}"
-    begun.mkdir()
-    (begun / "run.json").touch()
-    assert run_id(flow_run_id, config) == begun.name
-    (begun / "run.json").unlink()
-    assert run_id(flow_run_id, config) != begun.name
-
-
 def test_overrides_change_the_configuration_of_a_deployment():
     deployed = RunConfig.model_validate({"name": "demo", "training": {"max_steps": 300}})
     chosen = settings(uuid4(), deployed, None, ["training.max_steps=20", "seed=3"])

@@ -1,19 +1,16 @@
 """Records that travel with orders and outcomes: what is committed, and what is still owed."""
 
-import pickle
 from dataclasses import replace
 
 import pytest
 
 from mortal_steps.compute.modal import cargo
 from mortal_steps.compute.modal.host import WorkerHost
-from mortal_steps.compute.modal.orders import Outcome
 from mortal_steps.errors import CorruptFileError, LeaseLostError
 from mortal_steps.store.files import write_atomically
 from mortal_steps.types import (
     GenerateRequest,
     Problem,
-    StageTiming,
     WeightsRef,
 )
 from tests.support.modal.orders import ORDER
@@ -195,15 +192,3 @@ def test_what_arrives_otherwise_than_it_was_sent_is_refused(host, here, there, b
     outcome = host.call(replace(order("train_step", here, batch), files=damaged))
     assert type(outcome.error) is CorruptFileError
     assert not there.path("steps/000000/made.json").exists()
-
-
-def test_an_outcome_that_an_older_container_left_can_be_taken():
-    timing = StageTiming(stage="generate", step=3, busy_s=2.0)
-    outcome = pickle.loads(pickle.dumps(Outcome(value=timing)))
-    assert outcome == Outcome(value=timing)
-    older = Outcome.__new__(Outcome)
-    older.__setstate__([7, None, None])
-    assert older == Outcome(value=7)
-    older = StageTiming.__new__(StageTiming)
-    older.__setstate__(["generate", 3, 0, 2.0, 0.0, {}])
-    assert older == timing

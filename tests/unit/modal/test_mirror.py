@@ -10,9 +10,11 @@ from mortal_steps.compute.modal.orders import Outcome
 from mortal_steps.errors import CorruptFileError, TransientError, WorkerError
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
+from mortal_steps.store.shard_files import shard_file
 from mortal_steps.types import (
     FileRef,
     Problem,
+    RewardedShard,
 )
 from tests.support.modal.travel import MADE, PROBLEMS
 
@@ -46,12 +48,13 @@ async def test_a_flow_that_comes_back_uploads_what_the_one_before_had_not_sent(
     volume, here, there, batch
 ):
     write_atomically(there.path("run.json"), b"{}")
-    scored = here.write_record("steps/000000/rewards-0.json", MADE, list[Problem])
+    shard = RewardedShard(step=0, shard=0, generation_sha256="0", rewards=[[{"a": 1.0}]])
+    scored = here.write_record(shard_file("steps/000000", "rewards", 0), shard, RewardedShard)
     mine = Mirror(volume, here)
     await mine.begin()
     await mine.push()
     assert there.read_record(batch, list[Problem]) == PROBLEMS
-    assert there.read_record(scored, list[Problem]) == MADE
+    assert there.read_record(scored, RewardedShard) == shard
 
 
 async def test_what_is_larger_than_an_order_is_uploaded_before_it(

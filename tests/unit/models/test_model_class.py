@@ -40,7 +40,7 @@ def test_one_with_pictures_is_exported_from_a_checkpoint_as_it_is_trained(folder
     model = load_model(str(folder), dtype="float32")
     checkpoint = tmp_path / "checkpoint"
     model.save_pretrained(checkpoint, save_original_format=False)
-    export = Export(base=None, dtype="float32", published_names=False, trust_remote_code=False)
+    export = Export(base=None, dtype="float32", trust_remote_code=False)
     (tmp_path / "out").mkdir()
     export_model(checkpoint, tmp_path / "out", export)
     again = load_model(str(tmp_path / "out"), dtype="float32").state_dict()

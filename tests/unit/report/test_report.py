@@ -99,6 +99,8 @@ def record_step(
         optimizer_steps=step + 1,
         batch_sha256="",
         state_id="",
+        history_id="",
+        weights_digest="",
         random_sha256="",
         weights=None,
         timing=timing,

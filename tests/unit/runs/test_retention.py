@@ -89,7 +89,12 @@ def begun(folder, run_id, days=0.0, parent=None, **settings):
     store = RunStore(folder / "runs" / run_id)
     config = parse_config({"run_id": run_id, **settings})
     origin = parent and Parent(
-        run_id=parent.info.run_id, uid=parent.info.uid, step=4, state_id="s", fingerprint="f"
+        run_id=parent.info.run_id,
+        uid=parent.info.uid,
+        step=4,
+        state_id="s",
+        history_id="s",
+        fingerprint="f",
     )
     info = write_identity(store, config, [Problem(id="p", prompt="a")], [], origin)
     info = dataclasses.replace(info, created_at=info.created_at - days * DAY_S)

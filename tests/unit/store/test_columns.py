@@ -11,7 +11,6 @@ from hypothesis import given, settings
 
 from mortal_steps.errors import CorruptFileError, NewerFormatError, StoreError
 from mortal_steps.store import FORMAT, RunStore, columns, seal
-from mortal_steps.store.shard_files import file_in_use, shard_file, shard_files
 from mortal_steps.types import (
     Completion,
     GeneratedGroup,
@@ -198,14 +197,3 @@ def test_a_record_of_the_first_format_made_again_is_the_same(store):
     fields = ["token_ids", "logprobs", "text", "finish_reason", "seed", "policy_version"]
     assert list(body["groups"][0]["completions"][0]) == fields
     assert store.read_record(ref, GeneratedShard) == plain
-
-
-def test_a_folder_that_older_code_began_is_completed_in_its_format(store):
-    new = shard_file("steps/000007", "rewards", 1)
-    assert file_in_use(store, new) == new == "steps/000007/rewards-1.parquet"
-    store.write_record("steps/000007/generations-0.json", small_shard(), GeneratedShard)
-    assert file_in_use(store, new) == "steps/000007/rewards-1.json"
-    store.write_record(new, small_scores(), RewardedShard)
-    assert file_in_use(store, new) == new
-    found = [(path.name, content) for path, content in shard_files(store.path("steps/000007"))]
-    assert found == [("generations-0.json", "generations"), ("rewards-1.parquet", "rewards")]

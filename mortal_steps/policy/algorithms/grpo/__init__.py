@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.marks import Affects, Later
+from mortal_steps.config.marks import Affects
 from mortal_steps.policy.algorithms.base import Algorithm, Stepper
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
 
@@ -19,7 +19,7 @@ from mortal_steps.policy.model_files.adapter_base import AdapterBase
 class GRPO(Algorithm, extra="forbid"):
     """GRPO and its relatives; their options are those of `[training]`, under TRL's names."""
 
-    type: Annotated[str, Affects.TRAINING | Affects.STATE, Later()] = "grpo"
+    type: Annotated[str, Affects.TRAINING | Affects.STATE] = "grpo"
 
     def check(self, config: RunConfig) -> tuple[str, ...]:
         """See `Algorithm.check`."""

@@ -26,7 +26,6 @@ from transformers.trainer import OPTIMIZER_NAME
 from mortal_steps.policy.model_files.restore import (
     load_adapter,
     load_model,
-    load_published_model,
     restore_types,
 )
 
@@ -43,8 +42,6 @@ class Stepped(Trainer):
     """Columns of the batch being trained on (`recorded.columns`)."""
     renewed_at: int | None = None
     """Optimizer updates behind a checkpoint that another configuration wrote."""
-    reads_published_names = False
-    """Whether the checkpoint names its tensors as transformers publishes them."""
 
     def update(self, row_names: Sequence[str]) -> None:
         """One optimizer update, as in `Trainer._run_epoch`: its loss, callbacks and logging."""
@@ -98,8 +95,6 @@ class Stepped(Trainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         if isinstance(self.model, PeftModel):
             load_adapter(self.model, Path(resume_from_checkpoint))
-        elif self.reads_published_names:
-            load_published_model(self.model, Path(resume_from_checkpoint))
         else:
             load_model(self.model, Path(resume_from_checkpoint))
 

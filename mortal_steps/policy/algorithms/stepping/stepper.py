@@ -135,17 +135,14 @@ class TrlStepper(ABC):
         resume_from: Path | None = None,
         *,
         renewed_at: int | None = None,
-        published_names: bool = False,
     ) -> None:
         """Prepare to train, from the start or from a folder written by `save_state`.
 
         With `renewed_at`, a number of train steps, another configuration wrote the folder: model,
         optimizer moments and what TRL adapts by itself are taken from it, hyperparameters from this
         configuration, and its schedule stands where so many of its own steps would have led.
-        With `published_names` an older version wrote it, which named a model's tensors as
-        transformers publishes them. Raises `ConfigError` as `check_router_loss` does.
+        Raises `ConfigError` as `check_router_loss` does.
         """
-        self._trainer.reads_published_names = published_names
         if renewed_at is not None:
             updates = self._config.training.optimizer_steps_per_batch
             self._trainer.renewed_at = renewed_at * updates
