@@ -29,7 +29,7 @@ def wheel(tmp_path_factory):
     sources = tmp_path_factory.mktemp("wheel") / "sources"
     for name in (*FOLDERS, "requirements"):
         shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, sources)
     build = [sys.executable, "-c", "import setuptools.build_meta as b; b.build_wheel('.')"]
     done = subprocess.run(build, cwd=sources, capture_output=True, text=True)
