@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, SerializeAsAny
 
 from mortal_steps.config.kinds import of_its_kind
 from mortal_steps.config.marks import Affects
 from mortal_steps.config.section import Section
-from mortal_steps.config.trl_trainers import answer_to
+from mortal_steps.config.training import LossType
 
 ALGORITHMS: Mapping[str, str] = {
     "grpo": "mortal_steps.policy.algorithms.grpo:GRPO",
@@ -33,8 +34,13 @@ class AlgorithmConfig(Section, extra="allow"):
 
 def _of_its_kind(value: Any) -> Any:
     name = value.get("type") if isinstance(value, Mapping) else None
-    if isinstance(name, str) and name not in ALGORITHMS and (answer := answer_to(name)):
-        raise ValueError(f"type = {name!r}: {answer}; or write 'module:Class' of yours")
+    if isinstance(name, str):
+        plain = re.sub(r"[\W_]+", "", name).lower()
+        for loss in get_args(LossType):
+            if name not in ALGORITHMS and plain == loss.replace("_", ""):
+                raise ValueError(
+                    f"type = {name!r}: it is a loss of GRPO; write training.loss_type = {loss!r}"
+                )
     return of_its_kind(value, AlgorithmConfig, ALGORITHMS)
 
 

@@ -149,7 +149,6 @@ def refusal(tmp_path, monkeypatch):
             ["rollout.weight_sync=directly"],
             ["rollout.weight_sync", "'directly'", "reload, volume, checkpoint, direct"],
         ),
-        (ConfigError, ["logging.use_wandb=true"], ["write logging.report_to = ['wandb']"]),
         (
             ConfigError,
             ["logging.report_to=['mlflow']"],
