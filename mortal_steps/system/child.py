@@ -128,8 +128,8 @@ def _become(command: Sequence[str], supervisor: int) -> NoReturn:
     os._exit(CANNOT_EXECUTE)
 
 
-def _wait(child: int, lifeline: int, wakeup: int) -> int | None:
-    """Return the child's status once it has ended; None once the lifeline has."""
+def _wait(child: int, lifeline: int, wakeup: int) -> int:
+    """Return the child's status once it has ended, or once the lifeline has, and so will it."""
     events = select.poll()
     events.register(lifeline, select.POLLIN)
     events.register(wakeup, select.POLLIN)
@@ -143,7 +143,7 @@ def _wait(child: int, lifeline: int, wakeup: int) -> int | None:
                 if ended[0] == child:
                     return ended[1]
         if lifeline in ready:
-            return None
+            return int(signal.SIGKILL)
 
 
 def _kill_descendants() -> None:
@@ -168,10 +168,8 @@ def _children() -> Iterator[int]:
                     yield int(name)
 
 
-def _end_as(status: int | None) -> NoReturn:
+def _end_as(status: int) -> NoReturn:
     """End as the child did, for the owner to see."""
-    if status is None:
-        os._exit(0)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has left one, if any is wanted

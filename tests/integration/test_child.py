@@ -48,6 +48,7 @@ def test_a_child_and_its_descendants_are_killed():
         members = family(child.stdout)
         assert all(process.lives() for process in members)
         child.kill_all()
+        assert child.returncode == -signal.SIGKILL
     assert all_gone(members)
 
 
