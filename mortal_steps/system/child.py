@@ -121,7 +121,7 @@ def _become(command: Sequence[str], supervisor: int) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
     end_with_parent(supervisor, signal.SIGKILL)
     try:
-        os.execvp(command[0], command)
+        os.execvp(command[0], list(command))
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         sys.stderr.flush()
