@@ -112,7 +112,7 @@ bench-dataset: venv  ## A run on a million rows: time and memory until its first
 bench-resume: venv  ## How long a killed run takes to come back, at step 20 and at step 500
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.resume_time
 
-bench-engine-restart: venv vllm-env  ## From kill -9 of a rollout worker to the first token after, forked and not (ENGINES=, ROUNDS=)
+bench-engine-restart: venv vllm-env  ## From kill -9 of a rollout worker to the first token after (ENGINES=, ROUNDS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.engine_restart $(if $(ENGINES),--engines $(ENGINES)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 bench-sampling: vllm-env  ## vLLM on a CPU: one seed per completion or per shard, with the prefix cache and without

@@ -21,7 +21,6 @@ from mortal_steps.compute.placement import find_placement
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.forecast_lines import placement_in_words
-from mortal_steps.orchestration.head_start import model_beside
 from mortal_steps.orchestration.opening import open_run
 from mortal_steps.orchestration.preflight import begin_workers_imports
 from mortal_steps.report.log_repair import restore_logs_of_complete
@@ -66,12 +65,11 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
             say(f"run {run.info.run_id} in {run.store.root}")
             if (found := find_placement(run.config)).gpus:
                 say(f"placement: {placement_in_words(found)}")
-            with model_beside(run):
-                spinner.show("waiting for the Prefect server")
-                server = prefect.answering()
-                say(f"Prefect UI: {server.ui_url}")
-                driven = run
-                _run_flow(config, server)
+            spinner.show("waiting for the Prefect server")
+            server = prefect.answering()
+            say(f"Prefect UI: {server.ui_url}")
+            driven = run
+            _run_flow(config, server)
     finally:
         # Another process's run is not ours to tell of.
         if sums_up and driven and not is_driven(driven.store):

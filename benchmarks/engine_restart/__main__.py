@@ -3,11 +3,10 @@
     python -m benchmarks.engine_restart                        # vllm and transformers, 5 times each
     python -m benchmarks.engine_restart --engines vllm --rounds 3
 
-Each engine is measured with workers that are forked from a process with their imports, and with
-workers that are interpreters of their own (`compute.local.rollout.fork = false`), in turn. After
-each kill the worker builds its engine, reads a published version, proves it by the canary, and
-samples a shard of one completion with one token; the shards of all workers have to be the same
-bits. CPU seconds are those of the new worker and of the process that it is forked from.
+A worker with vLLM is an interpreter of its own; one with transformers is forked from a process with
+its imports where there is no GPU. After each kill the worker builds its engine, reads a published
+version, proves it by the canary, and samples a shard of one completion with one token; the shards
+of all workers have to be the same bits. CPU seconds are those of the new worker.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.jobs import in_turn
 from benchmarks.output import add_output_option, console, results_table, write_results
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
@@ -40,7 +38,6 @@ from tests.support.rollout.tiny_model import build_tiny_model, publish
 
 KEY = CallKey(run_id="engine-restart", stage="generate", step=0)
 WORKER = "rollout-0"
-FORKED, STARTED = "forked", "an interpreter of its own"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +45,6 @@ class Return:
     """One worker's way back."""
 
     engine: str
-    how: str
     wall_s: float
     """From the kill to the first token."""
     cpu_s: float
@@ -59,8 +55,8 @@ class Return:
 class Rollouts:
     """One rollout worker of a kind, and what it is asked for."""
 
-    def __init__(self, engine: str, how: str, folder: Path) -> None:
-        self.engine, self.how = engine, how
+    def __init__(self, engine: str, folder: Path) -> None:
+        self.engine = engine
         model = build_tiny_model(folder / "model", seed=1)
         store = RunStore(folder / "run")
         problems = [Problem(id="train-0", prompt="0abc=>")]
@@ -86,7 +82,6 @@ class Rollouts:
             prepare="start",
             python=str(VLLM_PYTHON) if engine == "vllm" else None,
             preload=engine_kind(engine).preload,
-            fork=how == FORKED,
             env={"HF_HUB_OFFLINE": "1"},
         )
         self._compute = LocalCompute({"rollout": spec}, working_dir=folder, log_dir=folder)
@@ -105,9 +100,7 @@ class Rollouts:
         """Kill the worker, and wait for the first token of the next."""
         await self.sample()
         killed = psutil.Process(self._compute.processes()[WORKER])
-        parent = killed.parent()
-        assert parent is not None
-        began, cpu = time.perf_counter(), _cpu_s(parent) if self.how == FORKED else 0.0
+        began = time.perf_counter()
         os.kill(killed.pid, signal.SIGKILL)
         while True:
             try:
@@ -118,23 +111,17 @@ class Rollouts:
         wall_s = time.perf_counter() - began
         worker = psutil.Process(self._compute.processes()[WORKER])
         assert worker.pid != killed.pid
-        cpu_s = _cpu_s(worker) + (_cpu_s(parent) - cpu if self.how == FORKED else 0.0)
+        times = worker.cpu_times()
         return Return(
             engine=self.engine,
-            how=self.how,
             wall_s=wall_s,
-            cpu_s=cpu_s,
+            cpu_s=times.user + times.system,
             sha256=reference.file.sha256,
         )
 
     async def close(self) -> None:
         """End the worker."""
         await self._compute.close()
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return times.user + times.system
 
 
 def main() -> None:
@@ -160,37 +147,32 @@ def _parse() -> argparse.Namespace:
 async def _measure(engines: Sequence[str], rounds: int, folder: Path) -> list[Return]:
     returns = []
     for engine in engines:
-        kinds: list[Rollouts] = []
-        for how in (FORKED, STARTED):
-            place = folder / f"{engine}-{len(kinds)}"
-            place.mkdir()
-            kinds.append(Rollouts(engine, how, place))
+        (folder / engine).mkdir()
+        rollouts = Rollouts(engine, folder / engine)
         try:
-            for number in range(rounds):
-                for kind in in_turn(kinds, number):
-                    returns.append(await kind.come_back())
-                    console.print(_line(returns[-1]))
+            for _ in range(rounds):
+                returns.append(await rollouts.come_back())
+                console.print(_line(returns[-1]))
         finally:
-            for kind in kinds:
-                await kind.close()
+            await rollouts.close()
     return returns
 
 
 def _line(found: Return) -> str:
-    return f"{found.engine}, {found.how}: {found.wall_s:.2f} s, {found.cpu_s:.2f} s of CPU"
+    return f"{found.engine}: {found.wall_s:.2f} s, {found.cpu_s:.2f} s of CPU"
 
 
 def _print_report(returns: Sequence[Return]) -> None:
     table = results_table(
         "From kill -9 of a rollout worker to the first token of the next",
-        *("engine", "the next is", "CPU, least", "CPU, median", "wall, least", "wall, median"),
-        left=("engine", "the next is"),
+        *("engine", "CPU, least", "CPU, median", "wall, least", "wall, median"),
+        left=("engine",),
     )
-    for engine, how in dict.fromkeys((each.engine, each.how) for each in returns):
-        of = [each for each in returns if (each.engine, each.how) == (engine, how)]
+    for engine in dict.fromkeys(each.engine for each in returns):
+        of = [each for each in returns if each.engine == engine]
         cpu, wall = [each.cpu_s for each in of], [each.wall_s for each in of]
         cells = min(cpu), statistics.median(cpu), min(wall), statistics.median(wall)
-        table.add_row(engine, how, *(f"{seconds:.2f} s" for seconds in cells))
+        table.add_row(engine, *(f"{seconds:.2f} s" for seconds in cells))
     console.print(table)
 
 

@@ -62,13 +62,11 @@ class WorkerSpec:
     """All variables that decide how libraries round; None: those of this process. What `env` names
     goes first."""
     preload: tuple[str, ...] = ()
-    """Modules that a process imports once; each worker is then forked from it. Empty: each worker
-    is started as an interpreter of its own."""
-    fork: bool | None = None
-    """Whether workers that name modules are forked; None: on machines without a GPU."""
+    """Modules that a process imports once on a machine without a GPU; each worker is then forked
+    from it. Empty: each worker is started as an interpreter of its own."""
     shared_gpu: bool = False
     """Whether the workers share a GPU with rollout workers whose engine measures the free memory
-    while it starts. See `gpu_turns`."""
+    while it starts. See `gpu_lock`."""
     starts_engine_in: tuple[str, ...] = ()
     """Methods in which such an engine starts."""
 

@@ -6,7 +6,6 @@ goes to its log file; calls arrive on a socket.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import logging
 import os
@@ -18,7 +17,6 @@ import threading
 from typing import Any, NoReturn
 
 from mortal_steps.compute.failure import as_mortal_error
-from mortal_steps.errors import MortalError
 from mortal_steps.system.faults import ends_process
 from mortal_steps.system.frames import Answer, Construct, receive_frame, send_frame
 from mortal_steps.system.processes import open_handle
@@ -49,14 +47,6 @@ def serve_owner(descriptor: int) -> None:
                 worker.close()
         # The owner may have died, and the thread that watches it ends with this one.
         remove_own_scratch()
-
-
-def refuse_owner(descriptor: int, error: MortalError) -> None:
-    """Answer the request to construct a worker with this error."""
-    with socket.socket(fileno=descriptor) as connection, contextlib.suppress(EOFError):
-        receive_frame(connection)
-        send_frame(connection, Answer(number=0, error=error))
-    remove_own_scratch()
 
 
 def _serve(connection: socket.socket, worker: Any) -> None:

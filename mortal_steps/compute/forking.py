@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.forkserver import STATUS, ForkOrder
-from mortal_steps.errors import ComputeError, WorkerLostError
+from mortal_steps.errors import WorkerLostError
 from mortal_steps.system.gpus import has_gpu
 from mortal_steps.system.processes import ending, open_handle
 
@@ -189,11 +189,11 @@ def fork_server(spec: WorkerSpec, environment: Mapping[str, str]) -> ForkServer 
     """The server that a worker with this environment is forked from, started where there is none.
 
     None for a worker that has to be started as an interpreter of its own: its spec names no
-    modules or devices of its own, or says so, or this machine cannot do it.
-    Raises `OSError` for an interpreter that cannot be started, `ComputeError` for a worker that is
-    to be forked on a system that cannot.
+    modules, or devices of its own, or this machine has a GPU or no handles of processes.
+    Raises `OSError` for an interpreter that cannot be started.
     """
-    if not spec.preload or spec.devices or not _forks(spec.fork):
+    # If an import begins to use a GPU, processes that are forked later cannot use it.
+    if not spec.preload or spec.devices or has_gpu() or not _can_fork():
         return None
     python = spec.python or sys.executable
     shared = {name: value for name, value in environment.items() if _matters(name)}
@@ -212,17 +212,6 @@ def fork_server(spec: WorkerSpec, environment: Mapping[str, str]) -> ForkServer 
 def _matters(name: str) -> bool:
     """Whether an environment variable may decide what an import does."""
     return not any(fnmatch.fnmatchcase(name, each) for each in (*OF_A_WORKER, *OF_NO_IMPORT))
-
-
-def _forks(wanted: bool | None) -> bool:
-    if wanted is None:  # if an import begins to use a GPU, processes forked later cannot use it
-        return _can_fork() and not has_gpu()
-    if wanted and not _can_fork():
-        raise ComputeError(
-            "compute.local: fork = true needs Linux 5.3 or newer, for handles of processes; leave "
-            "it out, and each worker is an interpreter of its own"
-        )
-    return wanted
 
 
 @functools.cache

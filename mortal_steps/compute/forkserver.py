@@ -28,10 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from mortal_steps.compute.container import refuse_owner, serve_owner
+from mortal_steps.compute.container import serve_owner
 from mortal_steps.config.trackers import IMPORTED_BY_TRL
-from mortal_steps.errors import ComputeError
-from mortal_steps.system.gpus import expects_gpu
 from mortal_steps.system.heavy_imports import training_imports
 from mortal_steps.system.scratch import remove_own_scratch
 
@@ -42,11 +40,6 @@ LARGEST_OUTPUT = 64 * 1024
 MOST_DESCRIPTORS = 32
 STATUS = struct.Struct("i")
 """How a worker's exit status travels, as `subprocess` counts: below zero for a signal."""
-CUDA_IN_USE = (
-    "was forked from a process whose imports have begun to use CUDA, so that it could not use the "
-    "GPU. Set fork = false for its role (compute.local.rollout or compute.local.actor): it is then "
-    "an interpreter of its own"
-)
 OWNER_CHECKED_EVERY_S = 0.2
 """While the imports last."""
 
@@ -190,21 +183,10 @@ def _become(order: ForkOrder, descriptors: list[int]) -> None:
     if "torch" in sys.modules:  # which has read the server's environment
         sys.modules["torch"].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     try:
-        if _has_lost_cuda():
-            refuse_owner(connection, ComputeError(f"{order.name} {CUDA_IN_USE}"))
-        else:
-            serve_owner(connection)
+        serve_owner(connection)
     except BaseException:  # noqa: BLE001 - the end of the process, as of an interpreter
         traceback.print_exc()
         _exit(1)
-
-
-def _has_lost_cuda() -> bool:
-    """Whether the process that this one was forked from had begun to use a GPU, if only to count
-    the devices: torch notes it at that moment. A CUDA build counts them where there are none, too.
-    """
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.cuda._is_in_bad_fork() and expects_gpu()
 
 
 def _exit(code: int) -> NoReturn:

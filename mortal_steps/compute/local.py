@@ -9,18 +9,15 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.base import CallKey, Role, WorkerSpec
 from mortal_steps.compute.forking import fork_server
-from mortal_steps.compute.gpu_turns import GpuTurns
+from mortal_steps.compute.gpu_lock import GpuLock
 from mortal_steps.compute.local_container import LocalContainer, worker_environment
 from mortal_steps.compute.pool import Pool
-
-logger = logging.getLogger(__name__)
 
 REHEARSAL = "rehearsal"
 """Name of a worker that is started for a few calls."""
@@ -42,7 +39,7 @@ class LocalCompute:
         log_dir: Path,
         inherited: Sequence[int] = (),
     ) -> None:
-        turns = GpuTurns()
+        gpu = GpuLock()
         self._pools: dict[Role, Pool[LocalContainer]] = {
             role: Pool(
                 [
@@ -51,7 +48,7 @@ class LocalCompute:
                 ],
                 spec.prepare,
                 grows_after_s=spec.grows_after_s,
-                turns=turns if spec.shared_gpu else None,
+                gpu=gpu if spec.shared_gpu else None,
                 alone_in=spec.starts_engine_in,
             )
             for role, spec in specs.items()
@@ -111,44 +108,6 @@ def call_in_turn(
     event loop is running. Raises what `Compute.call` raises; if it is interrupted, it ends the
     process first.
     """
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-        calling, cancel = _begun(thread, spec, method, payloads, log_dir)
-        try:
-            return calling.result()
-        except KeyboardInterrupt:
-            cancel()
-            raise
-
-
-@contextlib.contextmanager
-def called_beside(spec: WorkerSpec, method: str, **payload: Any) -> Iterator[None]:
-    """Make one call of a worker in a process of its own, beside the block and no longer than the
-    block.
-
-    This is for work that is repeated elsewhere if it fails here: errors are only logged. A worker
-    that cannot be forked is not called, because it would begin with imports of its own.
-    """
-    if fork_server(spec, worker_environment(spec, {})) is None:
-        yield
-        return
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-        calling, cancel = _begun(thread, spec, method, [payload], None)
-        calling.add_done_callback(_log_failure)
-        try:
-            yield
-        finally:
-            cancel()
-
-
-def _begun(
-    thread: concurrent.futures.Executor,
-    spec: WorkerSpec,
-    method: str,
-    payloads: Sequence[Mapping[str, Any]],
-    log_dir: Path | None,
-) -> tuple[concurrent.futures.Future[list[Any]], Callable[[], None]]:
-    """The answers to come from a process that is started for these calls, and a function that ends
-    it."""
     running: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
 
     async def each(container: LocalContainer) -> list[Any]:
@@ -173,15 +132,12 @@ def _begun(
         finally:
             running.cancel()  # where it did not begin, such as without a descriptor left
 
-    def cancel() -> None:
-        # It has ended, does so at this very moment, or did not begin.
-        with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):
-            running.result()()
-
-    return thread.submit(run), cancel
-
-
-def _log_failure(calling: concurrent.futures.Future[list[Any]]) -> None:
-    error = None if calling.cancelled() else calling.exception()
-    if isinstance(error, Exception):
-        logger.info("not done ahead of time: %s", error)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+        calling = thread.submit(run)
+        try:
+            return calling.result()
+        except KeyboardInterrupt:
+            # It has ended, does so at this very moment, or did not begin.
+            with contextlib.suppress(RuntimeError, concurrent.futures.CancelledError):
+                running.result()()
+            raise

@@ -106,8 +106,7 @@ def placed_config(config: RunConfig) -> RunConfig:
 
 
 def _with_devices(role_config: RoleConfig, devices: Sequence[str]) -> RoleConfig:
-    """Workers that are forked from one process see the same GPUs as that."""
-    if devices_of(role_config) or role_config.fork:
+    if devices_of(role_config):
         return role_config
     return role_config.model_copy(update={"devices": tuple(devices)})
 

@@ -15,10 +15,12 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from mortal_steps.compute.gpu_turns import GpuTurns
+from mortal_steps.compute.gpu_lock import GpuLock
 from mortal_steps.errors import TransientError
+from mortal_steps.system.retry import retry_async
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +60,8 @@ class Pool(Generic[C]):
     `prepare` names the worker's method that makes it ready; without one a container is ready at
     once and starts at its first call. With `grows_after_s`, one is made ready at first, and another
     whenever a call has waited for so long while all those that are ready had something to do.
-    Containers that share a GPU take `turns` on it, and have it alone in the methods `alone_in`.
+    Containers that share a GPU hold its lock, `gpu`, during each call, and alone in the methods
+    `alone_in`.
     """
 
     def __init__(
@@ -67,13 +70,13 @@ class Pool(Generic[C]):
         prepare: str | None,
         *,
         grows_after_s: float | None = None,
-        turns: GpuTurns | None = None,
+        gpu: GpuLock | None = None,
         alone_in: Collection[str] = (),
     ) -> None:
         self.containers = containers
         self._prepare = prepare
         self._grows_after_s = grows_after_s
-        self._turns, self._alone_in = turns, alone_in
+        self._gpu, self._alone_in = gpu, alone_in
         self._wanted = len(containers) if grows_after_s is None else 1
         """How many are to be ready."""
         self._ready: dict[int, Place] = {}
@@ -139,9 +142,9 @@ class Pool(Generic[C]):
         await asyncio.gather(*(container.close() for container in self.containers))
 
     async def _ask(self, container: C, method: str, payload: Mapping[str, Any], label: str) -> Any:
-        if self._turns is None:
+        if self._gpu is None:
             return await container.call(method, payload, label)
-        async with self._turns.take(alone=method in self._alone_in):
+        async with self._gpu.take(alone=method in self._alone_in):
             return await container.call(method, payload, label)
 
     async def _next_free(self) -> Place:
@@ -190,14 +193,12 @@ class Pool(Generic[C]):
 
     async def _prepared(self, number: int) -> None:
         assert self._prepare is not None
-        for delay in RESTART_DELAYS_S:
-            try:
-                await self._ask(self.containers[number], self._prepare, {}, self._prepare)
-                return
-            except TransientError as error:
-                logger.warning("%s\nstarting it again", error)
-                await asyncio.sleep(delay)
-        await self._ask(self.containers[number], self._prepare, {}, self._prepare)
+        await retry_async(
+            partial(self._ask, self.containers[number], self._prepare, {}, self._prepare),
+            on=TransientError,
+            delays_s=RESTART_DELAYS_S,
+            notice=lambda error: logger.warning("%s\nstarting it again", error),
+        )
 
     def _join(self, number: int) -> None:
         self._ready[number] = Place(number, next(self._joinings))

@@ -108,7 +108,6 @@ def _spec(
         defaults=defaults or {},
         rounding=rounding,
         preload=preload,
-        fork=place.fork,
         shared_gpu=shared_gpu,
         starts_engine_in=starts_engine_in,
     )

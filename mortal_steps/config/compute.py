@@ -34,19 +34,6 @@ class RoleConfig(Section):
     env: Annotated[dict[str, str], Affects.NOTHING] = Field(default_factory=dict)
     """Additional environment variables. Reward functions see all of these, credentials too; of the
     environment's own credentials, they see those that `rewards.credentials` names."""
-    fork: Annotated[bool | None, Affects.NOTHING] = None
-    """Whether the role's processes are forked from one that has imported torch and the engine,
-    which starts them in a fraction of the time (only on Linux). Default: where there is no GPU. A
-    process cannot use CUDA if the one that it was forked from did: such a worker is refused."""
-
-    @model_validator(mode="after")
-    def _has_one_environment(self) -> Self:
-        if self.fork and self.devices:
-            raise ValueError(
-                f"fork = true and devices = {list(self.devices)} exclude each other: all that is "
-                "forked from one process has its CUDA_VISIBLE_DEVICES. Leave out one of the two"
-            )
-        return self
 
     @field_validator("env")
     @classmethod

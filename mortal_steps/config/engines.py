@@ -89,8 +89,6 @@ TRAINING_MODULES = (
     "mortal_steps.rollout.engines.transformers",
 )
 """Modules that the actor and rollout workers with transformers import."""
-VLLM_MODULES = ("mortal_steps.rollout.engines.vllm_imports",)
-"""Modules that rollout workers with vLLM import, in an interpreter that has it."""
 VLLM_PYTHON = "MORTAL_VLLM_PYTHON"
 """Environment variable, in an image with two environments, that names the interpreter of the one
 with vLLM."""
@@ -117,7 +115,6 @@ ENGINES: Mapping[str, EngineKind] = {
         sleeps=True,
         memory_option="gpu_memory_utilization",
         spread_options=("tensor_parallel_size", "pipeline_parallel_size"),
-        preload=VLLM_MODULES,
     ),
     "transformers": EngineKind(
         factory="mortal_steps.rollout.engines.transformers:TransformersEngine",

@@ -145,19 +145,12 @@ class Actor:
         Raises `ModelError` or `DataError` if the configuration does not allow it, and `ModelError`
         if the model made is not the one that the run began with.
         """
-        from mortal_steps.policy.starting_model.base_model import keep_base_model
-
-        self.cache_base_model(problems=problems)
-        keep_base_model(self._store, Path(self._model_path))
-
-    def cache_base_model(self, *, problems: FileRef) -> None:
-        """Make the starting model in the cache, as `build_base_model` does, without noting it in
-        the run."""
-        from mortal_steps.policy.starting_model.base_model import make_base_model
+        from mortal_steps.policy.starting_model.base_model import keep_base_model, make_base_model
 
         rows = open_problems(self._store, problems)
         path = Path(self._model_path)
         make_base_model(cache_dir=path.parent, config=self._config, problems=rows, key=path.name)
+        keep_base_model(self._store, path)
 
     def prepare(self, *, step: int) -> ActorReady:
         """Get ready to take `step`. Returns the published versions that sample it and the steps

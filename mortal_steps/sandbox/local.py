@@ -13,17 +13,17 @@ from mortal_steps.sandbox.lane import Lane
 from mortal_steps.sandbox.levels import way_to_run
 from mortal_steps.sandbox.places import Needs, PlaceSettings
 from mortal_steps.sandbox.pool import Pool
-from mortal_steps.sandbox.turns import no_turn, turn_in
+from mortal_steps.sandbox.slots import no_slot, slot_in
 from mortal_steps.system.cores import num_cores
 
 logger = logging.getLogger(__name__)
 
 
-def local_pool(way: Way, num_lanes: int | None = None, turns: Path | None = None) -> Pool[Lane]:
-    """Lanes on this machine, by default one per core. If `turns` names a folder, processes use it
-    to take turns (see `turns.py`)."""
-    take = no_turn if turns is None else partial(turn_in, turns)
-    return Pool(partial(Lane, way), num_lanes or num_cores(), turn=take)
+def local_pool(way: Way, num_lanes: int | None = None, slots: Path | None = None) -> Pool[Lane]:
+    """Lanes on this machine, by default one per core. If `slots` names a folder, processes use it
+    to take slots (see `slots.py`)."""
+    take = no_slot if slots is None else partial(slot_in, slots)
+    return Pool(partial(Lane, way), num_lanes or num_cores(), slot=take)
 
 
 class LocalPlace:
@@ -50,13 +50,13 @@ class LocalPlace:
             way = self._ways[allowed]
             self._say_what_is_left_out(needs)
             if way not in self._pools:
-                self._pools[way] = local_pool(way, self._settings.lanes, self._turns())
+                self._pools[way] = local_pool(way, self._settings.lanes, self._slots())
             return self._pools[way]
 
     def close(self) -> None:
         """See `Place.close`. Lanes end with the threads that started them."""
 
-    def _turns(self) -> Path | None:
+    def _slots(self) -> Path | None:
         """The folder by which processes share lanes. A dry run has no run directory, and shares
         its lanes with nobody."""
         asked = self._settings.shared_in

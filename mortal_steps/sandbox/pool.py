@@ -15,7 +15,6 @@ import os
 import queue
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ from typing import Generic, TypeVar
 from mortal_steps.errors import SandboxError
 from mortal_steps.sandbox.base import AnyLane, ExecutionResult, Program
 from mortal_steps.sandbox.lane import LaneLost
-from mortal_steps.sandbox.turns import Turn, no_turn
+from mortal_steps.sandbox.slots import Slot, no_slot
+from mortal_steps.system.retry import retry
 
 ATTEMPTS = 3
 """How many lanes one program may lose; the last loss is an error."""
@@ -61,7 +61,7 @@ class Pool(Generic[L]):
 
     `start` makes a lane or raises `LaneLost`; it is called when the first program arrives. A
     program whose lanes are lost is given up `patience_s` seconds after its first lane was asked
-    for. Each program runs within the `turn` of its lane's number.
+    for. Each program runs within the `slot` of its lane's number.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Pool(Generic[L]):
         num_lanes: int,
         *,
         patience_s: float = math.inf,
-        turn: Turn = no_turn,
+        slot: Slot = no_slot,
     ) -> None:
         self._start_lane = start
         self._patience_s = patience_s
-        self._turn = turn
+        self._slot = slot
         self.num_lanes = num_lanes
         self._jobs: queue.SimpleQueue[tuple[Row, Future[Results]] | None] = queue.SimpleQueue()
         self._starting = threading.Lock()
@@ -130,7 +130,7 @@ class Pool(Generic[L]):
 
     def _serve(self, number: int) -> None:
         """Serve one lane, from its first job to the end of the pool."""
-        runner = _Runner(self._start_lane, self._patience_s, partial(self._turn, number))
+        runner = _Runner(self._start_lane, self._patience_s, partial(self._slot, number))
         self._runners.append(runner)
         with contextlib.closing(runner):
             while (job := self._jobs.get()) is not None:
@@ -148,17 +148,17 @@ class _Runner(Generic[L]):
         self,
         start: Callable[[], L],
         patience_s: float,
-        turn: Callable[[], contextlib.AbstractContextManager[None]],
+        slot: Callable[[], contextlib.AbstractContextManager[None]],
     ) -> None:
         self._start = start
         self._patience_s = patience_s
-        self._turn = turn
+        self._slot = slot
         self.lane: L | None = None
 
     def run_row(self, row: Row) -> Results:
         results: Results = []
         for program in row.programs:
-            with self._turn():
+            with self._slot():
                 results.append(self._run(program))
             if not row.go_on(results):
                 break
@@ -172,19 +172,24 @@ class _Runner(Generic[L]):
         return result
 
     def _run_in_a_lane(self, program: Program) -> ExecutionResult:
-        give_up = time.monotonic() + self._patience_s
-        for lost in range(1, ATTEMPTS + 1):
+        lost = 0
+
+        def run() -> ExecutionResult:
+            nonlocal lost
             try:
                 return self._fresh_lane().run(program)
             except LaneLost as error:
-                self.lane, how = None, str(error)
-                logger.warning("a lane of the sandbox was lost and is replaced: %s", how)
-            delay_s = DELAY_S * 2 ** (lost - 1)
-            if lost == ATTEMPTS or time.monotonic() + delay_s > give_up:
-                break
-            time.sleep(delay_s)
-        times = "once" if lost == 1 else f"{lost} times"
-        raise SandboxError(f"the sandbox was lost {times} with one program, last: {how}")
+                self.lane, lost = None, lost + 1
+                logger.warning("a lane of the sandbox was lost and is replaced: %s", error)
+                raise
+
+        delays_s = [DELAY_S * 2**number for number in range(ATTEMPTS - 1)]
+        try:
+            return retry(run, on=LaneLost, delays_s=delays_s, for_s=self._patience_s)
+        except LaneLost as error:
+            times = "once" if lost == 1 else f"{lost} times"
+            told = f"the sandbox was lost {times} with one program, last: {error}"
+            raise SandboxError(told) from error
 
     def _fresh_lane(self) -> L:
         if self.lane is not None and self.lane.is_worn_out:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
-import signal
 import socket
 import subprocess
 import time
@@ -16,10 +14,9 @@ from pathlib import Path
 import httpx
 
 from mortal_steps.errors import ConfigError, EngineError
-from mortal_steps.sandbox.inside import kernel
 from mortal_steps.serving.commands import Endpoint, ServerCommand, url_of
+from mortal_steps.system.child import Child
 
-Process = subprocess.Popen[bytes]
 LOOK_EVERY_S = 0.1
 ENDS_WITHIN_S = 10.0
 """Seconds that a server may take to end, requests in progress included."""
@@ -46,55 +43,36 @@ def free_port(endpoint: Endpoint) -> Endpoint:
 
 
 @contextlib.contextmanager
-def running(command: ServerCommand, endpoint: Endpoint, log: Path) -> Iterator[Process]:
+def running(command: ServerCommand, endpoint: Endpoint, log: Path) -> Iterator[Child]:
     """Run the server during the block, which is entered once the server answers.
 
     Raises `EngineError` with the end of the server's output if it does not start.
     """
     with log.open("wb") as output:
-        process = subprocess.Popen(
+        process = Child(
             command.arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
             env={**os.environ, **command.environment},
             cwd=log.parent,
-            start_new_session=True,  # Ctrl-C is for this process, which then ends the server
-            preexec_fn=functools.partial(_end_with, os.getpid()),
+            output=output,
         )
     try:
         _wait_until_it_answers(process, command, endpoint, log)
         yield process
     finally:
-        end(process)
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(ENDS_WITHIN_S)
+        process.kill_all()
 
 
-def wait_for_end(process: Process, command: ServerCommand, log: Path) -> None:
+def wait_for_end(process: Child, command: ServerCommand, log: Path) -> None:
     """Wait until the server ends. Raises `EngineError` then, with the end of its output."""
     process.wait()
     raise _ended(process, command, log)
 
 
-def end(process: Process) -> None:
-    """End the server and all of its processes."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(ENDS_WITHIN_S)
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _end_with(parent: int) -> None:
-    """Called in the new process: have the kernel send it SIGTERM when its parent ends, even if the
-    parent is killed."""
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it has ended already, so that no signal would come
-        os._exit(1)
-
-
 def _wait_until_it_answers(
-    process: Process, command: ServerCommand, endpoint: Endpoint, log: Path
+    process: Child, command: ServerCommand, endpoint: Endpoint, log: Path
 ) -> None:
     health = url_of(endpoint).removesuffix("/v1") + "/health"
     with httpx.Client(trust_env=False, timeout=2.0) as client:
@@ -106,7 +84,7 @@ def _wait_until_it_answers(
     raise _ended(process, command, log)
 
 
-def _ended(process: Process, command: ServerCommand, log: Path) -> EngineError:
+def _ended(process: Child, command: ServerCommand, log: Path) -> EngineError:
     output = log.read_text(errors="replace")
     remedy = next((do for word, do in command.remedies.items() if word in output), "")
     lines = [line for line in output.splitlines() if line.strip()][-LAST_LINES:]

@@ -22,6 +22,7 @@ from modal import exception
 
 from mortal_steps.errors import ComputeError, TransientError
 from mortal_steps.store.files import is_disk_error
+from mortal_steps.system.retry import retry_async
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +79,8 @@ async def call_with_retries(
     Raises `TransientError` then, `ComputeError` where Modal refuses, and at once the `OSError` that
     is about a file of this machine.
     """
-    deadline = time.time() + PATIENCE_S if until is None else until
-    for failures in itertools.count():
+
+    async def attempt() -> T:
         try:
             return await ask()
         except REFUSED as error:
@@ -88,11 +89,19 @@ async def call_with_retries(
             if _is_about_a_file(error):
                 raise
             told = f"{type(error).__name__}: {error}"
-            if time.time() > deadline:
-                raise TransientError(f"{what}: Modal cannot be reached: {told}") from error
-            logger.warning("%s: asking Modal again: %s", what, told)
-            await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
-    raise AssertionError  # it counts for ever
+            raise _UnreachableError(f"{what}: Modal cannot be reached: {told}") from error
+
+    return await retry_async(
+        attempt,
+        on=_UnreachableError,
+        delays_s=itertools.chain(BACKOFF_S, itertools.repeat(BACKOFF_S[-1])),
+        for_s=PATIENCE_S if until is None else until - time.time(),
+        notice=lambda error: logger.warning("%s; asking again", error),
+    )
+
+
+class _UnreachableError(TransientError):
+    """Modal did not answer."""
 
 
 def _is_about_a_file(error: Exception) -> bool:

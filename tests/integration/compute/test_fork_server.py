@@ -15,7 +15,7 @@ from mortal_steps.compute import forking
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.local_container import LocalContainer
-from mortal_steps.errors import ComputeError, WorkerLostError
+from mortal_steps.errors import WorkerLostError
 from mortal_steps.system.processes import ProcessId
 from tests.support.paths import ROOT
 
@@ -193,30 +193,14 @@ async def test_workers_on_a_machine_with_a_gpu_are_started(make_compute, tmp_pat
     monkeypatch.setattr("mortal_steps.system.gpus.GPUS", (str(tmp_path),))
     process, _ = await processes(make_compute())
     assert process["parent"] == os.getpid() and STARTED in process["command"]
-    process, _ = await processes(make_compute(fork=True))
-    assert FORKED in process["command"]
 
 
-async def test_workers_are_started_where_the_configuration_says_so(make_compute):
-    process, _ = await processes(make_compute(fork=False))
-    assert process["parent"] == os.getpid() and STARTED in process["command"]
-
-
-async def test_a_system_that_cannot_fork_says_so(make_compute, monkeypatch):
+async def test_workers_are_started_on_a_system_without_handles_of_processes(
+    make_compute, monkeypatch
+):
     monkeypatch.setattr(forking, "_can_fork", lambda: False)
-    with pytest.raises(ComputeError, match=r"fork = true needs Linux 5\.3 or newer"):
-        await call(make_compute(fork=True), "pid")
-
-
-async def test_a_worker_whose_imports_have_used_cuda_is_refused(make_compute):
-    with pytest.raises(ComputeError, match=r"rollout-0 was forked .* CUDA.* Set fork = false"):
-        await call(make_compute("tests.support.preloaded.with_cuda", fork=True), "pid")
-
-
-async def test_an_import_that_counts_gpus_where_there_are_none_changes_nothing(make_compute):
-    """As vLLM's does with torch's CUDA build, which is the one on PyPI."""
-    compute = make_compute("tests.support.preloaded.with_cuda_build", fork=True)
-    assert await call(compute, "pid")
+    process, _ = await processes(make_compute())
+    assert process["parent"] == os.getpid() and STARTED in process["command"]
 
 
 async def test_workers_with_devices_of_their_own_are_started(make_compute):

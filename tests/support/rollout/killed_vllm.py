@@ -3,12 +3,13 @@ those that sleep in between.
 
     python -m tests.support.rollout.killed_vllm '{"model": {...}, "adapter": {...}}'
 
-Each worker is forked from this process, which has imported vLLM and built no engine, as in a run.
+Each worker is forked from this process, which has imported vLLM and built no engine.
 `test_killed_vllm_syncs.py` judges the JSON in the last line of the output.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -21,14 +22,21 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from mortal_steps.rollout.engines import vllm_imports
+from mortal_steps.rollout.engines.vllm_library import import_vllm
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.types import FileRef, GenerateRequest, SamplingParams, WeightsRef
 from tests.support.rollout.planted import KINDS, METHODS, Delivery, config_of
 
-PRELOADED = vllm_imports
+import_vllm()
+for module in (
+    "vllm.entrypoints.llm",
+    "vllm.v1.engine.llm_engine",
+    "vllm.v1.worker.cpu_worker",
+    "mortal_steps.rollout.engines.vllm",
+):
+    importlib.import_module(module)  # no engine is built here: its threads would not be forked
 STAGES = ("while it loads", "after it loaded")
 COPIES = 5
 """Tensors that the engine has copied of the new version when it is killed while it loads."""

@@ -21,7 +21,6 @@ def test_the_placement_is_printed_before_anything_starts(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "refuse_if_driven", lambda store: None)
     monkeypatch.setattr(driver, "open_run", lambda *_: run)
     monkeypatch.setattr(driver, "begin_workers_imports", lambda *_: None)
-    monkeypatch.setattr(driver, "model_beside", lambda run: contextlib.nullcontext())
     monkeypatch.setattr(driver, "PrefectBeside", lambda **_: contextlib.nullcontext(server))
     monkeypatch.setattr(driver, "say", told.append)
     monkeypatch.setattr(driver, "_run_flow", lambda *_: told.append("the flow runs"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mortal_steps.compute.gpu_turns import GpuTurns
+from mortal_steps.compute.gpu_lock import GpuLock
 from mortal_steps.compute.local_container import worker_environment
 from mortal_steps.compute.pool import Pool
 from mortal_steps.compute.roles import worker_specs
@@ -50,9 +50,9 @@ class Container:
 
 def pools(gpu: Gpu) -> tuple[Pool[Container], Pool[Container]]:
     """The actor, and two rollout workers that measure."""
-    turns = GpuTurns()
-    actor = Pool([Container(gpu)], None, turns=turns)
-    rollout = Pool([Container(gpu), Container(gpu)], "start", turns=turns, alone_in=("start",))
+    lock = GpuLock()
+    actor = Pool([Container(gpu)], None, gpu=lock)
+    rollout = Pool([Container(gpu), Container(gpu)], "start", gpu=lock, alone_in=("start",))
     return actor, rollout
 
 
@@ -76,10 +76,10 @@ async def test_an_engine_starts_alone_and_all_else_goes_on_together() -> None:
 
 
 async def test_who_gives_up_waiting_holds_nobody_up() -> None:
-    turns, held = GpuTurns(), asyncio.Event()
+    lock, held = GpuLock(), asyncio.Event()
 
     async def take(alone: bool, until: asyncio.Event | None = None) -> None:
-        async with turns.take(alone=alone):
+        async with lock.take(alone=alone):
             if until is not None:
                 await until.wait()
 
@@ -89,13 +89,13 @@ async def test_who_gives_up_waiting_holds_nobody_up() -> None:
         starting = asyncio.create_task(take(True))
         behind = asyncio.create_task(take(False))
         await asyncio.sleep(0)
-        assert not behind.done(), "turns come in order"
+        assert not behind.done(), "granted in order"
         starting.cancel()
         await behind
         last = asyncio.create_task(take(True))
         await asyncio.sleep(0)
         held.set()
-        last.cancel()  # as its turn comes
+        last.cancel()  # as it is granted
         await asyncio.gather(working, last, return_exceptions=True)
         await take(True)
 
@@ -113,7 +113,7 @@ async def test_who_gives_up_waiting_holds_nobody_up() -> None:
         ({"engine": "transformers"}, {}, (False, False, False)),
     ],
 )
-def test_those_take_turns_that_share_a_gpu(rollout, local, expected, monkeypatch, tmp_path) -> None:
+def test_those_that_share_a_gpu_lock_it(rollout, local, expected, monkeypatch, tmp_path) -> None:
     config = RunConfig(rollout=rollout, compute={"local": local})
 
     def shared_gpu() -> tuple[bool, ...]:

@@ -1,4 +1,4 @@
-"""mortal_steps.sandbox.turns: lanes of several processes run no more programs than those of one."""
+"""mortal_steps.sandbox.slots: lanes of several processes run no more programs than those of one."""
 
 import os
 import signal
@@ -10,36 +10,36 @@ import pytest
 from mortal_steps.errors import StoreError
 from mortal_steps.sandbox.base import ExecutionResult, Program
 from mortal_steps.sandbox.pool import Pool
-from mortal_steps.sandbox.turns import turn_in
+from mortal_steps.sandbox.slots import slot_in
 
 PATIENCE_S = 20.0
 
 
 def take(folder: Path, number: int) -> threading.Event:
-    """Take a turn in a thread; the event is set when it was had."""
+    """Take a slot in a thread; the event is set when it was had."""
     had = threading.Event()
 
     def run() -> None:
-        with turn_in(folder, number):
+        with slot_in(folder, number):
             had.set()
 
     threading.Thread(target=run, daemon=True).start()
     return had
 
 
-def test_a_turn_is_had_by_one_at_a_time(tmp_path: Path) -> None:
-    with turn_in(tmp_path, 0):
+def test_a_slot_is_had_by_one_at_a_time(tmp_path: Path) -> None:
+    with slot_in(tmp_path, 0):
         second = take(tmp_path, 0)
-        assert take(tmp_path, 1).wait(PATIENCE_S), "another lane's turn is free"
+        assert take(tmp_path, 1).wait(PATIENCE_S), "another lane's slot is free"
         assert not second.is_set()
     assert second.wait(PATIENCE_S)
 
 
-def test_a_process_that_is_killed_gives_its_turn_back(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_gives_its_slot_back(tmp_path: Path) -> None:
     ready, told = os.pipe()
     holder = os.fork()
     if holder == 0:
-        with turn_in(tmp_path, 0):
+        with slot_in(tmp_path, 0):
             os.write(told, b"x")
             signal.pause()
         os._exit(1)
@@ -51,8 +51,8 @@ def test_a_process_that_is_killed_gives_its_turn_back(tmp_path: Path) -> None:
     assert had.wait(PATIENCE_S)
 
 
-def test_a_process_forked_meanwhile_holds_no_turn(tmp_path: Path) -> None:
-    with turn_in(tmp_path, 0):
+def test_a_process_forked_meanwhile_holds_no_slot(tmp_path: Path) -> None:
+    with slot_in(tmp_path, 0):
         child = os.fork()
         if child == 0:
             signal.pause()
@@ -62,9 +62,9 @@ def test_a_process_forked_meanwhile_holds_no_turn(tmp_path: Path) -> None:
     os.waitpid(child, 0)
 
 
-def test_a_turn_that_cannot_be_had_is_an_error_of_the_store(tmp_path: Path) -> None:
+def test_a_slot_that_cannot_be_had_is_an_error_of_the_store(tmp_path: Path) -> None:
     (tmp_path / "lanes").touch()
-    with pytest.raises(StoreError, match="lanes"), turn_in(tmp_path / "lanes", 0):
+    with pytest.raises(StoreError, match="lanes"), slot_in(tmp_path / "lanes", 0):
         pass
 
 
@@ -91,10 +91,10 @@ class Counts:
 
 
 def test_two_pools_together_run_as_many_programs_as_one(tmp_path: Path) -> None:
-    def turn(number: int) -> object:
-        return turn_in(tmp_path, number)
+    def slot(number: int) -> object:
+        return slot_in(tmp_path, number)
 
-    pools = [Pool(Counts, 2, turn=turn) for _ in range(2)]
+    pools = [Pool(Counts, 2, slot=slot) for _ in range(2)]
     asked = [
         threading.Thread(target=pool.run, args=([Program(code="")] * 4,), daemon=True)
         for pool in pools

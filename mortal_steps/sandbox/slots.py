@@ -1,7 +1,7 @@
-"""Turns of lanes: of all the lanes with the same number in several processes, one runs a program.
+"""Slots of lanes: of all the lanes with the same number in several processes, one runs a program.
 
 All processes together therefore run no more programs at a time than one would alone, and a process
-that is alone can use all of its lanes. A turn is a lock on a file. The kernel releases the lock
+that is alone can use all of its lanes. A slot is a lock on a file. The kernel releases the lock
 when its holder ends, in whatever way that happens.
 """
 
@@ -15,21 +15,21 @@ from pathlib import Path
 
 from mortal_steps.store.files import writing
 
-Turn = Callable[[int], contextlib.AbstractContextManager[None]]
-"""Takes the number of a lane and returns a context manager that holds the lane's turn."""
+Slot = Callable[[int], contextlib.AbstractContextManager[None]]
+"""Takes the number of a lane and returns a context manager that holds the lane's slot."""
 
 _held: set[int] = set()
 """Descriptors of the locks that this process holds."""
 
 
-def no_turn(number: int) -> contextlib.AbstractContextManager[None]:
-    """A turn that is free at once, for lanes that no other process shares."""
+def no_slot(number: int) -> contextlib.AbstractContextManager[None]:
+    """A slot that is free at once, for lanes that no other process shares."""
     return contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def turn_in(folder: Path, number: int) -> Iterator[None]:
-    """Wait for the turn of a lane, then hold it.
+def slot_in(folder: Path, number: int) -> Iterator[None]:
+    """Wait for the slot of a lane, then hold it.
 
     Raises `StoreError` if the lock file in `folder` cannot be made. That is neither a score nor a
     failure of a reward function.

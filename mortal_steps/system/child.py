@@ -1,0 +1,184 @@
+"""A child process that ends with its owner, and takes along whatever it has started.
+
+A small process stands between the two. It holds the reading end of a pipe, the *lifeline*, of which
+the owner holds the other end: the kernel closes that when the owner ends, in whatever way and
+whichever thread began the child. The supervisor inherits the descendants of the child, even those
+that have left its process group, and kills all of them once the child has ended or the lifeline
+has. SIGTERM is passed on to the child. Its exit code becomes the supervisor's.
+
+The supervisor runs this very file in an interpreter without packages, so it starts in a few
+hundredths of a second: it imports nothing but the standard library. Elsewhere than on Linux there
+is no supervisor, and the owner alone ends the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, NoReturn
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+"""From <linux/prctl.h>."""
+CANNOT_EXECUTE = 127
+
+
+class Child(subprocess.Popen[bytes]):
+    """The supervisor of a child, as its owner sees it: `returncode` is that of the child.
+
+    `terminate` sends SIGTERM to the child, `kill_all` ends it and its descendants at once. The
+    child is in a session of its own, so a Ctrl-C reaches the owner alone. Raises `OSError` if the
+    program cannot be found.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        stdin: int | IO[bytes] = subprocess.DEVNULL,
+        output: int | IO[bytes] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        if shutil.which(command[0]) is None:
+            raise FileNotFoundError(2, os.strerror(2), command[0])
+        ours: list[str] = []
+        lifeline, self._lifeline = os.pipe()
+        if sys.platform == "linux":
+            ours = [sys.executable, "-I", "-S", __file__, str(lifeline)]
+        try:
+            super().__init__(
+                [*ours, *command],
+                env=env,
+                cwd=cwd,
+                stdin=stdin,
+                stdout=output,
+                stderr=subprocess.STDOUT if output is not None else None,
+                pass_fds=(lifeline, *pass_fds) if ours else pass_fds,
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._lifeline)
+            raise
+        finally:
+            os.close(lifeline)
+
+    def kill_all(self) -> None:
+        """Kill the child and its descendants; return when they are gone."""
+        if self._lifeline >= 0:
+            lifeline, self._lifeline = self._lifeline, -1
+            os.close(lifeline)
+        if sys.platform != "linux":
+            self.kill()
+        self.wait()
+
+
+def end_with_parent(parent: int, by: signal.Signals) -> None:
+    """Have the kernel send this process a signal when the thread ends that started it."""
+    _prctl(PR_SET_PDEATHSIG, by)
+    if os.getppid() != parent:  # it has ended already
+        os._exit(1)
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0))) < 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def _supervise(lifeline: int, command: Sequence[str]) -> NoReturn:
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    wakeup, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(waker)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda signum, frame: None)
+    os.set_inheritable(lifeline, False)
+    supervisor = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _become(command, supervisor)
+    kept = {0, 1, 2, lifeline, wakeup, waker}
+    for descriptor in set(map(int, os.listdir("/proc/self/fd"))) - kept:
+        with contextlib.suppress(OSError):  # the one that listed them
+            os.close(descriptor)  # the child's connections are to end with the child
+    status = _wait(child, lifeline, wakeup)
+    _kill_descendants()
+    _end_as(status)
+
+
+def _become(command: Sequence[str], supervisor: int) -> NoReturn:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    end_with_parent(supervisor, signal.SIGKILL)
+    try:
+        os.execvp(command[0], list(command))
+    except OSError as error:
+        sys.stderr.write(f"{command[0]}: {error.strerror}\n")
+        sys.stderr.flush()
+    os._exit(CANNOT_EXECUTE)
+
+
+def _wait(child: int, lifeline: int, wakeup: int) -> int:
+    """Return the child's status once it has ended, or once the lifeline has, and so will it."""
+    events = select.poll()
+    events.register(lifeline, select.POLLIN)
+    events.register(wakeup, select.POLLIN)
+    while True:
+        ready = [descriptor for descriptor, _ in events.poll()]
+        if wakeup in ready and signal.SIGTERM in os.read(wakeup, 4096):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGTERM)
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == child:
+                    return ended[1]
+        if lifeline in ready:
+            return int(signal.SIGKILL)
+
+
+def _kill_descendants() -> None:
+    """Kill until nobody is left: the children of those killed come here, too."""
+    while True:
+        for child in _children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _children() -> Iterator[int]:
+    """Read each process's parent: /proc/PID/task/PID/children is not in every kernel."""
+    me = os.getpid()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
+                if int(stat.read().rpartition(b")")[2].split()[1]) == me:
+                    yield int(name)
+
+
+def _end_as(status: int) -> NoReturn:
+    """End as the child did, for the owner to see."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has left one, if any is wanted
+        signal.set_wakeup_fd(-1)
+        with contextlib.suppress(OSError):  # SIGKILL has no handler to take away
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(abs(code))
+
+
+if __name__ == "__main__":
+    _supervise(int(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,69 @@
+"""Repeat what may succeed later, after a delay that the caller chooses.
+
+There is no jitter: those that ask the same service in one run are few.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+Errors = type[Exception] | tuple[type[Exception], ...]
+Notice = Callable[[Exception], object]
+"""Called with each error after which the work is repeated."""
+
+
+def retry(
+    work: Callable[[], T],
+    *,
+    on: Errors,
+    delays_s: Iterable[float],
+    for_s: float = math.inf,
+    notice: Notice = lambda error: None,
+) -> T:
+    """Return what `work` does, repeated after each of the delays while it raises one of `on`.
+
+    Raises the last error once no delay is left or the next one would end more than `for_s` seconds
+    after the call.
+    """
+    delays = _within(delays_s, for_s)
+    while True:
+        try:
+            return work()
+        except on as error:
+            if (delay := next(delays, None)) is None:
+                raise
+            notice(error)
+        time.sleep(delay)
+
+
+async def retry_async(
+    work: Callable[[], Awaitable[T]],
+    *,
+    on: Errors,
+    delays_s: Iterable[float],
+    for_s: float = math.inf,
+    notice: Notice = lambda error: None,
+) -> T:
+    """Await `work`, repeated as by `retry`."""
+    delays = _within(delays_s, for_s)
+    while True:
+        try:
+            return await work()
+        except on as error:
+            if (delay := next(delays, None)) is None:
+                raise
+            notice(error)
+        await asyncio.sleep(delay)
+
+
+def _within(delays_s: Iterable[float], for_s: float) -> Iterator[float]:
+    give_up = time.monotonic() + for_s
+    for delay in delays_s:
+        if time.monotonic() + delay > give_up:
+            return
+        yield delay
