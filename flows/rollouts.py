@@ -15,12 +15,19 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from mortal_steps.orchestration.batch_source import BatchSource, RolledOut
+from mortal_steps.orchestration.batch_source import BatchSource, StepBatch
 from mortal_steps.orchestration.rollout_workers import RolloutWorkers
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import Stages
 from mortal_steps.schedule import shard_bounds
-from mortal_steps.types import BatchRef, GenerationRef, PolicyVersion, RewardRef, WeightsRef
+from mortal_steps.types import (
+    BatchRef,
+    GenerationRef,
+    PolicyVersion,
+    RewardRef,
+    ScoredRollouts,
+    WeightsRef,
+)
 
 
 class Rollouts(BatchSource):
@@ -33,7 +40,7 @@ class Rollouts(BatchSource):
         self._workers = workers
         self._published: dict[PolicyVersion, WeightsRef] = {}
         self._next = 0
-        self._under_way: deque[asyncio.Task[RolledOut]] = deque()
+        self._under_way: deque[asyncio.Task[StepBatch]] = deque()
         self._drawing: dict[int, asyncio.Task[BatchRef]] = {}
         """The problems of a step that is not sampled yet."""
         self._reading: asyncio.Task[None] | None = None
@@ -67,14 +74,14 @@ class Rollouts(BatchSource):
             self._under_way.append(rolling)
             self._next += 1
 
-    async def take(self, step: int) -> RolledOut:
+    async def take(self, step: int) -> StepBatch:
         """The rollouts of `step`, which is the next step to train on."""
         self.look_ahead(step)
         rolled_out = await self._under_way[0]
         self._under_way.popleft()
         return rolled_out
 
-    async def _roll_out(self, step: int, weights: WeightsRef) -> RolledOut:
+    async def _roll_out(self, step: int, weights: WeightsRef) -> StepBatch:
         """Generate and score every shard of a step.
 
         A shard is scored as soon as it is generated. The workers are free for the next step when
@@ -96,7 +103,7 @@ class Rollouts(BatchSource):
             self._reading = asyncio.create_task(session.read_ahead(generated))
             if self._next == step + 1 < session.run.info.num_steps:
                 self._drawing[step + 1] = asyncio.create_task(self._draw(step + 1))
-            return RolledOut(batch, await asyncio.gather(*scoring))
+            return StepBatch(batch, ScoredRollouts(rewards=await asyncio.gather(*scoring)))
         finally:
             await drop([drawing, *generating, *scoring])
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
-from mortal_steps.orchestration.batch_source import BatchSource, BatchSourceFactory, RolledOut
+from mortal_steps.orchestration.batch_source import BatchSource, BatchSourceFactory, StepBatch
 from mortal_steps.orchestration.reporter import Reporter
 from mortal_steps.orchestration.rollout_workers import RolloutWorkers
 from mortal_steps.orchestration.session import Session
@@ -108,8 +108,9 @@ class Training:
         if model.new or model.warm_start:
             progress.note("making the starting model, unless it is in the cache")
             self._recorder.timing(await self._stages.warm_start(self._session, info.train_problems))
-        workers = self._session.config.num_rollout_workers
-        progress.note(f"starting the actor and {counted(workers, 'rollout worker')}")
+        samplers = config.num_rollout_workers if "rollout" in self._session.roles else 0
+        beside = f" and {counted(samplers, 'rollout worker')}" if samplers else ""
+        progress.note(f"starting the actor{beside}")
         ready = await self._stages.start_workers(self._session, self._run.manifest.step)
         if ready.step < self._run.manifest.step:
             progress.note(f"going back to step {ready.step}: a record of it is damaged or missing")
@@ -120,7 +121,7 @@ class Training:
             f"training {ready.num_parameters:,} parameters on "
             f"{counted(info.num_problems, 'problem')}"
             f"{f' {ready.place}' if ready.place else ''}"
-            f"{f', sampling in {sampled}' if sampled else ''}"
+            f"{f', sampling in {sampled}' if sampled and samplers else ''}"
             f", step {ready.step} to {info.num_steps}"
         )
         self._recorder.watch.warned(ready.warnings, ready.step)
@@ -138,15 +139,15 @@ class Training:
             for step in range(ready.step, run.info.num_steps):
                 self._recorder.begin_step()
                 rolling_out = stop.guard(self._rolled_out(step))
-                batch, rewards = await self._or_save(rolling_out, progress)
+                problems, batch = await self._or_save(rolling_out, progress)
                 forgetting = asyncio.create_task(self._forget())  # while the actor trains
-                result = await self._stages.train_step(session, step, rewards)
+                result = await self._stages.train_step(session, step, batch)
                 self._trained = step + 1
                 if result.weights is not None:
                     self._source.publish(result.weights)
                 if not schedule.evaluates(self._trained):
                     await self._begin_next(self._trained)
-                took = self._recorder.step(batch, rewards, result)
+                took = self._recorder.step(problems, batch, result)
                 if schedule.evaluates(self._trained):
                     assert result.weights is not None  # RunSchedule.publishes
                     judging = self._evaluate(step + 1, result.weights, progress)
@@ -215,7 +216,7 @@ class Training:
         finally:
             await self._source.close()
 
-    async def _rolled_out(self, step: int) -> RolledOut:
+    async def _rolled_out(self, step: int) -> StepBatch:
         overspent = self._session.budget.overspent()
         if overspent is not None:
             self._stop.request(overspent)

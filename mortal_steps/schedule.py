@@ -28,23 +28,24 @@ class RunSchedule:
     config: RunConfig
     num_steps: int
     """Train steps of the whole run."""
+    samples: bool = True
+    """Whether the steps are sampled with the run's weights (`BatchSource.samples`)."""
 
     def sampling_version(self, step: int) -> PolicyVersion:
         """The policy version that samples the batch of `step`."""
         return sampling_version(self.config.rollout, step)
 
     def publishes(self, step: int) -> bool:
-        """Whether rollout workers need the weights after `step` train steps."""
+        """Whether anybody samples with the weights after `step` train steps."""
         every = self.config.rollout.sync_weights_every
-        return policy_version(step, sync_weights_every=every) == step or self.evaluates(step)
+        due = self.samples and policy_version(step, sync_weights_every=every) == step
+        return due or self.evaluates(step)
 
     def evaluates(self, step: int) -> bool:
         """Whether the policy is evaluated after `step` train steps."""
-        every = self.config.evaluation.eval_steps
-        if every is None and self.config.data.holds_out:
-            every = self.num_steps
-        if not every:
+        if not holds_evaluations(self.config):
             return False
+        every = self.config.evaluation.eval_steps or self.num_steps
         if step == 0:
             return self.config.evaluation.on_start
         return step % every == 0 or step == self.num_steps
@@ -52,6 +53,12 @@ class RunSchedule:
     def checkpoints(self, step: int) -> bool:
         """Whether the actor's state is saved after `step` train steps."""
         return step % self.config.checkpoints.save_steps == 0 or step == self.num_steps
+
+
+def holds_evaluations(config: RunConfig) -> bool:
+    """Whether the policy is evaluated at all."""
+    every = config.evaluation.eval_steps
+    return config.data.holds_out if every is None else bool(every)
 
 
 def problem_indices(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import Stages
 from mortal_steps.types import (
     ActorReady,
+    Batch,
     BatchRef,
     Checkpoint,
     Evaluation,
@@ -15,6 +14,7 @@ from mortal_steps.types import (
     FinalModel,
     GenerationRef,
     RewardRef,
+    ScoredRollouts,
     StageTiming,
     StepResult,
     WeightsRef,
@@ -74,11 +74,12 @@ class PrefectStages(Stages):
                 generation=opaque(generation),
             )
 
-    async def train_step(
-        self, session: Session, step: int, rewards: Sequence[RewardRef]
-    ) -> StepResult:
+    async def train_step(self, session: Session, step: int, batch: Batch) -> StepResult:
+        shards = batch.rewards if isinstance(batch, ScoredRollouts) else ()
         async with self._segments.at(step):
-            return await train_step(session, step, [opaque(shard) for shard in rewards])
+            return await train_step(
+                session, step, opaque(batch), [opaque(shard) for shard in shards]
+            )
 
     async def sync_weights(self, session: Session, weights: WeightsRef, worker: int) -> StageTiming:
         async with self._segments.at(weights.version):  # the first step that it may sample

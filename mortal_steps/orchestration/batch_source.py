@@ -1,34 +1,43 @@
-"""What a batch source is: it supplies each step's rollouts."""
+"""What a batch source is: it supplies what each step trains on."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Iterable
+from typing import Any, ClassVar, NamedTuple, Protocol
 
+from mortal_steps.compute.base import Role
 from mortal_steps.config import RunConfig
 from mortal_steps.config.batch_sources import BATCH_SOURCES
 from mortal_steps.orchestration.rollout_workers import RolloutWorkers
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.stages import Stages
+from mortal_steps.schedule import holds_evaluations
 from mortal_steps.system.imports import import_named
-from mortal_steps.types import BatchRef, RewardRef, WeightsRef
+from mortal_steps.types import Batch, BatchRef, Rows, ScoredRollouts, WeightsRef
 
 
-class RolledOut(NamedTuple):
-    """The rollouts of a step, ready to be trained on."""
+class StepBatch(NamedTuple):
+    """What a step trains on, and the problems that it was made from."""
 
-    batch: BatchRef
-    rewards: list[RewardRef]
-    """One per shard, in shard order."""
+    problems: BatchRef
+    batch: Batch
 
 
 class BatchSource(Protocol):
-    """Supplies each step with its rollouts. Methods that are not abstract do nothing by default.
+    """Supplies what each step trains on. Methods that are not abstract do nothing by default.
 
-    If a run is killed and asks for a step again, it must get the same rollouts as before if the
+    If a run is killed and asks for a step again, it must get the same batch as before if the
     actor may have trained on them; `batches.recorded` finds them.
     """
+
+    roles: ClassVar[Collection[Role]] = ("rollout", "reward")
+    """The workers that it needs beside the actor; no others are started."""
+    samples: ClassVar[bool] = True
+    """Whether its steps are sampled with the run's weights. If not, weights are published for
+    evaluations alone."""
+    supplies: ClassVar[type[ScoredRollouts] | type[Rows]] = ScoredRollouts
+    """What it supplies, which is what the algorithm has to train on (`Algorithm.trains_on`)."""
 
     def begin(self, step: int, published: Iterable[WeightsRef]) -> None:
         """Called first, with the first step that will be asked for and the published versions that
@@ -39,8 +48,8 @@ class BatchSource(Protocol):
         may begin with it while the step before is recorded and saved."""
 
     @abstractmethod
-    async def take(self, step: int) -> RolledOut:
-        """The rollouts of `step`. Steps are asked for in order."""
+    async def take(self, step: int) -> StepBatch:
+        """What `step` trains on. Steps are asked for in order."""
         ...
 
     def publish(self, weights: WeightsRef) -> None:
@@ -65,3 +74,18 @@ def batch_source(config: RunConfig) -> BatchSourceFactory:
     name = config.rollout.source
     found: BatchSourceFactory = import_named(BATCH_SOURCES.get(name, name), "rollout.source")
     return found
+
+
+def needed_roles(config: RunConfig) -> frozenset[Role]:
+    """The roles whose workers a run starts: the actor, those of its batch source, and where there
+    are evaluations, those that sample and score."""
+    needed: set[Role] = {"actor", *declared(config, "roles")}
+    if holds_evaluations(config):
+        needed |= {"rollout", "reward"}
+    return frozenset(needed)
+
+
+def declared(config: RunConfig, name: str) -> Any:
+    """What the batch source of a run declares: an attribute of `BatchSource`. A factory that is no
+    class declares the defaults."""
+    return getattr(batch_source(config), name, getattr(BatchSource, name))

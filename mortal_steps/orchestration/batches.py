@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.orchestration.batch_source import RolledOut
+from mortal_steps.orchestration.batch_source import StepBatch
 from mortal_steps.orchestration.session import Session
 from mortal_steps.scores import reward_weights, total_reward
 from mortal_steps.store.shard_files import shard_file
@@ -21,13 +21,14 @@ from mortal_steps.types import (
     RewardedShard,
     RewardRef,
     RolloutGroup,
+    ScoredRollouts,
     StageTiming,
 )
 
 logger = logging.getLogger(__name__)
 
 
-def commit(session: Session, step: int, groups: Sequence[RolloutGroup]) -> RolledOut:
+def commit(session: Session, step: int, groups: Sequence[RolloutGroup]) -> StepBatch:
     """Commit scored rollouts as the batch of a step.
 
     A batch has `training.batch_size` groups of `training.num_generations` rollouts. Each rollout
@@ -65,7 +66,7 @@ def commit(session: Session, step: int, groups: Sequence[RolloutGroup]) -> Rolle
     return _references(session, files, problems, generated, rewarded)
 
 
-def recorded(session: Session, step: int) -> RolledOut | None:
+def recorded(session: Session, step: int) -> StepBatch | None:
     """What was committed for a step before the run was killed; None unless it is there whole."""
     store = session.store
     try:
@@ -89,7 +90,7 @@ def _references(
     problems: Sequence[Problem],
     generated: GeneratedShard,
     rewarded: RewardedShard,
-) -> RolledOut:
+) -> StepBatch:
     step = generated.step
     completions = [completion for group in generated.groups for completion in group.completions]
     generation = GenerationRef(
@@ -113,7 +114,7 @@ def _references(
     )
     timing = StageTiming(stage="get_batch", step=step)
     batch = BatchRef(step=step, file=files[0], num_problems=len(problems), timing=timing)
-    return RolledOut(batch, [reward])
+    return StepBatch(batch, ScoredRollouts(rewards=[reward]))
 
 
 def _batch(step: int) -> str:

@@ -12,6 +12,7 @@ from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.placement import find_placement
 from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import MortalError, RunStoppedError, StoreError
+from mortal_steps.orchestration.batch_source import declared, needed_roles
 from mortal_steps.orchestration.forecast_lines import placement_in_words
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
@@ -61,7 +62,8 @@ async def open_session(
             attempts = run.manifest.attempts + 1
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts)
             note_begun(run)
-            session = Session(run, compute)
+            roles, samples = needed_roles(run.config), declared(run.config, "samples")
+            session = Session(run, compute, roles, samples=samples)
             await held.enter_async_context(shown_in(run.store.root, session.doing))
             yield session
             note_finished(run)

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mortal_steps.compute.base import ROLES, Role, WorkerSpec
+from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.compute.placement import check_devices
 from mortal_steps.compute.roles import worker_specs
@@ -27,7 +27,7 @@ from mortal_steps.data.shared import clean_up, read_or_share
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, check_listed_weights, read_context
-from mortal_steps.orchestration.batch_source import batch_source
+from mortal_steps.orchestration.batch_source import declared, needed_roles
 from mortal_steps.orchestration.engine_checks import check_adapter, check_engine
 from mortal_steps.orchestration.forecast import forecast
 from mortal_steps.orchestration.forecast_lines import report_forecast
@@ -101,16 +101,19 @@ def check(
         )
     warn_of_repeats(config, len(train))
     check_pictures(config, train[0])
-    check_engine(config)
-    check_adapter(config)
+    roles = needed_roles(config)
+    if "rollout" in roles:
+        check_engine(config)
+        check_adapter(config)
     check_room_for_weights(config)
-    batch_source(config)
     check_devices(config)
-    if config.rewards.dry_run:
-        say("calling the reward functions with a made-up completion")
-    else:
-        say("importing the reward functions")
-    check_rewards(config, train)
+    if "reward" in roles:
+        say(
+            "calling the reward functions with a made-up completion"
+            if config.rewards.dry_run
+            else "importing the reward functions"
+        )
+        check_rewards(config, train)
     say("measuring the prompts, and checking the training options with TRL")
     beside.go_on()
     found, longest = check_training(config, train, held_out, warned)
@@ -188,8 +191,11 @@ def check_interpreters(config: RunConfig) -> None:
     engine."""
     if config.compute.backend == "modal":
         return  # where images hold them
-    for role in ROLES:
+    roles = needed_roles(config)
+    for role in roles:
         check_interpreter(config, role)
+    if "rollout" not in roles:
+        return
     name = config.rollout.engine or ALWAYS_THERE
     kind = engine_kind(name)
     if kind.needs is None:
@@ -279,7 +285,11 @@ def check_training(
     if count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
     without_effect, by_trl, lengths = call_once(
-        _passing_worker(config, "actor"), "check", train=train, held_out=held_out
+        _passing_worker(config, "actor"),
+        "check",
+        train=train,
+        held_out=held_out,
+        supplied=declared(config, "supplies"),
     )
     warned += by_trl
     for warning in (*without_effect, *by_trl):

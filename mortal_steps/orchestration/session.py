@@ -12,10 +12,10 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
-from mortal_steps.compute.base import CallKey, Compute, Role
+from mortal_steps.compute.base import ROLES, CallKey, Compute, Role
 from mortal_steps.config import RunConfig
 from mortal_steps.data import get_batch
 from mortal_steps.data.kept import open_problems
@@ -30,6 +30,7 @@ from mortal_steps.store import RunStore
 from mortal_steps.store.shard_files import shard_file
 from mortal_steps.types import (
     ActorReady,
+    Batch,
     BatchRef,
     Checkpoint,
     FileRef,
@@ -54,12 +55,18 @@ class Session:
     """One run and its workers. This is a plain class, so that Prefect does not search it for
     results."""
 
-    def __init__(self, run: Run, compute: Compute) -> None:
+    def __init__(
+        self, run: Run, compute: Compute, roles: Collection[Role] = ROLES, *, samples: bool = True
+    ) -> None:
+        """`roles` are those whose workers are started; `samples` is the batch source's."""
         self.run = run
         self.compute = compute
+        self.roles = roles
         self.doing = Doing()
         """What the run does just now, for people who look on."""
-        self.schedule = RunSchedule(config=run.config, num_steps=run.info.num_steps)
+        self.schedule = RunSchedule(
+            config=run.config, num_steps=run.info.num_steps, samples=samples
+        )
         self.budget = Budget(compute, run.store.root, run.config.compute.modal.max_cost)
 
     @property
@@ -136,12 +143,10 @@ class Session:
         )
         return await self._call(RewardRef, "reward", "reward", request)
 
-    async def train_step(self, step: int, rewards: list[RewardRef]) -> StepResult:
+    async def train_step(self, step: int, batch: Batch) -> StepResult:
         """Have the actor take the step. If it is called twice, the actor answers twice and trains
         once."""
-        request = TrainRequest(
-            step=step, rewards=rewards, publish=self.schedule.publishes(step + 1)
-        )
+        request = TrainRequest(step=step, batch=batch, publish=self.schedule.publishes(step + 1))
         return await self._call(StepResult, "actor", "train_step", request)
 
     async def sync_weights(self, weights: WeightsRef, worker: int) -> StageTiming:
@@ -212,18 +217,19 @@ class Session:
         return StageTiming(stage="warm_start", step=0, busy_s=time.perf_counter() - started)
 
     async def start_workers(self, step: int) -> ActorReady:
-        """Bring the actor to `step`, and start the rollout and reward workers at the same time.
+        """Bring the actor to `step`, and start the run's other workers at the same time.
 
         One ready rollout worker is enough to begin; the others join when they are ready.
         """
         started = time.perf_counter()
         key = self._key("start_workers", step)
+        publish = self.schedule.samples or self.schedule.evaluates(0)
+        others: list[Role] = [role for role in ROLES if role != "actor" and role in self.roles]
         ready: ActorReady
         with self.doing.calling("start_workers", "prepare", step):
             ready, *_ = await asyncio.gather(
-                self.compute.call("actor", "prepare", key=key, step=step),
-                self.compute.start("rollout"),
-                self.compute.start("reward"),
+                self.compute.call("actor", "prepare", key=key, step=step, publish=publish),
+                *map(self.compute.start, others),
             )
         seconds = time.perf_counter() - started
         timing = StageTiming(stage="start_workers", step=step, busy_s=seconds)

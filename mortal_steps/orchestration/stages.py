@@ -7,7 +7,6 @@ Prefect's tasks (`mortal_tasks.stages`), which add retries, caching and names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from mortal_steps.orchestration.session import Session
 from mortal_steps.system.threads import in_thread
 from mortal_steps.types import (
     ActorReady,
+    Batch,
     BatchRef,
     Checkpoint,
     Evaluation,
@@ -59,10 +59,8 @@ class Stages(Protocol):
         """Score the completions of one shard, whole groups at a time."""
         ...
 
-    async def train_step(
-        self, session: Session, step: int, rewards: Sequence[RewardRef]
-    ) -> StepResult:
-        """Update the policy with one batch: a `RewardRef` per shard, in shard order."""
+    async def train_step(self, session: Session, step: int, batch: Batch) -> StepResult:
+        """Update the policy with one batch."""
         ...
 
     async def sync_weights(self, session: Session, weights: WeightsRef, worker: int) -> StageTiming:
@@ -107,10 +105,8 @@ class PlainStages(Stages):
     async def reward(self, session: Session, generation: GenerationRef) -> RewardRef:
         return await session.reward(generation)
 
-    async def train_step(
-        self, session: Session, step: int, rewards: Sequence[RewardRef]
-    ) -> StepResult:
-        return await session.train_step(step, list(rewards))
+    async def train_step(self, session: Session, step: int, batch: Batch) -> StepResult:
+        return await session.train_step(step, batch)
 
     async def sync_weights(self, session: Session, weights: WeightsRef, worker: int) -> StageTiming:
         return await session.sync_weights(weights, worker)

@@ -25,7 +25,7 @@ from mortal_steps.config.trackers import IMPORTED_BY_TRL
 from mortal_steps.config.weight_sync import IN_PLACE, RELOAD
 from mortal_steps.data.kept import open_problems
 from mortal_steps.data.problem_files import prompts_of
-from mortal_steps.errors import ActorStateError
+from mortal_steps.errors import ActorStateError, ConfigError
 from mortal_steps.models.hub import is_hub_model, model_folder
 from mortal_steps.policy import gpu, journal
 from mortal_steps.policy.algorithms import algorithm_of
@@ -47,6 +47,8 @@ from mortal_steps.types import (
     FinalModel,
     GenerationRef,
     Problem,
+    Rows,
+    ScoredRollouts,
     StepResult,
     TrainRequest,
 )
@@ -91,7 +93,11 @@ class Actor:
         )
 
     def check(
-        self, *, train: Sequence[Problem], held_out: Sequence[Problem]
+        self,
+        *,
+        train: Sequence[Problem],
+        held_out: Sequence[Problem],
+        supplied: type[ScoredRollouts] | type[Rows] = ScoredRollouts,
     ) -> tuple[tuple[str, ...], tuple[str, ...], PromptLengths | None]:
         """Check the algorithm's options, then measure all prompts (`prompt_lengths.measure`). This
         needs no weights and no GPU.
@@ -105,7 +111,14 @@ class Actor:
             self._check_model(self._config.model.name_or_path)
         prompts = chain(prompts_of(train), prompts_of(held_out))
         with self._warned.collecting():
-            idle = algorithm_of(self._config).check(self._config)
+            algorithm = algorithm_of(self._config)
+            if algorithm.trains_on is not supplied:
+                raise ConfigError(
+                    f"algorithm.type = {algorithm.type!r} trains on {algorithm.trains_on.__name__},"
+                    f" and rollout.source = {self._config.rollout.source!r} supplies "
+                    f"{supplied.__name__}; choose an algorithm and a source that fit together"
+                )
+            idle = algorithm.check(self._config)
         warned = self._warned.take()
         lengths = prompt_lengths.measure(self._config, prompts)
         if lengths is None:  # the model's files are on Modal alone
@@ -152,9 +165,9 @@ class Actor:
         make_base_model(cache_dir=path.parent, config=self._config, problems=rows, key=path.name)
         keep_base_model(self._store, path)
 
-    def prepare(self, *, step: int) -> ActorReady:
-        """Get ready to take `step`. Returns the published versions that sample it and the steps
-        after it.
+    def prepare(self, *, step: int, publish: bool = True) -> ActorReady:
+        """Get ready to take `step`. With `publish`, the versions that sample it and the steps after
+        it are published and returned.
 
         If a record that leads to `step` is missing or damaged, the answer names the earlier step
         that it belongs to: the shards of that step have to be made again before a later step can be
@@ -162,10 +175,10 @@ class Actor:
         records.
         """
         with self._warned.collecting():
-            ready = self._prepared(step)
+            ready = self._prepared(step, publish)
         return replace(ready, warnings=(*ready.warnings, *self._warned.take()))
 
-    def _prepared(self, step: int) -> ActorReady:
+    def _prepared(self, step: int, publish: bool) -> ActorReady:
         step = recovery.furthest(self._store, self._config, step)
         if step == 0 and is_hub_model(self._config.model):
             self._check_model(model_folder(self._model_path, self._config.model))
@@ -173,6 +186,7 @@ class Actor:
             self._publisher.find(version)
             or self._publisher.publish(self._memory.hold(version).stepper, version)
             for version in recovery.sampling_versions(self._config, step)
+            if publish
         )
         held = self._memory.hold(step)
         self._publisher.settle()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms import Stepper
 from mortal_steps.policy.on_disk.checkpoints import CheckpointState
-from mortal_steps.types import PolicyVersion, RolloutBatch, StageTiming, StepResult
+from mortal_steps.types import PolicyVersion, StageTiming, StepResult, TrainingBatch
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Held:
     """The last version that has the weights of a state held here."""
 
     def take(
-        self, batch: RolloutBatch, batch_sha256: str, *, seed: int, fingerprint: str
+        self, batch: TrainingBatch, batch_sha256: str, *, seed: int, fingerprint: str
     ) -> StepResult:
         """Train on one more batch. Returns the step's record, without the version published after
         it."""

@@ -22,7 +22,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from mortal_steps.config import RunConfig
 from mortal_steps.config.batch_sources import GENERATE
@@ -36,12 +36,17 @@ from mortal_steps.types import (
     GeneratedGroup,
     GeneratedShard,
     PolicyVersion,
+    Problem,
     RewardedShard,
     RewardRef,
     Rollout,
     RolloutBatch,
     RolloutGroup,
+    RowBatch,
+    Rows,
+    ScoredRollouts,
     StepResult,
+    TrainingBatch,
     TrainRequest,
 )
 
@@ -84,9 +89,8 @@ def check_entry(store: RunStore, step: int) -> None:
     entry = find_entry(store, step)
     if entry is None:
         raise CorruptFileError(f"{store.path(_path(step, 'journal.json'))} is missing")
-    for reference in entry.request.rewards:
-        store.check_record(reference.generation.file)
-        store.check_record(reference.file)
+    for file in entry.request.batch.files():
+        store.check_record(file)
 
 
 def mend_entry(store: RunStore, entry: JournalEntry) -> None:
@@ -100,7 +104,7 @@ def mend_entry(store: RunStore, entry: JournalEntry) -> None:
     except CorruptFileError as error:
         logger.warning("the journal entry is written again: %s", error)
         there = None
-    if there is None or _files_of(there) != _files_of(entry):
+    if there is None or there.request.batch.files() != entry.request.batch.files():
         write_entry(store, entry)
 
 
@@ -169,20 +173,38 @@ def next_state_id(
 
 
 def batch_digest(store: Records, request: TrainRequest) -> str:
-    """Digest of the batch: its step, and generations and scores of each shard, in shard order.
+    """Digest of the batch: its step, and its rows, or generations and scores of each shard, in
+    shard order.
 
     Metrics that reward functions report on the side are not part of it.
     """
-    shards = [
-        [reference.generation.file.sha256, store.read_record(reference.file, RewardedShard).rewards]
-        for reference in request.rewards
-    ]
-    content = json.dumps({"step": request.step, "shards": shards}, sort_keys=True)
+    given: dict[str, Any]
+    if isinstance(request.batch, Rows):
+        given = {"rows": request.batch.rows.sha256}
+    else:
+        given = {
+            "shards": [
+                [shard.generation.file.sha256, store.read_record(shard.file, RewardedShard).rewards]
+                for shard in request.batch.rewards
+            ]
+        }
+    content = json.dumps({"step": request.step, **given}, sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def read_batch(store: Records, config: RunConfig, request: TrainRequest) -> RolloutBatch:
-    """The batch of a step, put together from its verified shards.
+def read_batch(store: Records, config: RunConfig, request: TrainRequest) -> TrainingBatch:
+    """The batch of a step, put together from its verified files; raises what `read_rollouts`
+    raises."""
+    batch = request.batch
+    if isinstance(batch, Rows):
+        return RowBatch(step=request.step, rows=store.read_record(batch.rows, list[Problem]))
+    return read_rollouts(store, config, request.step, batch)
+
+
+def read_rollouts(
+    store: Records, config: RunConfig, step: int, batch: ScoredRollouts
+) -> RolloutBatch:
+    """The scored rollouts of a step, put together from their verified shards.
 
     Raises `CorruptFileError` for a damaged shard, `StoreError` for shards that do not make the
     step's batch, `EngineError` for a completion that cannot be trained on.
@@ -190,13 +212,13 @@ def read_batch(store: Records, config: RunConfig, request: TrainRequest) -> Roll
     weights = reward_weights(config)
     groups: list[RolloutGroup] = []
     versions: list[PolicyVersion] = []
-    for reference in request.rewards:
+    for reference in batch.rewards:
         generated = store.read_record(reference.generation.file, GeneratedShard)
-        _check_origin(generated, config, request.step, reference.generation.file.path)
+        _check_origin(generated, config, step, reference.generation.file.path)
         versions.append(generated.policy_version)
         groups.extend(_scored_groups(store, reference, generated, weights))
-    _check_shape(groups, config, request.step)
-    return RolloutBatch(step=request.step, policy_version=min(versions), groups=groups)
+    _check_shape(groups, config, step)
+    return RolloutBatch(step=step, policy_version=min(versions), groups=groups)
 
 
 def _check_origin(generated: GeneratedShard, config: RunConfig, step: int, path: str) -> None:
@@ -259,10 +281,6 @@ def _check_shape(groups: Sequence[RolloutGroup], config: RunConfig, step: int) -
             f"the shards of step {step} hold groups of {found} completions; the run trains on "
             f"{len(expected)} groups of {config.training.num_generations}"
         )
-
-
-def _files_of(entry: JournalEntry) -> list[tuple[FileRef, FileRef]]:
-    return [(shard.generation.file, shard.file) for shard in entry.request.rewards]
 
 
 def _path(step: int, name: str) -> str:

@@ -27,7 +27,7 @@ from mortal_steps.policy.starting_model.base_model import base_of
 from mortal_steps.schedule import train_seed
 from mortal_steps.store import RunStore
 from mortal_steps.system.background import BackgroundClock
-from mortal_steps.types import Checkpoint, RolloutBatch, StepResult
+from mortal_steps.types import Checkpoint, StepResult, TrainingBatch
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class Memory:
             journal.write_entry(self._store, entry)
 
     def _trained(
-        self, held: Held, entry: JournalEntry, batch: RolloutBatch, recorded: StepResult | None
+        self, held: Held, entry: JournalEntry, batch: TrainingBatch, recorded: StepResult | None
     ) -> StepResult:
         step = batch.step
         logger.info("%s step %d", "taking" if recorded is None else "replaying", step)

@@ -17,31 +17,40 @@ from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.scores import reward_names
 from mortal_steps.store.shard_files import shard_file
-from mortal_steps.types import RewardedShard, RewardRef, StepResult
+from mortal_steps.types import Batch, RewardedShard, RewardRef, Rows, ScoredRollouts, StepResult
 
 logger = logging.getLogger(__name__)
 
 Row = Mapping[str, Any]
 
 
-def metrics_row(config: RunConfig, result: StepResult, rewards: Sequence[RewardRef]) -> Row:
+def metrics_row(config: RunConfig, result: StepResult, batch: Batch) -> Row:
     """A step's line of metrics.jsonl: a pure function of its records."""
+    if isinstance(batch, Rows):
+        return {**result.metrics, "reward": None, "num_rows": batch.num_rows, **_identified(result)}
+    rewards = batch.rewards
     num_scored = sum(shard.num_scored for shard in rewards)
     mean = sum(shard.reward_sum for shard in rewards) / max(num_scored, 1)
     row = {
         **result.metrics,
         **_failure_counts(config, rewards),
-        "step": result.step + 1,
         # TRL's own where it has one: its float32 mean differs from ours in the last digits.
         "reward": result.metrics.get("reward", mean) if num_scored else None,
         "num_scored": num_scored,
         "num_sampled_tokens": sum(shard.generation.num_tokens for shard in rewards),
         "policy_version": rewards[0].generation.policy_version,
-        "optimizer_steps": result.optimizer_steps,
-        "state_id": result.state_id,
+        **_identified(result),
     }
     logged = mean_metrics((shard.metrics, shard.generation.num_completions) for shard in rewards)
     return row | beside(row, logged)
+
+
+def _identified(result: StepResult) -> Row:
+    return {
+        "step": result.step + 1,
+        "optimizer_steps": result.optimizer_steps,
+        "state_id": result.state_id,
+    }
 
 
 def _failure_counts(config: RunConfig, rewards: Sequence[RewardRef]) -> dict[str, int]:
@@ -137,7 +146,7 @@ def _metrics_of(run: Run, step: int) -> Row | None:
     except CorruptFileError:
         return None
     result = journal.find_result(run.store, step - 1)
-    return metrics_row(run.config, result, entry.request.rewards) if entry and result else None
+    return metrics_row(run.config, result, entry.request.batch) if entry and result else None
 
 
 def _timings_of(run: Run, step: int) -> list[Row]:
@@ -146,7 +155,8 @@ def _timings_of(run: Run, step: int) -> list[Row]:
         entry = journal.find_entry(run.store, step)
     except CorruptFileError:
         return []
-    shards = entry.request.rewards if entry else ()
+    batch = entry.request.batch if entry else None
+    shards = batch.rewards if isinstance(batch, ScoredRollouts) else ()
     timings = [t for s in shards for t in (*generation_timings(s.generation), s.timing)]
     return [timing_row(timing) for timing in timings]
 

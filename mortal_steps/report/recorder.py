@@ -17,11 +17,13 @@ from mortal_steps.report.watch import Watch
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
 from mortal_steps.runs.run import Run
 from mortal_steps.types import (
+    Batch,
     BatchRef,
     Evaluation,
     RewardedShard,
     RewardFailure,
     RewardRef,
+    ScoredRollouts,
     StageTiming,
     StepResult,
 )
@@ -67,15 +69,16 @@ class Recorder:
         """Record how long stages took."""
         self._run.append(TIMINGS, *map(timing_row, timings))
 
-    def step(self, batch: BatchRef, rewards: Sequence[RewardRef], result: StepResult) -> StepReport:
+    def step(self, problems: BatchRef, batch: Batch, result: StepResult) -> StepReport:
         """Record a train step: one line of metrics, and the timings of its stages."""
         self.mend()
         seconds = time.perf_counter() - self._mark
-        row = metrics_row(self._run.config, result, rewards)
+        rewards = batch.rewards if isinstance(batch, ScoredRollouts) else ()
+        row = metrics_row(self._run.config, result, batch)
         self._run.append(METRICS, row)
         self.watch.warned(result.warnings, row["step"])
         timings = (
-            batch.timing,
+            problems.timing,
             *(timing for shard in rewards for timing in generation_timings(shard.generation)),
             *(shard.timing for shard in rewards),
             result.timing,
@@ -89,7 +92,7 @@ class Recorder:
             step=row["step"],
             reward=row["reward"],
             loss=result.metrics.get("loss", 0.0),
-            num_tokens=row["num_sampled_tokens"],
+            num_tokens=row.get("num_sampled_tokens", 0),
             num_masked=len({failure.problem_id for failure in failures}),
         )
 

@@ -11,7 +11,14 @@ from mortal_steps.errors import DataError
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk.rollout_files import pruned_before
 from mortal_steps.runs.run import Run
-from mortal_steps.types import Prompt, RewardedShard, RewardFailure, RolloutGroup
+from mortal_steps.types import (
+    Prompt,
+    RewardedShard,
+    RewardFailure,
+    RewardRef,
+    RolloutGroup,
+    ScoredRollouts,
+)
 
 Kind = Literal["best", "worst", "masked"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -94,10 +101,13 @@ def told_steps(run: Run, most: int) -> list[int]:
 def _chosen(
     run: Run, entry: journal.JournalEntry, most: int, kinds: Sequence[Kind]
 ) -> list[Sample]:
-    batch = journal.read_batch(run.store, run.config, entry.request)
+    given, step = entry.request.batch, entry.request.step
+    if not isinstance(given, ScoredRollouts):
+        return []
+    batch = journal.read_rollouts(run.store, run.config, step, given)
     everything = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
     rewards = [rollout.reward for _, rollout in everything]
-    reasons = _reasons(run, entry)
+    reasons = _reasons(run, given.rewards)
     ranked = sorted(
         ((reward, place) for place, reward in enumerate(rewards) if reward is not None),
         key=lambda scored: -scored[0],
@@ -112,7 +122,7 @@ def _chosen(
         problem = group.problem
         return Sample(
             kind=kind,
-            step=entry.request.step + 1,
+            step=step + 1,
             problem_id=problem.id,
             prompt=problem.prompt,
             text=rollout.completion.text,
@@ -131,10 +141,10 @@ def _relative(reward: float | None, group: RolloutGroup) -> float | None:
     return reward - fmean(each.reward for each in group.rollouts if each.reward is not None)
 
 
-def _reasons(run: Run, entry: journal.JournalEntry) -> dict[str, list[str]]:
+def _reasons(run: Run, rewards: Sequence[RewardRef]) -> dict[str, list[str]]:
     """For each masked problem, what the functions did that failed on it."""
     reasons: dict[str, list[str]] = {}
-    for shard in entry.request.rewards:
+    for shard in rewards:
         if shard.masked:
             for failure in run.store.read_record(shard.file, RewardedShard).failures:
                 reasons.setdefault(failure.problem_id, []).append(told(failure))

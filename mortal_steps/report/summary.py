@@ -108,6 +108,8 @@ class RunSummary:
     drawn: Mapping[str, str]
     """How completions of either are chosen: `sampled` or `greedy`; empty where that is not
     known."""
+    num_rows: int = 0
+    """Rows of the dataset that it trained on as they are, over all steps."""
 
     @property
     def builds_model(self) -> bool:
@@ -117,7 +119,7 @@ class RunSummary:
     @property
     def learned_nothing(self) -> bool:
         """Whether steps are done, and no completion of any of them has a reward."""
-        return self.step > 0 and not self.curve["training"]
+        return self.step > 0 and not self.curve["training"] and not self.num_rows
 
     @property
     def headline(self) -> str:
@@ -178,6 +180,7 @@ def summarize(run: RunView) -> RunSummary:
             "held_out": _points(run.logs.read(EVALUATIONS)),
         },
         drawn=_drawn(config),
+        num_rows=sum(row.get("num_rows", 0) for row in metrics),
     )
 
 

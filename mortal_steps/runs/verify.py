@@ -171,9 +171,8 @@ class RunCheck:
         """Check the shards that the step was taken with; if it was not taken yet, those that
         exist."""
         if entry is not None:
-            for shard in entry.request.rewards:
-                yield from self._files.reference(shard.generation.file, outcome)
-                yield from self._files.reference(shard.file, outcome)
+            for file in entry.request.batch.files():
+                yield from self._files.reference(file, outcome)
             return
         for path, content in shard_files(self._store.path(folder)):
             yield from self._files.record(f"{folder}/{path.name}", KINDS[content], outcome)

@@ -23,6 +23,7 @@ Where each word is explained:
     shards.py      a step on its way there, as rollout and reward workers commit it
     references.py  `*Ref`: all that travels between tasks; the data itself lies in the run store
     answers.py     what a stage tells of the policy: a step taken, a state saved, an evaluation
+    batches.py     what a train step is given
     requests.py    what the flow asks of a worker
 """
 
@@ -34,6 +35,7 @@ from mortal_steps.types.answers import (
     StepResult,
     TrainingPlace,
 )
+from mortal_steps.types.batches import Batch, RowBatch, Rows, ScoredRollouts, TrainingBatch
 from mortal_steps.types.episodes import EpisodeFailure, EpisodeOutcome, FailureKind
 from mortal_steps.types.references import (
     BatchRef,
@@ -67,6 +69,7 @@ from mortal_steps.types.shards import (
 
 __all__ = [
     "ActorReady",
+    "Batch",
     "BatchRef",
     "Checkpoint",
     "Completion",
@@ -92,11 +95,15 @@ __all__ = [
     "Rollout",
     "RolloutBatch",
     "RolloutGroup",
+    "RowBatch",
+    "Rows",
     "SamplingParams",
+    "ScoredRollouts",
     "SegmentRef",
     "StageTiming",
     "StepResult",
     "TrainRequest",
+    "TrainingBatch",
     "TrainingPlace",
     "Turn",
     "WeightsRef",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mortal_steps.types.references import FileRef, GenerationRef, RewardRef, WeightsRef
+from mortal_steps.types.batches import Batch
+from mortal_steps.types.references import FileRef, GenerationRef, WeightsRef
 from mortal_steps.types.rollouts import SamplingParams
 
 
@@ -47,7 +47,6 @@ class TrainRequest:
     """Take one train step."""
 
     step: int
-    rewards: Sequence[RewardRef]
-    """One per shard, in shard order."""
+    batch: Batch
     publish: bool
     """Whether the weights after the step are published for sampling."""

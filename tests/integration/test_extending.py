@@ -1,5 +1,6 @@
 """The examples of docs/extending.md, run as a user would run them."""
 
+import signal
 import subprocess
 import sys
 import tomllib
@@ -7,16 +8,20 @@ import tomllib
 import pytest
 
 from mortal_steps.config.loader import dump_toml, load_config, parse_config
+from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration import batches
 from mortal_steps.orchestration.session import Session
+from mortal_steps.policy.actor import Actor
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
+from mortal_steps.types import Rows
 from tests.support.docs_examples import settings, write_modules
 from tests.support.project import write_project
 
 PAGE = "extending.md"
 STEPS = 3
+ROWS = "An algorithm that needs no rollouts"
 BOTH = """
 import os, runpy, sys
 script = sys.argv[1]
@@ -33,16 +38,18 @@ def project(tmp_path_factory):
     """A user's folder with every example in it."""
     folder = tmp_path_factory.mktemp("project")
     write_project(folder)
-    for heading in ("An engine", "A way of syncing weights", "A batch source"):
+    for heading in ("An engine", "A way of syncing weights", "A batch source", ROWS):
         write_modules(PAGE, heading, folder)
     return folder
 
 
-def configure(project, run_id, *headings):
+def configure(project, run_id, *headings, source=None):
     """A configuration with the settings below these headings of the page."""
     values = load_config(project / "tiny.toml", SETTINGS).model_dump()
     for heading in headings:
-        values["rollout"] |= tomllib.loads(settings(PAGE, heading))["rollout"]
+        for section, changed in tomllib.loads(settings(PAGE, heading)).items():
+            values[section] |= changed
+    values["rollout"]["source"] = source or values["rollout"]["source"]
     (project / f"{run_id}.toml").write_text(dump_toml(parse_config(values)))
 
 
@@ -50,9 +57,9 @@ def configure(project, run_id, *headings):
 def runs(project):
     """Two runs by the script of the page, one after the other in a process. The first one's engine
     is the page's, which takes its weights by the page's way of syncing; the second one is fed by
-    the page's source. Its engine is named too: its own workers start, and sample nothing."""
+    the page's source, and starts no workers that sample or score."""
     configure(project, "first", "An engine", "A way of syncing weights")
-    configure(project, "fed", "An engine", "A batch source")
+    configure(project, "fed", "A batch source")
     (script,) = write_modules(PAGE, "The loop without Prefect", project)
     subprocess.run([sys.executable, "-c", BOTH, script], cwd=project, check=True)
     return {name: find_run(project / "runs", name) for name in ("first", "fed")}
@@ -74,4 +81,60 @@ def test_a_run_that_is_fed_by_another_ends_with_its_bits(runs, project):
     assert [file for file in report.files() if file.damage] == []
     for step in range(STEPS):
         again = batches.recorded(Session(fed, None), step)
-        assert again.rewards == list(find_entry(fed.store, step).request.rewards)
+        assert again.batch == find_entry(fed.store, step).request.batch
+
+
+def workers_of(run):
+    return {path.name.partition("-")[0] for path in run.store.path("logs").glob("*-0*.log")}
+
+
+def test_a_source_that_needs_no_samplers_starts_none(runs):
+    assert workers_of(runs["first"]) == {"actor", "rollout", "reward"}
+    assert workers_of(runs["fed"]) == {"actor"}
+    assert list(runs["fed"].store.path("weights").glob("*")) == []
+
+
+KILLED_ONCE = """
+import os, pathlib, signal
+
+from plain_rows import PlainRows
+
+class KilledOnce(PlainRows):
+    async def take(self, step):
+        mark = pathlib.Path("killed")
+        if step == 2 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await super().take(step)
+"""
+
+
+def test_an_algorithm_that_trains_on_rows_is_resumed_to_the_same_bits(project):
+    (project / "killed_once.py").write_text(KILLED_ONCE)
+    configure(project, "whole", ROWS)
+    configure(project, "killed", ROWS, source="killed_once:KilledOnce")
+    (script,) = write_modules(PAGE, "The loop without Prefect", project)
+
+    def train(name):
+        return subprocess.run([sys.executable, script, f"{name}.toml", name], cwd=project)
+
+    assert train("whole").returncode == 0
+    assert train("killed").returncode == -signal.SIGKILL
+    assert train("killed").returncode == 0
+    whole, killed = (find_run(project / "runs", name) for name in ("whole", "killed"))
+    assert killed.manifest.attempts == 2
+    assert workers_of(whole) == workers_of(killed) == {"actor"}
+    assert killed.manifest.final.weights_sha256 == whole.manifest.final.weights_sha256
+    losses = [row["loss"] for row in whole.metrics()]
+    assert [row["loss"] for row in killed.metrics()] == losses
+    assert losses[-1] < losses[0]
+    assert [file for file in check_run(project / "runs", "killed").files() if file.damage] == []
+
+
+def test_a_source_and_an_algorithm_have_to_fit(project):
+    values = load_config(project / "tiny.toml", SETTINGS).model_dump()
+    values["rollout"]["source"] = "plain_rows:PlainRows"
+    config = parse_config(values)
+    actor = Actor(run_dir=str(project), config=config, fingerprint="", model_path="", num_steps=1)
+    with pytest.raises(ConfigError, match=r"algorithm\.type = 'grpo' trains on .*supplies Rows"):
+        actor.check(train=[], held_out=[], supplied=Rows)

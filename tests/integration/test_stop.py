@@ -171,10 +171,10 @@ def test_a_second_request_ends_the_run_at_once():
 
 def test_between_two_stages_the_run_is_saved_too(tmp_path):
     class Interrupted(Recorder):
-        def step(self, batch, rewards, result):
+        def step(self, problems, batch, result):
             if result.step == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
-            return super().step(batch, rewards, result)
+            return super().step(problems, batch, result)
 
     with bare_in(tmp_path):
         run = open_run(project_config(tmp_path, **{"checkpoints.save_steps": 6}))

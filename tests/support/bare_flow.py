@@ -87,10 +87,10 @@ def go_on(config, *, killed_after=None):
     """Drive the run to its end, or kill it once that step is taken but not yet noted."""
 
     class DyingRecorder(Recorder):
-        def step(self, batch, rewards, result):
+        def step(self, problems, batch, result):
             if result.step == killed_after:
                 raise Killed
-            return super().step(batch, rewards, result)
+            return super().step(problems, batch, result)
 
     async def drive(run):
         async with driver.open_session(run, local=InProcess) as open_session:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from pydantic import ValidationError
 
@@ -13,7 +13,7 @@ from mortal_steps.config.loader import in_plain_words
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.model_files.adapter_base import AdapterBase
 from mortal_steps.system.imports import import_named
-from mortal_steps.types import RolloutBatch, TrainingPlace
+from mortal_steps.types import Rows, ScoredRollouts, TrainingPlace
 
 
 class Stepper(Protocol):
@@ -39,8 +39,9 @@ class Stepper(Protocol):
         """
         ...
 
-    def train_step(self, batch: RolloutBatch, *, seed: int) -> dict[str, float]:
-        """Train on one batch of scored completions; metrics by name, each finite."""
+    def train_step(self, batch: Any, *, seed: int) -> dict[str, float]:
+        """Train on one batch of the kind that the algorithm trains on, a `RolloutBatch` or a
+        `RowBatch`; metrics by name, each finite."""
         ...
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
@@ -122,6 +123,9 @@ class TellsOfModel(Protocol):
 
 class Algorithm(AlgorithmConfig):
     """An algorithm: `[algorithm]` of the configuration with its settings, checked."""
+
+    trains_on: ClassVar[type[ScoredRollouts] | type[Rows]] = ScoredRollouts
+    """What a train step is given, which the batch source has to supply."""
 
     def check(self, config: RunConfig) -> tuple[str, ...]:
         """Raise `ConfigError` for what the algorithm cannot train; return a sentence for each

@@ -22,7 +22,7 @@ class RewardMissing:
 
     def look(self, seen: Seen) -> Found | None:
         """See `Watcher`."""
-        if seen.metrics is None:
+        if seen.metrics is None or "num_rows" in seen.metrics:  # rows have no rewards
             return None
         self._steps = self._steps + 1 if seen.metrics["reward"] is None else 0
         if not self._episodes.begins(seen.step, holds=self._steps >= MISSING_STEPS):

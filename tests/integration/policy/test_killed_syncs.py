@@ -62,7 +62,7 @@ def test_a_kill_in_mid_sync_changes_no_bit(model_path, tmp_path, uninterrupted, 
 
 
 def test_an_actor_killed_while_it_reads_ahead_has_changed_nothing(run, uninterrupted):
-    generations = [reward.generation for reward in run.request(0).rewards]
+    generations = [reward.generation for reward in run.request(0).batch.rewards]
 
     def read():
         actor = run.actor()
@@ -74,6 +74,6 @@ def test_an_actor_killed_while_it_reads_ahead_has_changed_nothing(run, uninterru
     second = run.actor()
     for step in range(NUM_STEPS):
         request = run.request(step)
-        second.read_ahead(generations=[reward.generation for reward in request.rewards])
+        second.read_ahead(generations=[reward.generation for reward in request.batch.rewards])
         second.train_step(request=request)
     assert run.state_digests(second, NUM_STEPS) == uninterrupted("full")

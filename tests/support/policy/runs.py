@@ -18,6 +18,7 @@ from mortal_steps.types import (
     Problem,
     RewardedShard,
     RewardRef,
+    ScoredRollouts,
     StageTiming,
     TrainRequest,
 )
@@ -75,7 +76,7 @@ class MadeRun:
             self._commit(step, shard, groups, side_metrics or {})
             for shard, groups in enumerate(shards)
         ]
-        return TrainRequest(step=step, rewards=rewards, publish=publish)
+        return TrainRequest(step=step, batch=ScoredRollouts(rewards=rewards), publish=publish)
 
     def _commit(self, step, shard, groups, side_metrics):
         version = sampling_version(self.config.rollout, step)

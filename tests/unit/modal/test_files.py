@@ -28,6 +28,7 @@ from mortal_steps.types import (
     Problem,
     RewardedShard,
     RewardRef,
+    ScoredRollouts,
     StageTiming,
     TrainRequest,
 )
@@ -191,7 +192,9 @@ async def test_a_step_that_the_actor_has_begun_to_take_has_the_scores_that_it_to
     here.write_record(MANIFEST_FILE, RunManifest(status="running", step=3), RunManifest)
     theirs = {step: scored(there, step, 0.75) for step in (2, 3, 4, 5)}
     for step in (2, 3, 5):
-        request = TrainRequest(step=step, rewards=[theirs[step]], publish=True)
+        request = TrainRequest(
+            step=step, batch=ScoredRollouts(rewards=[theirs[step]]), publish=True
+        )
         write_entry(there, JournalEntry(batch_sha256="b", request=request))
     there.path(theirs[5].file.path).unlink()
     await volume_runs.bring_batches_here(volume, here)

@@ -8,7 +8,7 @@ from mortal_steps.errors import ActorStateError, CorruptFileError, EngineError, 
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from mortal_steps.policy.on_disk import weights
-from mortal_steps.types import Completion, GeneratedShard
+from mortal_steps.types import Completion, GeneratedShard, ScoredRollouts
 from tests.support.damage import flip_a_byte
 from tests.support.policy.rollouts import make_config
 from tests.support.policy.runs import NUM_STEPS, make_run, untimed
@@ -73,15 +73,18 @@ def test_without_publish_no_version_appears(run, actor):
 def test_a_batch_with_no_reward_at_all_moves_nothing_by_its_rewards(model_path, tmp_path):
     run = make_run(tmp_path, make_config(), model_path)
     request = run.request(0)
-    for reference in request.rewards:
+    shards = request.batch.rewards
+    for reference in shards:
         rewarded = run.store.read_record(reference.file, journal.RewardedShard)
         for group in rewarded.rewards:
             for scores in group:
                 scores.update(dict.fromkeys(scores))
         run.store.write_record(reference.file.path, rewarded, journal.RewardedShard)
-    files = [run.store.find_record(r.file.path, journal.RewardedShard)[0] for r in request.rewards]
-    rewards = [dataclasses.replace(r, file=f) for r, f in zip(request.rewards, files, strict=True)]
-    result = run.actor().train_step(request=dataclasses.replace(request, rewards=rewards))
+    files = [run.store.find_record(r.file.path, journal.RewardedShard)[0] for r in shards]
+    rewards = [dataclasses.replace(r, file=f) for r, f in zip(shards, files, strict=True)]
+    result = run.actor().train_step(
+        request=dataclasses.replace(request, batch=ScoredRollouts(rewards=rewards))
+    )
     assert "reward" not in result.metrics
     assert result.metrics["grad_norm"] == 0
 
@@ -91,7 +94,7 @@ def test_a_batch_with_no_reward_at_all_moves_nothing_by_its_rewards(model_path, 
 
 def test_a_missing_shard_is_noticed(run, actor):
     request = run.request(0)
-    half = dataclasses.replace(request, rewards=request.rewards[:1])
+    half = dataclasses.replace(request, batch=ScoredRollouts(rewards=request.batch.rewards[:1]))
     with pytest.raises(StoreError, match=r"groups of \[4, 4\] completions; the run trains on 4"):
         actor.train_step(request=half)
     assert journal.find_entry(run.store, 0) is None
@@ -106,14 +109,14 @@ def test_shards_of_another_step_are_noticed(run, actor):
 
 def test_a_shard_altered_on_disk_is_noticed(run, actor):
     request = run.request(0)
-    flip_a_byte(run.store.path(request.rewards[1].generation.file.path))
+    flip_a_byte(run.store.path(request.batch.rewards[1].generation.file.path))
     with pytest.raises(CorruptFileError, match=r"generations-1\.parquet is damaged"):
         actor.train_step(request=request)
 
 
 def test_an_empty_completion_is_named(run, actor):
     request = run.request(0)
-    reference = request.rewards[0]
+    reference = request.batch.rewards[0]
     shard = run.store.read_record(reference.generation.file, GeneratedShard)
     empty = dataclasses.replace(shard.groups[0].completions[0], token_ids=[], logprobs=[])
     assert isinstance(empty, Completion)
@@ -124,7 +127,9 @@ def test_an_empty_completion_is_named(run, actor):
     rewarded = dataclasses.replace(rewarded, generation_sha256=file.sha256)
     rewards_file = run.store.write_record(reference.file.path, rewarded, journal.RewardedShard)
     changed = dataclasses.replace(reference, file=rewards_file, generation=generation)
-    request = dataclasses.replace(request, rewards=[changed, request.rewards[1]])
+    request = dataclasses.replace(
+        request, batch=ScoredRollouts(rewards=[changed, request.batch.rewards[1]])
+    )
     with pytest.raises(EngineError, match=r"p0-0 .*0 tokens .*0 logprobs"):
         actor.train_step(request=request)
 

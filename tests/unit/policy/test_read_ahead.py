@@ -9,11 +9,11 @@ from tests.support.policy.runs import untimed
 
 
 def read_ahead(actor, request):
-    actor.read_ahead(generations=[reward.generation for reward in request.rewards])
+    actor.read_ahead(generations=[reward.generation for reward in request.batch.rewards])
 
 
 def generations_of(run, request):
-    return [run.store.path(reward.generation.file.path) for reward in request.rewards]
+    return [run.store.path(reward.generation.file.path) for reward in request.batch.rewards]
 
 
 def test_the_step_is_the_same_and_its_shards_are_not_read_again(run, actor):

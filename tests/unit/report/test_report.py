@@ -21,6 +21,7 @@ from mortal_steps.types import (
     RewardedShard,
     RewardFailure,
     RewardRef,
+    ScoredRollouts,
     StageTiming,
     StepResult,
 )
@@ -106,7 +107,7 @@ def record_step(
         timing=timing,
     )
     batch = BatchRef(step=step, file=NO_FILE, num_problems=1, timing=timing)
-    return recorder.step(batch, [reward], result)
+    return recorder.step(batch, ScoredRollouts(rewards=[reward]), result)
 
 
 def test_failed_calls_are_counted_where_there_are_any(make_run):
