@@ -1,12 +1,10 @@
 """Digests of the files in committed folders: `blake3:<hex>`, the algorithm by its name.
 
-Folders of older versions list plain hexadecimal numbers, which are sha256; either is compared by
-its own algorithm. BLAKE3 takes a quarter of sha256's time and can use several cores.
+BLAKE3 takes a quarter of sha256's time and can use several cores.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -41,19 +39,16 @@ def digest_of_bytes(content: bytes | memoryview, *, alone: bool = False) -> str:
 
 
 def digest_like(path: Path, listed: str) -> str:
-    """Digest of a file by the algorithm of the `listed` one.
+    """Digest of a file to compare with the `listed` one.
 
     Raises `CorruptFileError` where that is none that this version knows.
     """
-    if listed.startswith(BLAKE3):
-        return digest_of_file(path)
-    if ":" in listed:
+    if not listed.startswith(BLAKE3):
         raise CorruptFileError(
             f"{path} is listed with the digest {listed[:20]}, whose algorithm this version of "
             "MORTAL does not know; continue with the one that wrote it"
         )
-    with path.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    return digest_of_file(path)
 
 
 def num_threads(num_bytes: int) -> int:

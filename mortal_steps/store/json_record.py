@@ -64,7 +64,7 @@ def _writer(kind: Any) -> Any:
 def _read_head(head: bytes) -> tuple[str, int]:
     """Digest and format that a record's first line tells; raises what a damaged one leads to."""
     said = json.loads(head)
-    written_in = said.get("format", 1)
+    written_in = said["format"]
     if written_in < 1 or (written_in <= FORMAT and said.keys() - {"sha256", "format"}):
         raise ValueError("no format has such a line")
     return said["sha256"], written_in

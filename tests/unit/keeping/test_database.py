@@ -1,6 +1,5 @@
 """The database of our own server: which, whose, how large."""
 
-import dataclasses
 import sqlite3
 
 import pytest
@@ -18,7 +17,6 @@ from mortal.server.database import (
 )
 from mortal.server.files import ServerRecord, read_record, write_record
 from mortal_steps.errors import ServerError
-from mortal_steps.store.files import write_json
 from mortal_steps.system.processes import ProcessId
 
 POSTGRESQL = "postgresql+asyncpg://me:a%3Ab%2Fc@host:5432/prefect?ssl=require"
@@ -59,10 +57,6 @@ def test_a_server_on_another_database_is_not_joined(tmp_path):
         own._check_database(record, without_password(POSTGRESQL))
     write_record(tmp_path, record)
     assert read_record(tmp_path) == record
-    older = dataclasses.asdict(record)
-    del older["database"]
-    write_json(tmp_path / "server.json", older)
-    assert read_record(tmp_path) == record, "an older server is on SQLite"
 
 
 def test_a_file_is_made_smaller_once_most_of_it_is_free(tmp_path, monkeypatch):
