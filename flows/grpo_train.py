@@ -30,6 +30,7 @@ from mortal_flows.endings import ended_already, is_deployed, state_for, stay_sus
 from mortal_flows.lateness import is_first_try, missed_its_time, skip
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.settings import has_begun, is_named_after, run_name, settings
+from mortal_flows.signals import is_taken_away, stop_on_signals
 from mortal_flows.stop import Stop
 from mortal_flows.takeover import check_begun_here, flow_run_url, wait_for_driver
 from mortal_flows.terminal import stand_alone
@@ -109,10 +110,14 @@ async def grpo_train(
     return await train(chosen)
 
 
+opened: list[Run] = []
+"""The run that this process has opened for the flow that it is about to call, which takes it."""
+
+
 async def train(config: RunConfig) -> State[Any]:
     """Begin the run that `config` names, or continue it, inside a flow run; see `grpo_train`."""
     try:
-        run = open_run(config)
+        run = opened.pop() if opened else open_run(config)
         if run.is_complete():
             restore_logs_of_complete(run)
             await tell_the_end(run)
@@ -140,7 +145,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
             in_segments(run, server) as segments,
             reporting(run, server) as reporter,
         ):
-            with stop.on_signals(get_run_logger().warning, deployed=is_deployed()):
+            with stop_on_signals(stop, get_run_logger().warning, deployed=is_deployed()):
                 async with open_session(
                     run, flow_run_url(), stop.request, on_notice=reporter.tell
                 ) as session:
@@ -162,11 +167,11 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
         await stay_suspended()
         raise
     except MortalError as ended:
-        if not (stop.taken_away or isinstance(ended, RunStoppedError)):
+        if not (is_taken_away(stop) or isinstance(ended, RunStoppedError)):
             raise
         if is_deployed():  # `mortal train` sums it up
             get_run_logger().warning("%s", ended)
-            if stop.taken_away:
+            if is_taken_away(stop):
                 raise TerminationSignal(signal.SIGTERM) from None
         if isinstance(ended, RunStoppedError):
             return Cancelled(message=str(ended))

@@ -69,16 +69,16 @@ def drive(config: RunConfig, *, port: int, keep_server: bool, sums_up: bool = Tr
             server = prefect.answering()
             say(f"Prefect UI: {server.ui_url}")
             driven = run
-            _run_flow(config, server)
+            _run_flow(config, run, server)
     finally:
         # Another process's run is not ours to tell of.
         if sums_up and driven and not is_driven(driven.store):
             _report(find_run(Path(config.runs_dir), driven.info.run_id), time.monotonic() - began)
 
 
-def _run_flow(config: RunConfig, server: Server) -> None:
-    """Run the flow in this process. Once its history is written down, raise the error that ended
-    it."""
+def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
+    """Run the flow in this process, with the run that is open. Once its history is written down,
+    raise the error that ended it."""
     # Prefect reads its settings when it is imported.
     from prefect.client.schemas.objects import State
     from prefect.exceptions import ObjectNotFound
@@ -86,12 +86,13 @@ def _run_flow(config: RunConfig, server: Server) -> None:
 
     from mortal.server.api import wait_for_history
     from mortal.terminal.prefect_logs import calm_console
-    from mortal_flows.grpo_train import grpo_train
+    from mortal_flows import grpo_train as flows
 
     async def run_to_its_state() -> State[Any]:
-        return await grpo_train(config=config, return_state=True)
+        return await flows.grpo_train(config=config, return_state=True)
 
     calm_console()
+    flows.opened[:] = [opened]
     began = time.time()
     try:
         state = asyncio.run(run_to_its_state())

@@ -31,6 +31,7 @@ HEAVY = ("torch", "transformers", "trl", "vllm", "modal", *TRACKERS, "matplotlib
         ("mortal.migrating", (*HEAVY, "prefect", "datasets", "pandas", "pydantic")),
         ("mortal.trainer", (*HEAVY, "prefect", "datasets", "pandas")),
         ("mortal_flows.grpo_train", HEAVY),
+        ("mortal_flows.training", (*HEAVY, "prefect", "datasets")),
     ],
 )
 def test_importing_needs_no(module, light):

@@ -14,6 +14,7 @@ import pytest
 from prefect.utilities import engine
 from prefect.utilities.engine import capture_sigterm
 
+from mortal_flows.signals import is_taken_away, stop_on_signals
 from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.compute.base import CallKey, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
@@ -33,7 +34,7 @@ def run_with_sigterm(flow):
 
     async def main():
         stop = Stop()
-        with stop.on_signals(print, deployed=True):
+        with stop_on_signals(stop, print, deployed=True):
             return await flow(stop)
 
     with capture_sigterm():
@@ -55,7 +56,7 @@ def test_what_is_waited_for_is_dropped():
 
     stop = run_with_sigterm(flow)
     assert stop.reason == "SIGTERM"
-    assert stop.taken_away
+    assert is_taken_away(stop)
 
 
 def test_prefect_may_tell_meanwhile_that_the_sigterm_is_a_cancellation():
@@ -74,11 +75,12 @@ def test_prefect_may_tell_meanwhile_that_the_sigterm_is_a_cancellation():
 HUNG_UP = """
 import asyncio, os, signal, sys
 from mortal_steps.system import hangup  # before its terminal goes
+from mortal_flows.signals import stop_on_signals
 from mortal_flows.stop import Stop, StopRequested
 
 async def main():
     stop = Stop()
-    with stop.on_signals(lambda text: print(text, flush=True), deployed=False):
+    with stop_on_signals(stop, lambda text: print(text, flush=True), deployed=False):
         print("ready", flush=True)
         try:
             await stop.guard(asyncio.sleep(600))

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from mortal_flows.signals import stop_on_signals
 from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.compute.base import CallKey
 from mortal_steps.compute.modal import volume_lease
@@ -35,7 +36,7 @@ def test_a_call_beyond_its_deadline_or_of_a_run_that_ends_is_cancelled(plane, tm
 
     async def be_told_to_end(run):
         stop = Stop()
-        with contextlib.suppress(StopRequested), stop.on_signals(print, deployed=True):
+        with contextlib.suppress(StopRequested), stop_on_signals(stop, print, deployed=True):
             async with driver.open_session(run) as session:
                 await stop.guard(session.compute.call("actor", "prepare", key=START, step=0))
         assert stop.reason == "SIGTERM"
