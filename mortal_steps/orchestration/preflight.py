@@ -192,7 +192,7 @@ def check_interpreters(config: RunConfig) -> None:
     if config.compute.backend == "modal":
         return  # where images hold them
     roles = needed_roles(config)
-    for role in roles:
+    for role in sorted(roles):
         check_interpreter(config, role)
     if "rollout" not in roles:
         return
