@@ -12,6 +12,7 @@ import importlib as _importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mortal import errors, extend, rewards
     from mortal.trainer import Distributed, GPUConfig, MortalTrainer, SingleNode, TrainingResult
     from mortal_steps import __version__
 
@@ -22,12 +23,17 @@ __all__ = [
     "SingleNode",
     "TrainingResult",
     "__version__",
+    "errors",
+    "extend",
+    "rewards",
 ]
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'mortal' has no attribute {name!r}")
+    if name in ("errors", "extend", "rewards"):
+        return _importlib.import_module(f"mortal.{name}")
     module = "mortal_steps" if name == "__version__" else "mortal.trainer"
     return getattr(_importlib.import_module(module), name)
 

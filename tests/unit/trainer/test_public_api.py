@@ -6,6 +6,7 @@ import pytest
 
 import mortal
 from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode, TrainingResult
+from mortal_steps import errors
 from mortal_steps.config import RunConfig
 from mortal_steps.errors import ConfigError
 
@@ -101,9 +102,17 @@ def test_the_package_exports_these_names():
         "SingleNode",
         "TrainingResult",
         "__version__",
+        "errors",
+        "extend",
+        "rewards",
     ]
     assert dir(mortal) == mortal.__all__
     assert all(getattr(mortal, name) for name in mortal.__all__)
+    assert set(mortal.errors.__all__) == {
+        name for name, each in vars(errors).items() if isinstance(each, type)
+    }
+    for face in (mortal.errors, mortal.extend, mortal.rewards):
+        assert all(getattr(face, name).__doc__ for name in face.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         mortal.Nothing  # noqa: B018
 

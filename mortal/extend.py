@@ -1,0 +1,33 @@
+"""The bases of what a user can add, each named in a configuration as `module:Name`.
+
+`docs/extending.md` shows a small, whole example of each.
+"""
+
+from mortal_steps.config.rewards import RewardTerm
+from mortal_steps.data.sources.base import DatasetSource, SourceRequest
+from mortal_steps.orchestration.batch_source import BatchSource, StepBatch
+from mortal_steps.policy.algorithms.base import Algorithm, Stepper
+from mortal_steps.report.trackers.base import Entry, TrackedRun, Tracker
+from mortal_steps.rewards.environments import RewardEnvironment
+from mortal_steps.rollout.engines.base import Engine, SampledTokens
+from mortal_steps.rollout.weight_sync.base import WeightSync
+from mortal_steps.types import Rows, ScoredRollouts
+
+__all__ = [
+    "Algorithm",
+    "BatchSource",
+    "DatasetSource",
+    "Engine",
+    "Entry",
+    "RewardEnvironment",
+    "RewardTerm",
+    "Rows",
+    "SampledTokens",
+    "ScoredRollouts",
+    "SourceRequest",
+    "StepBatch",
+    "Stepper",
+    "TrackedRun",
+    "Tracker",
+    "WeightSync",
+]
