@@ -1,10 +1,12 @@
 """Digests of the files in committed folders: `blake3:<hex>`, the algorithm by its name.
 
-BLAKE3 takes a quarter of sha256's time and can use several cores.
+Folders of older versions list plain hexadecimal numbers, which are sha256; either is compared by
+its own algorithm. BLAKE3 takes a quarter of sha256's time and can use several cores.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -39,16 +41,19 @@ def digest_of_bytes(content: bytes | memoryview, *, alone: bool = False) -> str:
 
 
 def digest_like(path: Path, listed: str) -> str:
-    """Digest of a file to compare with the `listed` one.
+    """Digest of a file by the algorithm of the `listed` one.
 
     Raises `CorruptFileError` where that is none that this version knows.
     """
-    if not listed.startswith(BLAKE3):
+    if listed.startswith(BLAKE3):
+        return digest_of_file(path)
+    if ":" in listed:
         raise CorruptFileError(
             f"{path} is listed with the digest {listed[:20]}, whose algorithm this version of "
             "MORTAL does not know; continue with the one that wrote it"
         )
-    return digest_of_file(path)
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def num_threads(num_bytes: int) -> int:

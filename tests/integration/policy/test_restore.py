@@ -10,33 +10,10 @@ from safetensors.torch import load_file, save_file
 from mortal_steps.errors import CheckpointMismatchError
 from mortal_steps.policy.algorithms.grpo.stepper import GRPOStepper
 from mortal_steps.policy.on_disk.checkpoints import STATE_FILE
-from tests.support.parity.models import build
 from tests.support.policy.rollouts import make_batch, make_config
-from tests.support.policy.runs import make_run
 
 OPTIMIZERS = ["adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"]
 """Those of transformers' that need no further package."""
-
-
-@pytest.mark.parametrize("family", ["gpt_neox", "mixtral", "deepseek_v3"])
-def test_a_checkpoint_that_names_tensors_as_published_is_still_read(tmp_path, family):
-    """As older versions wrote it: the names of `save_pretrained`, and no digests."""
-    build(family, tmp_path / "model")
-    run = make_run(tmp_path / "run", make_config(), str(tmp_path / "model"))
-    actor = run.actor()
-    (result,) = run.train(actor, [0])
-    actor.checkpoint(step=1, best_score=None)
-    own_names = load_file(run.store.path("checkpoints/step-1/model.safetensors")).keys()
-    with recommitted(run, "checkpoints/step-1") as folder:
-        actor._memory.held.stepper.export_weights(folder)
-        assert load_file(folder / "model.safetensors").keys() != own_names
-        state = json.loads((folder / STATE_FILE).read_text())
-        del state["digests"], state["history_id"]
-        (folder / STATE_FILE).write_text(json.dumps(state))
-    run.store.path("steps/000000/journal.json").unlink()  # nothing can be replayed
-    second = run.actor()
-    second.prepare(step=1)
-    assert second._memory.held.stepper.weights_digest() == result.weights_digest
 
 
 @pytest.mark.parametrize("part", ["weights", "optimizer", "schedule"])
