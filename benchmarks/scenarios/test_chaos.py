@@ -29,7 +29,7 @@ VOLLEYS = [
     (inside("reward", "host"),),
     (after("sync_weights", "server"),),
     (inside("train_step", "actor-0"), while_starting("rollout-1", "actor-0")),
-    (inside("train_step", "flow"), inside("start_workers", "actor-0", 0.9)),
+    (inside("train_step", "flow"), inside("start_workers", "actor-0", 0.05)),
     (inside("evaluate", "reward-0"),),
 ]
 USUAL_S = {"generate": 0.05, "reward": 0.05, "train_step": 0.1, "evaluate": 0.2, "save_final": 0.05}
