@@ -1,41 +1,9 @@
 """Rewards that come with MORTAL, and what users build their own from."""
 
-from mortal.rewards.functions import (
-    Exact,
-    Format,
-    Length,
-    Math,
-    Overlong,
-    Regex,
-    Repetition,
-    exact_match,
-    math_equal,
-    reasoning_gym_score,
-    reasoning_gym_solved,
-    repetition_penalty,
-    think_answer_format,
-    think_answer_soft,
-)
+from mortal.rewards import functions
+from mortal.rewards.functions import *  # noqa: F403
 from mortal_steps.rewards.environments import FunctionConfig, RewardEnvironment, SandboxConfig
 from mortal_steps.sandbox.base import ExecutionResult
 
-__all__ = [
-    "Exact",
-    "ExecutionResult",
-    "Format",
-    "FunctionConfig",
-    "Length",
-    "Math",
-    "Overlong",
-    "Regex",
-    "Repetition",
-    "RewardEnvironment",
-    "SandboxConfig",
-    "exact_match",
-    "math_equal",
-    "reasoning_gym_score",
-    "reasoning_gym_solved",
-    "repetition_penalty",
-    "think_answer_format",
-    "think_answer_soft",
-]
+__all__ = ["ExecutionResult", "FunctionConfig", "RewardEnvironment", "SandboxConfig"]
+__all__ += functions.__all__

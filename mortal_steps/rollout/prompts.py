@@ -30,10 +30,7 @@ def check_lengths(
     max_tokens: int,
     max_model_len: int,
 ) -> None:
-    """Raise `DataError` for the first prompt that leaves no room for `max_tokens` more tokens.
-
-    Runs begin without any; one begun by an older version may have them.
-    """
+    """Raise `DataError` for the first prompt that leaves no room for `max_tokens` more tokens."""
     for problem, prompt_ids in zip(problems, prompts_ids, strict=True):
         if len(prompt_ids) + max_tokens > max_model_len:
             raise DataError(
