@@ -30,7 +30,7 @@ def of_tests(path: Path) -> set[str]:
 
 
 def test_what_is_shared_is_in_support():
-    """No test imports another test, a conftest or a benchmark, but for the test of `make gpu-check`."""
+    """No test imports another test or a conftest; one of them tests `make gpu-check`."""
     shared = ("tests.support", "tests.modal_plane", "benchmarks.gpu_check")
     taken = {path: {n for n in of_tests(path) if not n.startswith(shared)} for path in MODULES}
     assert {str(path): names for path, names in taken.items() if names - {"tests"}} == {}
