@@ -37,7 +37,7 @@ from mortal_steps.rewards.calling.plain import (
     shown,
 )
 from mortal_steps.rewards.columns import DatasetRowError
-from mortal_steps.rewards.texts import printable
+from mortal_steps.system.texts import printable
 
 FLOAT32_MAX = 3.4028234e38
 """Rewards are single precision in the loss, where larger ones would be infinite."""
