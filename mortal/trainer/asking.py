@@ -30,7 +30,7 @@ def prompts_of(prompts: Prompts) -> list[Prompt]:
             f"generate: prompts is of type {type(prompts).__name__}; give a text, a list of texts, "
             "or a list of conversations, each of them a list of chat messages"
         )
-    asked = [prompts] if isinstance(prompts, str) else list(prompts)
+    asked: list[Prompt] = [prompts] if isinstance(prompts, str) else list(prompts)
     for place, prompt in enumerate(asked):
         check_prompt(prompt, f"generate: prompts[{place}]")
     return asked
