@@ -12,13 +12,13 @@ from mortal_steps.config.names import checked_name
 RELOAD, VOLUME = "reload", "volume"
 """The ways that a run takes by default: the first on a CPU and for engines that sleep."""
 DIRECT = "direct"
-"""The way for which the actor keeps the weights in shared memory, too."""
+"""The way for which the actor publishes the weights in shared memory."""
 
 WEIGHT_SYNC: Mapping[str, str] = {
     RELOAD: "mortal_steps.rollout.weight_sync.reload:Reload",
     VOLUME: "mortal_steps.rollout.weight_sync.volume:Volume",
     "checkpoint": "mortal_steps.rollout.weight_sync.checkpoint:Checkpoint",
-    DIRECT: "mortal_steps.rollout.weight_sync.direct:Direct",
+    DIRECT: "mortal_steps.rollout.weight_sync.volume:Volume",
 }
 """`module:name` of each `WeightSync` (mortal_steps/rollout/weight_sync/base.py)."""
 

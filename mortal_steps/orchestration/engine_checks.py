@@ -28,14 +28,6 @@ def check_engine(config: RunConfig) -> None:
             f'rollout.seeds = "engine": {name} gives each completion a seed of its own. Leave '
             'rollout.seeds at "request", or use rollout.engine = "vllm"'
         )
-    for option in engine_kind(name).spread_options:
-        size = config.rollout.engine_options.get(option, 1)
-        if size != 1 and config.shares_weights:
-            raise ConfigError(
-                f"rollout.weight_sync = 'direct', and rollout.engine_options.{option} = {size}: "
-                f"the processes of {name} would each get a copy of all weights through a pipe. "
-                "Leave rollout.weight_sync out; each of them then reads the published files"
-            )
 
 
 def check_adapter(config: RunConfig) -> None:
