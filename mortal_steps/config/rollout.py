@@ -67,11 +67,12 @@ class RolloutConfig(Section):
     all completions of a shard, which then repeats as a whole or not at all (vllm alone)."""
     weight_sync: Annotated[WeightSyncName | None, Affects.NOTHING] = None
     """How the engine receives new weights. `reload`: the memory of the old ones is released first;
-    `volume`: the new ones are read over them; `checkpoint`: a new engine starts; `direct`: the new
-    ones are copied from memory that the actor shares with rollout workers on the same machine; or a
-    way of your own, written as `module:name`. `transformers` replaces weights in place, whichever
-    way is chosen. Default: `volume` if rollout workers have a GPU when the run begins and do not
-    sleep while the actor trains, otherwise `reload`. It does not affect a run's bits."""
+    `volume`: the new ones are read over them; `checkpoint`: a new engine starts; `direct`: as
+    `volume`, from shared memory (/dev/shm) of the machine that the actor and the rollout workers
+    are on; or a way of your own, written as `module:name`. `transformers` replaces weights in
+    place, whichever way is chosen. Default: `volume` if rollout workers have a GPU when the run
+    begins and do not sleep while the actor trains, otherwise `reload`. It does not affect a run's
+    bits."""
     sleep_while_training: Annotated[bool, Affects.NOTHING, Decides("vllm_enable_sleep_mode")] = (
         False
     )

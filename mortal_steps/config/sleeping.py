@@ -39,7 +39,7 @@ def check_direct(rollout: RolloutConfig, compute: ComputeConfig) -> None:
     others = ", ".join(repr(name) for name in WEIGHT_SYNC if name != DIRECT)
     if compute.backend == "modal":
         raise ValueError(
-            f"rollout.weight_sync = {DIRECT!r} shares memory of one machine, and "
+            f"rollout.weight_sync = {DIRECT!r} is for workers on one machine, and "
             f"compute.backend = 'modal' runs the workers in containers; use one of {others}"
         )
     if rollout.source != GENERATE:
