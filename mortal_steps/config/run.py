@@ -188,9 +188,8 @@ class RunConfig(Section):
 
     @property
     def shares_weights(self) -> bool:
-        """Whether the actor hands whole models over in memory. An adapter is a small file, for
-        which no memory needs to be shared."""
-        return self.rollout.weight_sync == DIRECT and not self.training.publishes_adapter
+        """Whether the actor publishes weights in shared memory."""
+        return self.rollout.weight_sync == DIRECT
 
     @property
     def corrects_importance(self) -> bool:
