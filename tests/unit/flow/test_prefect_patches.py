@@ -1,5 +1,6 @@
 """The private parts of Prefect that MORTAL uses, and what it makes of them."""
 
+import signal
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from uuid import uuid4
@@ -11,6 +12,7 @@ from prefect.events import Event
 from prefect.events.clients import PrefectEventsClient
 from prefect.events.worker import EventsWorker
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.utilities import engine
 
 from mortal_tasks import prefect_patches
 
@@ -82,3 +84,16 @@ def test_events_that_wait_for_a_server_can_be_dropped(monkeypatch):
     assert worker._queue.qsize() == 3
     prefect_patches.drop_events()
     assert worker._queue.empty()
+
+
+def test_prefect_notes_a_cancellation_while_our_handler_of_sigterm_is_installed():
+    """It does so where this function says that its own is."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        assert not engine.is_prefect_sigterm_handler_installed()
+        with prefect_patches.sigterm_is_ours():
+            assert engine.is_prefect_sigterm_handler_installed()
+        assert not engine.is_prefect_sigterm_handler_installed()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not prefect_patches.was_cancelled()
