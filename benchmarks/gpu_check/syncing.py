@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import engine_kind
-from mortal_steps.config.weight_sync import DIRECT, WEIGHT_SYNC
+from mortal_steps.config.engines import ENGINES
+from mortal_steps.config.rollout import WEIGHT_SYNC
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store import RunStore
-from mortal_steps.store.segments import remove_segments
 from mortal_steps.types import SamplingParams, WeightsRef
 from tests.support.rollout.cases import PROBE_IDS, PROMPTS_IDS, seeds
-from tests.support.rollout.tiny_model import build_tiny_model, publish, share
+from tests.support.rollout.tiny_model import build_tiny_model, publish
 
 GREEDY = SamplingParams(max_tokens=24, temperature=0.0)
 PART_OF_MEMORY = 0.5
@@ -46,7 +45,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         "slept": {
             method: _with_versions(engine, method, store, models[0], versions, sleeps=True)
             for method in WEIGHT_SYNC
-            if engine_kind(engine).sleeps
+            if ENGINES.entry(engine).sleeps
         },
     }
 
@@ -61,7 +60,7 @@ def _with_versions(
     sleeps: bool = False,
 ) -> dict[str, Any]:
     """With `sleeps` the worker sleeps after each version, as it does while the actor trains."""
-    memory = engine_kind(engine).memory_option
+    memory = ENGINES.entry(engine).memory_option
     rollout = {
         "engine": engine,
         "weight_sync": method,
@@ -73,8 +72,6 @@ def _with_versions(
     worker.start()
     found: dict[str, Any] = {"scores": [], "greedy": [], "took_s": 0.0, "freed": []}
     for version in versions:
-        if method == DIRECT:
-            version = share(store, version)[1]
         began = time.perf_counter()
         worker.sync_weights(weights=version)
         found["took_s"] += time.perf_counter() - began
@@ -89,7 +86,6 @@ def _with_versions(
             found["freed"].append(_free_bytes() - free)
     assert worker._engine is not None
     worker._engine.close()
-    remove_segments(store.root)
     return found
 
 

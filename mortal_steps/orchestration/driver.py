@@ -26,7 +26,7 @@ from mortal_steps.runs.identity import python_of_samplers
 from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.run import Run
-from mortal_steps.store.segments import remove_segments
+from mortal_steps.store import shared_memory
 from mortal_steps.system.libraries import changed_versions, computing_versions
 from mortal_steps.system.rounding import changed_since
 
@@ -119,7 +119,7 @@ async def _workers(
             yield here
     finally:
         await here.close()
-        remove_segments(run.store.root)
+        shared_memory.remove_folder(run.store.root)
 
 
 def _log_ignored(run: Run) -> None:

@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.dataset_sources import made_rows
-from mortal_steps.config.keys import affected_by
+from mortal_steps.config.data import made_rows
 from mortal_steps.config.loader import load_stored_config, parse_config
-from mortal_steps.config.marks import Affects
+from mortal_steps.config.marks import Affects, affected_by
 from mortal_steps.data import dataset_fingerprint
 from mortal_steps.data.kept import open_problems
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
@@ -235,7 +234,7 @@ def _what_is_wrong(store: RunStore, at_step: int) -> str:
 def _check_versions(parent: Run, config: RunConfig, saved: Checkpoint) -> None:
     """Raise `StoreError` unless the older weights that sample the fork's first steps are there."""
     for version in recovery.versions_before(config, saved.step):
-        if weights.find(parent.store, version) is None:
+        if weights.find_in(parent.store, version) is None:
             raise StoreError(
                 f"step {saved.step} is sampled with the weights of step {version} "
                 f"(rollout.staleness = {config.rollout.staleness}, rollout.sync_weights_every = "

@@ -19,8 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.keys import affected_by
-from mortal_steps.config.marks import Affects
+from mortal_steps.config.marks import Affects, affected_by
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.orchestration.preflight import Problems
 from mortal_steps.policy import journal
@@ -95,7 +94,7 @@ class ForkFiles:
         """
         self._link_folder(self._saved.path, self._own_state())
         for version in recovery.sampling_versions(self._config, self._step):
-            if version <= self._step and weights.find(self._parent.store, version):
+            if version <= self._step and weights.find_in(self._parent.store, version):
                 self._link_folder(weights.path_of(version))
 
     def complete(self, problems: Problems) -> None:

@@ -20,9 +20,8 @@ from itertools import chain
 from pathlib import Path
 
 from mortal_steps.config import RunConfig
-from mortal_steps.config.engines import ALWAYS_THERE
-from mortal_steps.config.trackers import IMPORTED_BY_TRL
-from mortal_steps.config.weight_sync import IN_PLACE, RELOAD
+from mortal_steps.config.logging import IMPORTED_BY_TRL
+from mortal_steps.config.rollout import IN_PLACE, RELOAD
 from mortal_steps.data.kept import open_problems
 from mortal_steps.data.problem_files import prompts_of
 from mortal_steps.errors import ActorStateError, ConfigError
@@ -145,11 +144,7 @@ class Actor:
 
         model = self._config.model
         if model.new is None:
-            check_starting_weights(
-                path,
-                trust_remote_code=model.trust_remote_code,
-                shared=self._config.rollout.engine == ALWAYS_THERE and self._config.shares_weights,
-            )
+            check_starting_weights(path, trust_remote_code=model.trust_remote_code)
 
     def build_base_model(self, *, problems: FileRef) -> None:
         """Build and warm-start the model that the run begins with, unless it is already there
@@ -189,7 +184,6 @@ class Actor:
             if publish
         )
         held = self._memory.hold(step)
-        self._publisher.settle()
         gpu.empty_cache()  # engines may start only now
         if step == 0:
             prompt_lengths.check_at_start(self._store, self._config, held.stepper.tokenizer)
@@ -251,7 +245,6 @@ class Actor:
         """
         saved, waits = self._saver.take(step), False
         if saved is None:
-            self._publisher.join()
             held = self._memory.held
             saved = checkpoints.find(self._store, step) if held and held.step > step else None
             saved = saved or self._saver.save(self._memory.hold(step))
@@ -272,7 +265,6 @@ class Actor:
         """Write the model after the run's last step to `final/`."""
         held = self._memory.hold(self._num_steps)
         self._saver.finish()
-        self._publisher.join()
         training = self._config.training
         merges = training.use_lora and training.lora.merge_final
         hashed: dict[str, str] = {}

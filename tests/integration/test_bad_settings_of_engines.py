@@ -37,16 +37,6 @@ def test_one_seed_for_a_shard_is_for_engines_that_can():
             check_engine(parse_config(values))
 
 
-def test_a_vllm_that_is_spread_out_reads_files():
-    rollout = {"engine": "vllm", "engine_options": {"tensor_parallel_size": 2}}
-    check_engine(parse_config({"rollout": rollout}))
-    rollout["weight_sync"] = "direct"
-    with pytest.raises(ConfigError, match=r"engine_options\.tensor_parallel_size = 2: .*Leave"):
-        check_engine(parse_config({"rollout": rollout}))
-    rollout["engine_options"] = {"tensor_parallel_size": 1}
-    check_engine(parse_config({"rollout": rollout}))
-
-
 @pytest.mark.parametrize(
     ("lora", "message"),
     [

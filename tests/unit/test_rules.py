@@ -30,16 +30,16 @@ def of_tests(path: Path) -> set[str]:
 
 
 def test_what_is_shared_is_in_support():
-    """No test imports another test, a conftest or a benchmark."""
-    shared = ("tests.support", "tests.modal_plane")
+    """No test imports another test or a conftest; one of them tests `make gpu-check`."""
+    shared = ("tests.support", "tests.modal_plane", "benchmarks.gpu_check")
     taken = {path: {n for n in of_tests(path) if not n.startswith(shared)} for path in MODULES}
     assert {str(path): names for path, names in taken.items() if names - {"tests"}} == {}
     assert any(names for names in map(of_tests, MODULES)), "there is something to look at"
 
 
 def test_every_test_is_in_a_tier():
-    """`make test-fast` and testpaths know no other folders."""
-    tiers = {"unit", "integration", "e2e", "modal_plane"}
+    """`make test-fast`, `make scenarios` and testpaths know no other folders."""
+    tiers = {"unit", "integration", "e2e", "modal_plane", "scenarios"}
     tests = [path.relative_to(TESTS) for path in TESTS.rglob("test_*.py")]
     assert {path.parts[0] for path in tests} == tiers
 
@@ -47,7 +47,7 @@ def test_every_test_is_in_a_tier():
 def test_the_files_that_hold_the_guarantees_are_there():
     text = (ROOT / "docs" / "guarantees.md").read_text()
     named = set(re.findall(r"`([\w/]*test_\w+\.py)`", text))
-    folders = (TESTS, ROOT / "benchmarks" / "scenarios")
+    folders = (TESTS,)
     there = [str(path) for folder in folders for path in folder.rglob("test_*.py")]
     assert named
     assert {name for name in named if not any(path.endswith(f"/{name}") for path in there)} == set()
